@@ -1,0 +1,19 @@
+"""Hapax: consume, transform, produce, and every record has its effect exactly once.
+
+Business code needs two names from here::
+
+    from service import Output, Record
+
+    def transform(record: Record) -> Output | None:
+        return Output(record.value)
+
+core        the promise, without I/O            adapters   the only talkers to Kafka and Redis
+engines     who brings records, owns progress   telemetry  log line and metric from one fact
+settings    environment to frozen groups        wiring     the only file that knows both sides
+sandbox     real Kafka and Redis for tests      commands   the command line, one file each
+"""
+
+from service.core.records import Coordinates, Output, Record
+
+__all__ = ["Coordinates", "Output", "Record", "__version__"]
+__version__ = "0.1.0"

@@ -1,0 +1,11 @@
+"""The promise: what happens to one batch, decided without a broker, a clock or a disk.
+
+records      Record, Output and the values that travel between the steps
+errors       every error, named by what happens next
+identity     step 2: the event's id
+transform    step 4: business code, and what its answers mean
+plan         step 5: claims and results to outputs, dead letters and progress
+ports        Source, Transaction, Claims, Clock: all that the core knows of the world
+exactly_once the seven steps of one batch, in order
+limits       bounds on attempts, rebuilds and dead letters
+"""

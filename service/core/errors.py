@@ -1,0 +1,116 @@
+"""Every error, named by what happens next.
+
+poison     this record becomes a dead letter, the batch goes on
+retriable  the same call again, bounded
+aborted    nothing of the batch is visible: rewind, take it again
+fatal      this producer is dead: rebuild it and go on
+stop       the process leaves, with an exit code that has a runbook section
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import ClassVar
+
+
+class ExitCode(IntEnum):
+    """What the process tells its supervisor (docs/runbooks.md has a section for each)."""
+
+    DRAINED = 0
+    UNEXPECTED = 1
+    CONFIGURATION = 2
+    PREFLIGHT = 3
+    FENCED = 4
+    DEAD_LETTER_LIMIT = 5
+    POSITION_LOST = 6
+    WATCHDOG = 7
+
+
+class HapaxError(Exception):
+    """Root of all errors that Hapax raises on purpose."""
+
+
+class Poison(HapaxError):
+    """This record can never have outputs. It becomes a dead letter; its batch goes on."""
+
+
+class ClaimsUnavailableError(HapaxError):
+    """Retriable: the claim store gave no answer, or one that decides nothing. No record is
+    dropped for it; the outage policy says whether to hold or to pass."""
+
+
+class BatchAbortedError(HapaxError):
+    """The transaction was rolled back, or never begun: rewind and take the batch again.
+
+    ``culprits`` holds coordinates that the broker or the client refused by name; ``content`` is
+    true when what the batch holds is the likely reason (too large, invalid), so that repeating it
+    as it is cannot help; ``resolved`` is false when the error came in or after the commit, so that
+    only the group's committed offsets tell where to go on (broker facts: an UNKNOWN answer to
+    EndTxn may stand for an applied commit).
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        culprits: tuple[tuple[str, int, int], ...] = (),
+        content: bool = False,
+        resolved: bool = True,
+    ) -> None:
+        super().__init__(reason)
+        self.culprits = culprits
+        self.content = content
+        self.resolved = resolved
+
+
+class ProducerDeadError(HapaxError):
+    """Fatal for this producer, not for the process: build a new one, then rewind to what the
+    group says is committed. ``fenced``: the broker has seen a newer epoch of our id."""
+
+    def __init__(self, reason: str, *, fenced: bool = False) -> None:
+        super().__init__(reason)
+        self.fenced = fenced
+
+
+class StopError(HapaxError):
+    """The process must leave. The message is one sentence that says what to do."""
+
+    exit_code: ClassVar[ExitCode] = ExitCode.UNEXPECTED
+
+
+class ConfigurationError(StopError):
+    """Settings that cannot work. ``problems``: one sentence for each."""
+
+    exit_code = ExitCode.CONFIGURATION
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class PreflightError(StopError):
+    """The outside is not fit to start on. ``problems``: one sentence for each."""
+
+    exit_code = ExitCode.PREFLIGHT
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class TwinError(StopError):
+    """Another live process uses our name."""
+
+    exit_code = ExitCode.FENCED
+
+
+class DeadLetterLimitError(StopError):
+    """Too many records fail, or one fails and no dead-letter topic is configured."""
+
+    exit_code = ExitCode.DEAD_LETTER_LIMIT
+
+
+class PositionLostError(StopError):
+    """The committed offset is no longer in the log: retention, truncation or a new topic."""
+
+    exit_code = ExitCode.POSITION_LOST

@@ -1,0 +1,78 @@
+"""Values of the way of a record: what comes in, what goes out, and where both stand."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+Headers = tuple[tuple[str, bytes | None], ...]
+"""Headers in order, repeats kept. Values stay bytes: they come from strangers."""
+
+TopicPartition = tuple[str, int]
+"""A topic's name and a partition's number."""
+
+Progress = dict[TopicPartition, int]
+"""Per partition the next offset to read. An offset in Hapax always means "next to read"."""
+
+
+class Coordinates(NamedTuple):
+    """Where a record stands for ever: its topic, partition and offset."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+    @classmethod
+    def parse(cls, text: str) -> Coordinates:
+        """Read ``topic/partition/offset``; raise ValueError when it is anything else."""
+        topic, partition, offset = text.rsplit("/", 2)
+        if not topic or not partition.isdecimal() or not offset.isdecimal():
+            raise ValueError(f"{text!r} is not topic/partition/offset")
+        return cls(topic, int(partition), int(offset))
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """One input record, exactly as Kafka delivered it.
+
+    ``gc=False``: a record holds bytes and text only, so it can never be part of a cycle, and a
+    batch of ten thousand costs the garbage collector nothing.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    timestamp_ms: int = 0
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """Where this record stands."""
+        return Coordinates(self.topic, self.partition, self.offset)
+
+
+class _Value(msgspec.Struct, frozen=True, gc=False):
+    value: bytes | None
+
+
+class Output(_Value, frozen=True, gc=False, kw_only=True):
+    """One record to write: its value, and by keyword whatever differs from the input record.
+
+    key           default: the record's key. ``None`` writes no key.
+    topic         default: the configured output topic.
+    headers       pairs of name and bytes, added behind the record's own.
+    timestamp_ms  default: the record's timestamp.
+    partition     default: the partitioner's choice.
+    """
+
+    key: bytes | None | UnsetType = UNSET
+    topic: str | None = None
+    headers: Headers = ()
+    timestamp_ms: int | None = None
+    partition: int | None = None
