@@ -1,0 +1,92 @@
+# Short commands, the same for people and for CI. `make` alone lists them.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
+# Python's own environment variables could point a command at another installation.
+unexport PYTHONPATH PYTHONHOME
+
+SOURCES   := $(wildcard service tests bench)
+FAST      := $(wildcard tests/unit tests/contract tests/meta tests/simulation)
+REAL      := $(wildcard tests/integration)
+HEADING    = @printf '\n== %s\n'
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup sandbox demo test unit lint format integration bench lock upgrade clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
+	    while IFS='|' read -r name words; do printf '  make %-12s %s\n' "$$name" "$$words"; done
+
+setup: $(READY)  ## .venv with the locked libraries and the project in it
+
+# The stamp is newer than everything that decides what is installed, so a second run does nothing.
+$(READY): pyproject.toml service/__init__.py requirements/build.txt requirements/test.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo 'Python 3.11 or newer is needed. Name one: make setup PYTHON=python3.12' >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	        apt-get update -qq && apt-get install -y -qq --no-install-recommends python3-venv; \
+	    else \
+	        echo 'Python cannot make environments. Type: sudo apt-get install python3-venv' >&2; \
+	        exit 1; \
+	    fi; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet --require-hashes -r requirements/build.txt -r requirements/test.txt
+	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+sandbox: setup  ## fetch what a real Kafka and a real Redis on this machine need
+	$(BIN)/python -m service sandbox fetch
+
+demo: setup  ## the whole promise on a real broker, in a minute
+	$(BIN)/python -m service demo
+
+test: lint unit integration  ## everything that must be green before a commit
+
+lint: setup  ## format check, rules, types, import contracts
+	$(HEADING) 'format (ruff format --check)'
+	@$(BIN)/ruff format --check $(SOURCES)
+	$(HEADING) 'rules (ruff check)'
+	@$(BIN)/ruff check $(SOURCES)
+	$(HEADING) 'types (mypy --strict)'
+	@$(BIN)/mypy $(SOURCES)
+	$(HEADING) 'import contracts (lint-imports)'
+	@$(BIN)/lint-imports
+
+unit: setup  ## tests without a broker, and the contract suites
+	$(HEADING) 'tests: $(FAST)'
+	@$(BIN)/pytest $(FAST)
+
+integration: setup  ## tests on a real broker
+	$(HEADING) 'tests: $(REAL)'
+	@$(if $(REAL),$(BIN)/pytest $(REAL),echo 'none yet')
+
+format: setup  ## write what lint would complain about
+	@$(BIN)/ruff check --fix-only $(SOURCES)
+	@$(BIN)/ruff format $(SOURCES)
+
+bench: setup  ## measure
+	$(BIN)/python -m bench
+
+# Each file keeps to the versions of the one before, so that they install side by side.
+UV      := $(or $(shell command -v uv),$(wildcard $(BIN)/uv))
+COMPILE  = $(UV) pip compile pyproject.toml --quiet --universal --generate-hashes --no-annotate \
+           --no-emit-index-url --custom-compile-command 'make lock' $(UPGRADE)
+
+lock:  ## write requirements/ anew from pyproject.toml, keeping versions where it can
+	@test -n '$(UV)' || { echo 'uv is needed. Type: $(BIN)/pip install uv' >&2; exit 1; }
+	$(COMPILE) -o requirements/worker.txt
+	$(COMPILE) --extra sandbox --group test --group lint -c requirements/worker.txt \
+	    -o requirements/test.txt
+	$(subst pip compile pyproject.toml,pip compile,$(COMPILE)) --group build \
+	    -c requirements/test.txt -o requirements/build.txt
+
+upgrade:  ## lock, with the newest versions
+	@$(MAKE) --no-print-directory lock UPGRADE=--upgrade
+
+clean:  ## remove the environment and every cache
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
