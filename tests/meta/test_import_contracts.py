@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# Where a file is planted, what it imports, and the contract that must notice.
+PLANTED = [
+    ("core/low.py", "import service.engines", "Arrows point down only"),
+    ("adapters/sideways.py", "import service.engines", "Arrows point down only"),
+    ("stray.py", "", "Arrows point down only"),
+    ("core/knows.py", "import orjson", "The core knows"),
+    ("engines/kafka_direct.py", "import confluent_kafka", "One door to Kafka"),
+    ("adapters/other.py", "from confluent_kafka import Producer", "One door to Kafka"),
+    ("adapters/kafka_claims.py", "import redis.asyncio", "One door to Redis"),
+    ("commands/spark.py", "import pyspark", "One door to Spark"),
+    ("engines/logs.py", "import structlog", "One door to logs and metrics"),
+    ("adapters/kafka_metrics.py", "import prometheus_client", "One door to logs and metrics"),
+    ("transforms/env.py", "import pydantic_settings", "One door to the environment"),
+    ("engines/screen.py", "from rich import print", "One door to the terminal"),
+    ("adapters/kafka_loud.py", "import service.telemetry", "Adapters return or raise"),
+]
+
+
+def lint_imports(folder: Path) -> str:
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return run.stdout + run.stderr
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    bytecode = shutil.ignore_patterns("__pycache__")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    shutil.copytree(ROOT / "service", tmp_path / "service", ignore=bytecode)
+    shutil.copytree(ROOT / "tests/meta", tmp_path / "tests/meta", ignore=bytecode)
+    return tmp_path
+
+
+def test_the_import_contracts_hold() -> None:
+    shown = lint_imports(ROOT)
+    assert " 0 broken." in shown, shown
+
+
+def test_every_contract_has_an_import_here_that_breaks_it() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    names = [contract["name"] for contract in project["tool"]["importlinter"]["contracts"]]
+    planted = tuple(contract for _, _, contract in PLANTED)
+    assert [name for name in names if not name.startswith(planted)] == []
+
+
+@pytest.mark.parametrize(("file", "line", "contract"), PLANTED)
+def test_a_bad_import_breaks_its_contract(
+    checkout: Path, file: str, line: str, contract: str
+) -> None:
+    (checkout / "service" / file).write_text(f"{line}\n")
+    shown = lint_imports(checkout)
+    assert re.search(rf"(?m)^{contract}.* BROKEN$", shown), shown
+    assert Path(file).stem in shown

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import service
+
+ROOT = Path(__file__).parents[2]
+LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
+# Put together here, so that this file does not hold what it looks for.
+MACHINE_PATHS = re.compile(rb"(?<![\w./-])/(?:" + b"|".join((b"work", b"root", b"home")) + rb")/\w")
+
+
+def kept_files() -> list[Path]:
+    """Return what git holds or would hold; without git (an unpacked archive) skip."""
+    git = shutil.which("git")
+    if git is None or not (ROOT / ".git").exists():
+        pytest.skip("no git checkout")
+    command = [git, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
+    files = [ROOT / name.decode() for name in names.split(b"\0") if name]
+    return [file for file in files if file.is_file()]
+
+
+def test_no_file_names_a_path_of_one_machine() -> None:
+    found = [
+        f"{file.relative_to(ROOT)}:{number}"
+        for file in kept_files()
+        for number, line in enumerate(file.read_bytes().splitlines(), start=1)
+        if MACHINE_PATHS.search(line)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
+def test_a_lock_pins_and_hashes_every_library_and_names_no_host(lock: Path) -> None:
+    lines = lock.read_text().replace("\\\n", " ").splitlines()
+    wanted = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    assert wanted
+    assert [line for line in wanted if not re.match(r"[\w.-]+==\S+ .*--hash=sha256:", line)] == []
+    assert not re.search(r"://|--(?:extra-)?index|--find-links", lock.read_text())
+
+
+def test_the_locks_agree_with_each_other() -> None:
+    pins: dict[str, set[str]] = {}
+    for lock in LOCKS:
+        for name, version in re.findall(r"(?m)^([\w.-]+)==(\S+)", lock.read_text()):
+            pins.setdefault(name, set()).add(version)
+    assert {name: versions for name, versions in pins.items() if len(versions) > 1} == {}
+
+
+def test_the_locks_hold_everything_that_the_project_asks_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    groups = project["dependency-groups"]
+    asked = {
+        "worker": project["project"]["dependencies"],
+        "test": [*project["project"]["dependencies"], *groups["test"], *groups["lint"]],
+        "build": [*project["build-system"]["requires"], *groups["build"]],
+    }
+    missing = [
+        f"{lock}: {requirement}"
+        for lock, requirements in asked.items()
+        for requirement in requirements
+        for name in re.findall(r"^[\w-]+", requirement)
+        if f"\n{name.lower().replace('_', '-')}=="
+        not in (ROOT / f"requirements/{lock}.txt").read_text()
+    ]
+    assert missing == []
+
+
+def test_every_module_says_what_it_is() -> None:
+    silent = [
+        str(file.relative_to(ROOT))
+        for file in sorted((ROOT / "service").rglob("*.py"))
+        if not ast.get_docstring(ast.parse(file.read_text()))
+    ]
+    assert silent == []
+
+
+def test_the_changelog_knows_the_version() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    assert changelog.index("## [Unreleased]") == changelog.index("## [")
+    assert service.__version__ in changelog
+
+
+def test_the_project_file_takes_its_version_from_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert "version" not in project["project"]
+    assert project["tool"]["hatch"]["version"]["path"] == "service/__init__.py"
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", ".ci/run"])
+def test_every_make_target_that_is_named_exists(name: str) -> None:
+    file = ROOT / name
+    if not file.exists():
+        pytest.skip(f"{name} is not written yet")
+    targets = set(re.findall(r"(?m)^([a-z]+):", (ROOT / "Makefile").read_text()))
+    named = set(re.findall(r"(?m)(?:^|`|\$ )make ([a-z]+)", file.read_text()))
+    assert named
+    assert named - targets == set()
+
+
+def test_the_image_copies_only_what_its_ignore_file_lets_through() -> None:
+    let_through = re.findall(r"(?m)^!(\S+)", (ROOT / ".dockerignore").read_text())
+    copied = re.findall(r"(?m)^COPY (?!--from)(.+) \S+$", (ROOT / "Dockerfile").read_text())
+    sources = {source.rstrip("/") for line in copied for source in line.split()}
+    assert sources == set(let_through)
+    assert [source for source in sources if not (ROOT / source).exists()] == []
