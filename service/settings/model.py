@@ -1,0 +1,74 @@
+"""All settings of one process."""
+
+from typing import Annotated, Final, Literal
+
+from pydantic import ConfigDict, Field
+
+from service.settings.base import Group, variables
+from service.settings.forms import choice
+from service.settings.kafka import ConsumerGroup, Kafka, Transaction
+from service.settings.pipeline import (
+    DeadLetter,
+    Dedup,
+    Input,
+    OutputTopic,
+    Retry,
+    Shutdown,
+    StopAfter,
+    Telemetry,
+    Watchdog,
+)
+from service.settings.texts import FUNCTION, NAME
+
+Engine = Literal["worker", "spark"]
+Guarantee = Literal["exactly_once", "at_least_once", "at_most_once"]
+
+
+class Settings(Group):
+    """The whole contract. ``load_settings`` is the door that also runs the cross-checks."""
+
+    model_config = ConfigDict(defer_build=False)
+
+    app: Annotated[str, NAME] = Field(
+        description="Name of the pipeline: consumer group, prefix of the transactional ids, "
+        "namespace of the claims.",
+        examples=["orders-clean"],
+    )
+    engine: Annotated[Engine, choice(Engine)] = Field(
+        default="worker", description="What drives the pipeline."
+    )
+    instance: Annotated[str, NAME] = Field(
+        description="Unique name of this process that survives a restart: it makes the "
+        "transactional id and the static member. Two live processes with one name fence each "
+        "other.",
+        examples=["orders-clean-0"],
+        json_schema_extra={"default": "`POD_NAME`, else `HOSTNAME`, else the host's name"},
+    )
+    guarantee: Annotated[Guarantee, choice(Guarantee)] = Field(
+        default="exactly_once",
+        description="What holds for every record, whatever crashes. The two weaker ones are for "
+        "comparison and for brokers without transactions.",
+    )
+    transform: Annotated[str | None, FUNCTION] = Field(
+        default=None, description="The business rule. Unset: records pass unchanged."
+    )
+    kafka: Kafka
+    input: Input
+    output: OutputTopic
+    dead_letter: DeadLetter
+    dedup: Dedup
+    transaction: Transaction
+    group: ConsumerGroup
+    retry: Retry
+    stop_after: StopAfter
+    shutdown: Shutdown
+    watchdog: Watchdog
+    telemetry: Telemetry
+
+    def effective(self) -> dict[str, str]:
+        """Return variable → value, readable, with secrets as ``***``: one log line at start."""
+        return {variable.name: variable.shown(self) for variable in VARIABLES}
+
+
+VARIABLES: Final = tuple(variables(Settings))
+BY_NAME: Final = {variable.name: variable for variable in VARIABLES}
