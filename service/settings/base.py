@@ -18,12 +18,10 @@ class Group(BaseModel):
     is written stands in its annotation as a ``Form``.
     """
 
-    # Validators are built once, for the whole tree: half of the build time (see Settings).
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
         populate_by_name=True,
-        defer_build=True,
         hide_input_in_errors=True,
     )
 

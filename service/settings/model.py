@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from service.settings.base import Group, variables
 from service.settings.forms import choice
@@ -27,8 +27,6 @@ Guarantee = Literal["exactly_once", "at_least_once", "at_most_once"]
 class Settings(Group):
     """The whole contract. ``load_settings`` is the door that also runs the cross-checks."""
 
-    model_config = ConfigDict(defer_build=False)
-
     app: Annotated[str, NAME] = Field(
         description="Name of the pipeline: consumer group, prefix of the transactional ids, "
         "namespace of the claims.",
@@ -47,7 +45,7 @@ class Settings(Group):
     guarantee: Annotated[Guarantee, choice(Guarantee)] = Field(
         default="exactly_once",
         description="What holds for every record, whatever crashes. The two weaker ones are for "
-        "comparison and for brokers without transactions.",
+        "comparison.",
     )
     transform: Annotated[str | None, FUNCTION] = Field(
         default=None, description="The business rule. Unset: records pass unchanged."

@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from pydantic import ValidationError
+
+from service.core.errors import ConfigurationError, ExitCode
+from service.settings import VARIABLES, load_settings, load_with_origins
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+REQUIRED = {
+    "HAPAX_APP": "orders",
+    "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "kafka-0:9092,kafka-1:9092",
+    "HAPAX_INPUT__TOPICS": "in-a, in-b",
+    "HAPAX_OUTPUT__TOPIC": "out",
+    "POD_NAME": "orders-0",
+}
+
+DEFAULTS = {
+    "HAPAX_ENGINE": "worker",
+    "HAPAX_GUARANTEE": "exactly_once",
+    "HAPAX_TRANSFORM": "unset",
+    "HAPAX_KAFKA__PROPERTIES": "{}",
+    "HAPAX_KAFKA__SECURITY__PROTOCOL": "plaintext",
+    "HAPAX_KAFKA__SECURITY__SASL_MECHANISM": "unset",
+    "HAPAX_KAFKA__SECURITY__USERNAME": "unset",
+    "HAPAX_KAFKA__SECURITY__PASSWORD": "unset",
+    "HAPAX_KAFKA__SECURITY__CA_FILE": "unset",
+    "HAPAX_KAFKA__SECURITY__CERTIFICATE_FILE": "unset",
+    "HAPAX_KAFKA__SECURITY__KEY_FILE": "unset",
+    "HAPAX_KAFKA__SECURITY__KEY_PASSWORD": "unset",
+    "HAPAX_KAFKA__SECURITY__OAUTH_TOKEN_URL": "unset",
+    "HAPAX_KAFKA__SECURITY__OAUTH_CLIENT_ID": "unset",
+    "HAPAX_KAFKA__SECURITY__OAUTH_CLIENT_SECRET": "unset",
+    "HAPAX_KAFKA__SECURITY__OAUTH_SCOPE": "unset",
+    "HAPAX_INPUT__START": "earliest",
+    "HAPAX_OUTPUT__PARTITIONER": "murmur2",
+    "HAPAX_DEAD_LETTER__TOPIC": "unset",
+    "HAPAX_DEAD_LETTER__RATE_MAX": "0.1",
+    "HAPAX_DEAD_LETTER__RECORDS_MIN": "1000",
+    "HAPAX_DEDUP__REDIS_URL": "unset",
+    "HAPAX_DEDUP__ID": "cloudevents,header:message-id",
+    "HAPAX_DEDUP__TTL": "24h",
+    "HAPAX_DEDUP__ON_OUTAGE": "pause",
+    "HAPAX_DEDUP__TIMEOUT": "2s",
+    "HAPAX_TRANSACTION__INTERVAL": "100ms",
+    "HAPAX_TRANSACTION__RECORDS_MAX": "10000",
+    "HAPAX_TRANSACTION__BYTES_MAX": "16MiB",
+    "HAPAX_TRANSACTION__TIMEOUT": "10s",
+    "HAPAX_GROUP__MEMBERSHIP": "static",
+    "HAPAX_GROUP__PROTOCOL": "classic",
+    "HAPAX_GROUP__SESSION_TIMEOUT": "15s",
+    "HAPAX_GROUP__POLL_INTERVAL_MAX": "5m",
+    "HAPAX_RETRY__ATTEMPTS": "3",
+    "HAPAX_STOP_AFTER__RECORDS": "unset",
+    "HAPAX_STOP_AFTER__AT_END": "false",
+    "HAPAX_SHUTDOWN__TIMEOUT": "10s",
+    "HAPAX_WATCHDOG__TIMEOUT": "60s",
+    "HAPAX_TELEMETRY__PORT": "9464",
+    "HAPAX_TELEMETRY__ADDRESS": "0.0.0.0",  # noqa: S104 - the pinned default
+    "HAPAX_TELEMETRY__LOG_LEVEL": "info",
+    "HAPAX_TELEMETRY__LOG_FORMAT": "auto",
+}
+
+ELSEWHERE = {
+    "HAPAX_APP": "billing",
+    "HAPAX_ENGINE": "spark",
+    "HAPAX_INSTANCE": "billing-7",
+    "HAPAX_GUARANTEE": "at_least_once",
+    "HAPAX_TRANSFORM": "shop.billing:transform",
+    "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "[::1]:9092,kafka.example:9093",
+    "HAPAX_KAFKA__PROPERTIES": '{"client.rack": "a", "linger.ms": "5"}',
+    "HAPAX_KAFKA__SECURITY__PROTOCOL": "sasl_ssl",
+    "HAPAX_KAFKA__SECURITY__SASL_MECHANISM": "SCRAM-SHA-512",
+    "HAPAX_KAFKA__SECURITY__USERNAME": "billing",
+    "HAPAX_KAFKA__SECURITY__CA_FILE": "/tls/ca.pem",
+    "HAPAX_KAFKA__SECURITY__CERTIFICATE_FILE": "/tls/own.pem",
+    "HAPAX_KAFKA__SECURITY__KEY_FILE": "/tls/own.key",
+    "HAPAX_KAFKA__SECURITY__OAUTH_TOKEN_URL": "https://login.example/token",
+    "HAPAX_KAFKA__SECURITY__OAUTH_CLIENT_ID": "client",
+    "HAPAX_KAFKA__SECURITY__OAUTH_SCOPE": "kafka",
+    "HAPAX_INPUT__TOPICS": "bills",
+    "HAPAX_INPUT__START": "refuse",
+    "HAPAX_OUTPUT__TOPIC": "paid",
+    "HAPAX_OUTPUT__PARTITIONER": "round_robin",
+    "HAPAX_DEAD_LETTER__TOPIC": "bills-dead",
+    "HAPAX_DEAD_LETTER__RATE_MAX": "0.25",
+    "HAPAX_DEAD_LETTER__RECORDS_MIN": "7",
+    "HAPAX_DEDUP__ID": "header:x:id,json:/order/id~1x,key",
+    "HAPAX_DEDUP__TTL": "7d",
+    "HAPAX_DEDUP__ON_OUTAGE": "pass",
+    "HAPAX_DEDUP__TIMEOUT": "500ms",
+    "HAPAX_TRANSACTION__INTERVAL": "250ms",
+    "HAPAX_TRANSACTION__RECORDS_MAX": "500",
+    "HAPAX_TRANSACTION__BYTES_MAX": "1MB",
+    "HAPAX_TRANSACTION__TIMEOUT": "12s",
+    "HAPAX_GROUP__MEMBERSHIP": "dynamic",
+    "HAPAX_GROUP__PROTOCOL": "consumer",
+    "HAPAX_GROUP__SESSION_TIMEOUT": "45s",
+    "HAPAX_GROUP__POLL_INTERVAL_MAX": "10m",
+    "HAPAX_RETRY__ATTEMPTS": "5",
+    "HAPAX_STOP_AFTER__RECORDS": "100",
+    "HAPAX_STOP_AFTER__AT_END": "true",
+    "HAPAX_SHUTDOWN__TIMEOUT": "20s",
+    "HAPAX_WATCHDOG__TIMEOUT": "90s",
+    "HAPAX_TELEMETRY__PORT": "0",
+    "HAPAX_TELEMETRY__ADDRESS": "::1",
+    "HAPAX_TELEMETRY__LOG_LEVEL": "debug",
+    "HAPAX_TELEMETRY__LOG_FORMAT": "json",
+}
+
+SECRETS = {
+    "HAPAX_KAFKA__SECURITY__PASSWORD",
+    "HAPAX_KAFKA__SECURITY__KEY_PASSWORD",
+    "HAPAX_KAFKA__SECURITY__OAUTH_CLIENT_SECRET",
+    "HAPAX_DEDUP__REDIS_URL",
+}
+
+
+def test_the_defaults_are_these() -> None:
+    effective = load_settings(REQUIRED).effective()
+    required = {
+        "HAPAX_APP": "orders",
+        "HAPAX_INSTANCE": "orders-0",
+        "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "kafka-0:9092,kafka-1:9092",
+        "HAPAX_INPUT__TOPICS": "in-a,in-b",
+        "HAPAX_OUTPUT__TOPIC": "out",
+    }
+    assert effective == DEFAULTS | required
+
+
+def test_attributes_carry_units() -> None:
+    settings = load_settings(REQUIRED)
+    assert settings.input.topics == ("in-a", "in-b")
+    assert settings.transaction.interval_ms == 100
+    assert settings.transaction.bytes_max == 16 * 1024 * 1024
+    assert settings.transaction.timeout_ms == 10_000
+    assert settings.group.session_timeout_ms == 15_000
+    assert settings.group.poll_interval_max_ms == 300_000
+    assert settings.dedup.ttl_ms == 86_400_000
+    assert settings.dedup.timeout_ms == 2_000
+    assert settings.shutdown.timeout_ms == 10_000
+    assert settings.watchdog.timeout_ms == 60_000
+    assert settings.kafka.properties == {}
+    assert settings.transform is None
+    assert settings.dedup.redis_url is None
+
+
+def test_every_variable_is_read() -> None:
+    effective = load_settings(ELSEWHERE | {"HAPAX_KAFKA__SECURITY__PASSWORD": "pw"}).effective()
+    assert effective.keys() == ELSEWHERE.keys() | SECRETS
+    assert {name: effective[name] for name in ELSEWHERE} == ELSEWHERE
+
+
+def test_what_is_shown_can_be_set_again() -> None:
+    environ = ELSEWHERE | {"HAPAX_KAFKA__SECURITY__PASSWORD": "pw"}
+    shown = {
+        name: text for name, text in load_settings(environ).effective().items() if text != "unset"
+    }
+    assert load_settings(shown).effective() == load_settings(environ).effective()
+
+
+def test_settings_cannot_be_changed() -> None:
+    settings = load_settings(REQUIRED)
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.transaction.interval_ms = 1  # type: ignore[misc] # that is what is tested
+
+
+def test_words_are_read_in_either_case() -> None:
+    settings = load_settings(
+        REQUIRED
+        | {
+            "HAPAX_TELEMETRY__LOG_LEVEL": "INFO",
+            "HAPAX_STOP_AFTER__AT_END": "Yes",
+            "HAPAX_KAFKA__SECURITY__PROTOCOL": "SASL_SSL",
+            "HAPAX_KAFKA__SECURITY__SASL_MECHANISM": "plain",
+            "HAPAX_KAFKA__SECURITY__USERNAME": "u",
+            "HAPAX_KAFKA__SECURITY__PASSWORD": "p",
+        }
+    )
+    assert settings.telemetry.log_level == "info"
+    assert settings.stop_after.at_end is True
+    assert settings.kafka.security.protocol == "sasl_ssl"
+    assert settings.kafka.security.sasl_mechanism == "PLAIN"
+
+
+@pytest.mark.parametrize(("text", "value"), [("0.25", 0.25), ("10%", 0.1), ("0", 0), ("100%", 1)])
+def test_a_share_is_a_part_or_a_percentage(text: str, value: float) -> None:
+    settings = load_settings(REQUIRED | {"HAPAX_DEAD_LETTER__RATE_MAX": text})
+    assert settings.dead_letter.rate_max == pytest.approx(value)
+
+
+def test_an_empty_variable_is_an_unset_one() -> None:
+    empty = dict.fromkeys(DEFAULTS, "")
+    assert load_settings(REQUIRED | empty) == load_settings(REQUIRED)
+
+
+def test_blanks_around_a_value_are_dropped() -> None:
+    assert load_settings(REQUIRED | {"HAPAX_APP": " orders\n"}).app == "orders"
+
+
+def test_the_instance_is_the_pod_else_the_host() -> None:
+    rest = {name: text for name, text in REQUIRED.items() if name != "POD_NAME"}
+    named = rest | {"HOSTNAME": "host-1", "POD_NAME": "pod-1"}
+    assert load_settings(named | {"HAPAX_INSTANCE": "me"}).instance == "me"
+    assert load_settings(named).instance == "pod-1"
+    assert load_settings(rest | {"HOSTNAME": "host-1"}).instance == "host-1"
+    assert load_settings(rest).instance == socket.gethostname()
+
+
+def test_it_is_told_where_each_value_is_from(tmp_path: Path) -> None:
+    secret = tmp_path / "redis"
+    secret.write_text("redis://cache:6379/0\n")
+    origins = load_with_origins(REQUIRED | {"HAPAX_DEDUP__REDIS_URL_FILE": str(secret)})[1]
+    assert origins.keys() == {variable.name for variable in VARIABLES}
+    assert origins["HAPAX_APP"] == "environment"
+    assert origins["HAPAX_DEDUP__REDIS_URL"] == "file"
+    assert origins["HAPAX_INSTANCE"] == "default"
+    assert origins["HAPAX_DEDUP__TTL"] == "default"
+
+
+def test_configuration_errors_leave_with_their_exit_code() -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        load_settings({})
+    assert refusal.value.exit_code is ExitCode.CONFIGURATION
+    assert [problem.split(" ")[0] for problem in refusal.value.problems] == [
+        "HAPAX_APP",
+        "HAPAX_KAFKA__BOOTSTRAP_SERVERS",
+        "HAPAX_INPUT__TOPICS",
+        "HAPAX_OUTPUT__TOPIC",
+    ]
+    assert all("is not set" in problem for problem in refusal.value.problems)
+
+
+def test_loading_settings_drags_in_nothing_slow() -> None:
+    # A killed worker has two seconds to commit again, imports included.
+    code = "import sys, service.settings\nprint(*{name.partition('.')[0] for name in sys.modules})"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(run.stdout.split())
+    assert "pydantic" in loaded
+    slow = {"asyncio", "typer", "rich", "pydantic_settings", "confluent_kafka", "redis"}
+    assert not loaded & slow
+
+
+def test_every_variable_says_what_it_is() -> None:
+    for variable in VARIABLES:
+        assert variable.meaning.endswith("."), variable.name
+        assert variable.form.allowed, variable.name
+        assert variable.default is not None or variable.example, variable.name
+
+
+def test_secrets_are_these_and_their_files_hide_no_other_variable() -> None:
+    secrets = {variable.name: variable.file_name for variable in VARIABLES if variable.file_name}
+    assert secrets.keys() == SECRETS
+    assert not set(secrets.values()) & {variable.name for variable in VARIABLES}

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import pytest
+
+from service.settings import load_settings
+from tests.unit.test_settings import REQUIRED
+from tests.unit.test_settings_problems import SECURITY, problems
+
+
+@pytest.mark.parametrize(
+    ("shorter", "longer", "environ"),
+    [
+        (
+            "HAPAX_TRANSACTION__INTERVAL=10s",
+            "HAPAX_TRANSACTION__TIMEOUT=10s",
+            {"HAPAX_TRANSACTION__INTERVAL": "10s"},
+        ),
+        (
+            "HAPAX_TRANSACTION__TIMEOUT=15s",
+            "HAPAX_GROUP__SESSION_TIMEOUT=15s",
+            {"HAPAX_TRANSACTION__TIMEOUT": "15s"},
+        ),
+        (
+            "HAPAX_GROUP__SESSION_TIMEOUT=5m",
+            "HAPAX_GROUP__POLL_INTERVAL_MAX=5m",
+            {"HAPAX_GROUP__SESSION_TIMEOUT": "5m"},
+        ),
+        (
+            "HAPAX_TRANSACTION__TIMEOUT=10s",
+            "HAPAX_WATCHDOG__TIMEOUT=9s",
+            {"HAPAX_WATCHDOG__TIMEOUT": "9s"},
+        ),
+        (
+            "HAPAX_WATCHDOG__TIMEOUT=6m",
+            "HAPAX_GROUP__POLL_INTERVAL_MAX=5m",
+            {"HAPAX_WATCHDOG__TIMEOUT": "6m"},
+        ),
+    ],
+)
+def test_times_that_must_nest_are_told_with_both_values(
+    shorter: str, longer: str, environ: dict[str, str]
+) -> None:
+    (problem,) = problems(**environ)
+    assert problem.startswith(f"{shorter} must be shorter than {longer}: ")
+    assert problem.endswith("lower the first or raise the second")
+
+
+def test_a_static_name_does_not_go_with_the_consumer_protocol() -> None:
+    (problem,) = problems(HAPAX_GROUP__PROTOCOL="consumer")
+    assert "HAPAX_GROUP__MEMBERSHIP=static" in problem
+    assert "HAPAX_GROUP__PROTOCOL=consumer" in problem
+    dynamic = {"HAPAX_GROUP__PROTOCOL": "consumer", "HAPAX_GROUP__MEMBERSHIP": "dynamic"}
+    assert load_settings(REQUIRED | dynamic).group.protocol == "consumer"
+
+
+@pytest.mark.parametrize("variable", ["HAPAX_OUTPUT__TOPIC", "HAPAX_DEAD_LETTER__TOPIC"])
+def test_writing_into_an_input_topic_is_refused(variable: str) -> None:
+    (problem,) = problems(**{variable: "in-b"})
+    assert problem.startswith(f"{variable}=in-b is one of HAPAX_INPUT__TOPICS=in-a,in-b: ")
+
+
+def test_dead_letters_do_not_go_among_the_outputs() -> None:
+    (problem,) = problems(HAPAX_DEAD_LETTER__TOPIC="out")
+    assert problem.startswith("HAPAX_DEAD_LETTER__TOPIC=out is also HAPAX_OUTPUT__TOPIC=out: ")
+
+
+def test_dedup_settings_without_a_claim_store_are_idle_and_no_mistake() -> None:
+    idle = {"HAPAX_DEDUP__TTL": "1h", "HAPAX_DEDUP__ON_OUTAGE": "pass"}
+    assert load_settings(REQUIRED | idle).dedup.redis_url is None
+
+
+LOGIN = {f"{SECURITY}USERNAME": "u", f"{SECURITY}PASSWORD": "hunter2"}
+OAUTH = {
+    f"{SECURITY}OAUTH_TOKEN_URL": "https://login.example/token",
+    f"{SECURITY}OAUTH_CLIENT_ID": "c",
+    f"{SECURITY}OAUTH_CLIENT_SECRET": "hunter2",
+}
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "needed"),
+    [
+        ("PLAIN", LOGIN),
+        ("SCRAM-SHA-256", LOGIN),
+        ("SCRAM-SHA-512", LOGIN),
+        ("OAUTHBEARER", OAUTH),
+    ],
+)
+def test_a_mechanism_is_set_with_all_it_needs(mechanism: str, needed: dict[str, str]) -> None:
+    chosen = {f"{SECURITY}PROTOCOL": "sasl_ssl", f"{SECURITY}SASL_MECHANISM": mechanism}
+    security = load_settings(REQUIRED | chosen | needed).kafka.security
+    assert security.sasl_mechanism == mechanism
+    for missing in needed:
+        (problem,) = problems(**chosen, **{k: v for k, v in needed.items() if k != missing})
+        assert problem.startswith(
+            f"{SECURITY}SASL_MECHANISM={mechanism} needs {missing}, which is unset"
+        )
+
+
+def test_a_sasl_protocol_needs_a_mechanism() -> None:
+    (problem,) = problems(**{f"{SECURITY}PROTOCOL": "sasl_plaintext"})
+    assert problem.startswith(
+        f"{SECURITY}PROTOCOL=sasl_plaintext needs {SECURITY}SASL_MECHANISM, which is unset"
+    )
+
+
+@pytest.mark.parametrize("variable", [f"{SECURITY}SASL_MECHANISM", *LOGIN, *OAUTH])
+def test_a_login_that_the_protocol_would_not_use_is_refused(variable: str) -> None:
+    values = LOGIN | OAUTH | {f"{SECURITY}SASL_MECHANISM": "PLAIN"}
+    (problem,) = problems(**{variable: values[variable], f"{SECURITY}PROTOCOL": "ssl"})
+    assert problem.startswith(f"{variable} is set but {SECURITY}PROTOCOL=ssl does not use it")
+    assert "hunter2" not in problem
+
+
+def test_an_authority_that_the_protocol_would_not_use_is_refused() -> None:
+    (problem,) = problems(**{f"{SECURITY}CA_FILE": "/tls/ca.pem"})
+    assert problem.startswith(
+        f"{SECURITY}CA_FILE is set but {SECURITY}PROTOCOL=plaintext does not use it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [("CERTIFICATE_FILE", "KEY_FILE"), ("KEY_FILE", "CERTIFICATE_FILE")],
+)
+def test_a_certificate_and_its_key_come_together(given: str, missing: str) -> None:
+    (problem,) = problems(**{f"{SECURITY}PROTOCOL": "ssl", f"{SECURITY}{given}": "/tls/one"})
+    assert problem.startswith(f"{SECURITY}{given}=/tls/one needs {SECURITY}{missing}")
+
+
+def test_a_password_without_a_key_is_refused() -> None:
+    (problem,) = problems(**{f"{SECURITY}PROTOCOL": "ssl", f"{SECURITY}KEY_PASSWORD": "hunter2"})
+    assert problem.startswith(f"{SECURITY}KEY_PASSWORD is set but {SECURITY}KEY_FILE is unset")
+    assert "hunter2" not in problem

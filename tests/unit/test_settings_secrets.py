@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.core.errors import ConfigurationError
+from service.settings import load_settings
+from tests.unit.test_settings import REQUIRED, SECRETS
+from tests.unit.test_settings_problems import SECURITY, problems
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+REDIS = "HAPAX_DEDUP__REDIS_URL"
+PASSWORD = f"{SECURITY}PASSWORD"
+SASL = {
+    f"{SECURITY}PROTOCOL": "sasl_ssl",
+    f"{SECURITY}SASL_MECHANISM": "PLAIN",
+    f"{SECURITY}USERNAME": "u",
+}
+
+
+def password(**environ: str) -> str:
+    secret = load_settings(REQUIRED | SASL | environ).kafka.security.password
+    assert secret is not None
+    return secret.get_secret_value()
+
+
+def test_a_secret_is_taken_from_the_environment_as_it_is() -> None:
+    assert password(**{PASSWORD: " hunter2 "}) == " hunter2 "
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\n\n"])
+def test_a_secret_is_read_from_a_file_without_its_line_end(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "password"
+    path.write_text(f" hunter2{end}", newline="")
+    assert password(**{f"{PASSWORD}_FILE": str(path)}) == " hunter2"
+
+
+@pytest.mark.parametrize("variable", sorted(SECRETS))
+def test_every_secret_has_a_file(tmp_path: Path, variable: str) -> None:
+    (problem,) = problems(**{f"{variable}_FILE": str(tmp_path / "missing")})
+    assert problem.startswith(f'{variable}_FILE="')
+    assert "the file cannot be read: No such file" in problem
+
+
+def test_a_secret_stands_in_one_place_only(tmp_path: Path) -> None:
+    (problem,) = problems(**SASL, **{PASSWORD: "hunter2", f"{PASSWORD}_FILE": str(tmp_path)})
+    assert problem == f"{PASSWORD} and {PASSWORD}_FILE are both set: keep one of them"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "is empty"),
+        (b"\n", "is empty"),
+        (b"\xffhunter2", "is no UTF-8 text"),
+        (b"hunter2" * 10_000, "is too large for a secret"),
+    ],
+)
+def test_a_file_that_holds_no_secret_is_refused(
+    tmp_path: Path, content: bytes, reason: str
+) -> None:
+    path = tmp_path / "password"
+    path.write_bytes(content)
+    (problem,) = problems(**SASL, **{f"{PASSWORD}_FILE": str(path)})
+    assert problem.startswith(f"{PASSWORD}_FILE=")
+    assert problem.endswith(f"the file {reason}")
+    assert "hunter2" not in problem
+
+
+def test_a_folder_is_no_secret(tmp_path: Path) -> None:
+    (problem,) = problems(**{f"{REDIS}_FILE": str(tmp_path)})
+    assert "the file cannot be read" in problem
+
+
+def test_a_secret_that_the_client_would_cut_off_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "password"
+    path.write_bytes(b"hun\0ter2")
+    (problem,) = problems(**SASL, **{f"{PASSWORD}_FILE": str(path)})
+    assert problem.startswith(f"{PASSWORD}_FILE: it holds a zero byte")
+    assert "hun" not in problem.replace("hunter2", "")
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://cache:6379/0", "redis://cache:6379/0"),
+        ("redis://:hunter2@cache:6379/0", "redis://:***@cache:6379/0"),
+        ("rediss://user:hunter2@cache", "rediss://user:***@cache"),
+        ("redis://user:hun%40ter2@[::1]:6379/1", "redis://user:***@[::1]:6379/1"),
+        ("redis://cache/0?password=hunter2", "redis://cache/0?***"),
+        ("unix:///run/redis.sock", "unix:///run/redis.sock"),
+        ("unix://u:hunter2@/run/redis.sock?db=1", "unix://u:***@/run/redis.sock?***"),
+    ],
+)
+def test_the_claim_store_is_shown_with_its_host_and_without_its_password(
+    url: str, shown: str
+) -> None:
+    settings = load_settings(REQUIRED | {REDIS: url})
+    assert settings.dedup.redis_url is not None
+    assert settings.dedup.redis_url.get_secret_value() == url
+    assert settings.effective()[REDIS] == shown
+    assert "ter2" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "cache:6379",
+        "http://:hunter2@cache",
+        "redis://",
+        "redis://:hunter2@",
+        "redis://:hun/ter2@cache:6379",
+        "redis://:hunter2@cache:99999",
+        "redis://:hunter2@cache:0",
+        "redis://:hunter2@cache/first",
+        "redis://[::1:hunter2",
+        "redis://cache hunter2",
+        "unix://",
+    ],
+)
+def test_an_address_that_is_none_is_refused_without_repeating_it(url: str) -> None:
+    (problem,) = problems(**{REDIS: url})
+    assert problem.startswith(f"{REDIS}: ")
+    assert "ter2" not in problem
+
+
+@pytest.mark.parametrize(
+    "url", ["login.example/token", "ftp://login.example", "https://u:hunter2@login.example/t"]
+)
+def test_a_token_address_is_plain_http(url: str) -> None:
+    (problem,) = problems(
+        **SASL | {f"{SECURITY}SASL_MECHANISM": "OAUTHBEARER"},
+        **{
+            f"{SECURITY}OAUTH_TOKEN_URL": url,
+            f"{SECURITY}OAUTH_CLIENT_ID": "c",
+            f"{SECURITY}OAUTH_CLIENT_SECRET": "s",
+        },
+    )
+    assert problem.startswith(f"{SECURITY}OAUTH_TOKEN_URL: ")
+    assert "hunter2" not in problem
+
+
+MARK = "zyzzyva"
+
+
+@given(
+    st.sampled_from(
+        [
+            *sorted(SECRETS),
+            "HAPAX_KAFKA__PROPERTIES",
+            "HAPAX_KAFKA__BOOTSTRAP_SERVERS",
+            "HAPAX_UNREAD",
+        ]
+    ),
+    st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8),
+    st.sampled_from(["", "redis://", "redis://:", '{"a": "', '{"sasl.password": "', "redis://["]),
+)
+def test_no_problem_ever_repeats_what_may_be_a_secret(
+    variable: str, noise: str, start: str
+) -> None:
+    text = f"{start}{noise}{MARK}@{noise}"
+    try:
+        settings = load_settings(REQUIRED | {variable: text})
+    except ConfigurationError as refusal:
+        assert MARK not in str(refusal)  # noqa: PT017 - refused or not, it is not shown
+    else:
+        assert MARK not in repr(settings)
