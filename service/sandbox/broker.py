@@ -1,0 +1,138 @@
+"""One Kafka node in KRaft mode: a broker that is a controller, too."""
+
+from __future__ import annotations
+
+from subprocess import DEVNULL, PIPE, STDOUT, run
+from typing import TYPE_CHECKING
+
+from service.sandbox import jars, machine, metadata
+from service.sandbox.machine import SandboxError
+from service.sandbox.ports import LOOPBACK
+from service.sandbox.processes import READY_TIMEOUT_S, Server
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from service.sandbox.ports import Ports
+    from service.sandbox.watchdog import Watchdog
+
+_FORMAT_TIMEOUT_S = 120.0
+
+# A small heap, a collector without threads of its own, and no second compiler: three nodes on two
+# cores start in a third of the time.
+_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+
+
+class Broker(Server):
+    """One node, restarted on the same ports with the same data.
+
+    port               where clients and the other brokers reach it
+    controller_port    where the other controllers reach it
+    proxy_listen_port  the port it advertises to whoever came through a proxy: a test's proxy
+                       listens here (with SO_REUSEADDR, as socket.create_server sets it);
+    proxy_target_port  and forwards to here. Both None unless the cluster is ``proxied``.
+    """
+
+    def __init__(
+        self, node_id: int, folder: Path, ports: Ports, watchdog: Watchdog, *, proxied: bool
+    ) -> None:
+        self.node_id = node_id
+        self.folder = folder
+        self.port = ports.reserve()
+        self.controller_port = ports.reserve()
+        self.proxy_listen_port = ports.reserve() if proxied else None
+        self.proxy_target_port = ports.reserve() if proxied else None
+        self.address = f"{LOOPBACK}:{self.port}"
+        self.configuration = folder / "server.properties"
+        folder.mkdir(parents=True, exist_ok=True)
+        super().__init__(
+            f"Kafka broker {node_id}",
+            java("kafka.Kafka", self.configuration),
+            folder / "broker.log",
+            watchdog,
+        )
+
+    def configure(self, voters: str, nodes: int) -> None:
+        """Write server.properties."""
+        listeners = {"PLAINTEXT": self.port, "CONTROLLER": self.controller_port}
+        advertised = {"PLAINTEXT": self.port}
+        if self.proxy_target_port is not None and self.proxy_listen_port is not None:
+            listeners["PROXIED"] = self.proxy_target_port
+            advertised["PROXIED"] = self.proxy_listen_port
+        properties = {
+            "process.roles": "broker,controller",
+            "node.id": self.node_id,
+            "listeners": _listeners(listeners),
+            "advertised.listeners": _listeners(advertised),
+            "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listeners),
+            "inter.broker.listener.name": "PLAINTEXT",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": voters,
+            "log.dirs": self.folder / "data",
+            **_replication(nodes),
+            **_FAST,
+        }
+        lines = [f"{name}={value}\n" for name, value in properties.items()]
+        self.configuration.write_text("".join(lines), encoding="utf-8")
+
+    def format(self, cluster_id: str) -> None:
+        """Prepare the data folder; one that is prepared already stays as it is."""
+        done = run(  # noqa: S603 - the command is built by this module
+            [
+                *java("kafka.tools.StorageTool", "format", "--ignore-formatted"),
+                *("-t", cluster_id, "-c", self.configuration),
+            ],
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=STDOUT,
+            text=True,
+            timeout=_FORMAT_TIMEOUT_S,
+            check=False,
+        )
+        if done.returncode:
+            raise SandboxError(f"{self.name} cannot format its folder:\n{done.stdout[-2000:]}")
+
+    def await_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Wait until this broker itself answers a metadata request: then it has caught up."""
+        admin = metadata.admin(self.address)
+        self.wait_until(lambda: self.node_id in metadata.brokers(admin), timeout_s)
+
+
+def java(main: str, *words: str | Path) -> list[str | Path]:
+    """Return the command that runs a class of Kafka; its log goes to standard error."""
+    options = ("-Dorg.slf4j.simpleLogger.showDateTime=true", "-Djava.awt.headless=true")
+    return [machine.java(), *_JVM, *options, "-cp", f"{jars.fetched()}/*", main, *words]
+
+
+# Everything here makes tests quick or the broker small; nothing here changes what is promised.
+_FAST: Mapping[str, object] = {
+    "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 1000,
+    "group.consumer.min.session.timeout.ms": 1000,
+    "group.consumer.min.heartbeat.interval.ms": 500,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
+    "offsets.topic.num.partitions": 4,
+    "transaction.state.log.num.partitions": 4,
+    "share.coordinator.state.topic.num.partitions": 1,
+    # The default of 128 MB does not fit beside the log into a small heap: the cleaner would die.
+    "log.cleaner.dedupe.buffer.size": 2097152,
+}
+
+
+def _replication(nodes: int) -> Mapping[str, object]:
+    in_sync_min = max(1, nodes - 1)
+    return {
+        "default.replication.factor": nodes,
+        "min.insync.replicas": in_sync_min,
+        "offsets.topic.replication.factor": nodes,
+        "transaction.state.log.replication.factor": nodes,
+        "transaction.state.log.min.isr": in_sync_min,
+        "share.coordinator.state.topic.replication.factor": nodes,
+        "share.coordinator.state.topic.min.isr": in_sync_min,
+    }
+
+
+def _listeners(ports: Mapping[str, int]) -> str:
+    return ",".join(f"{name}://{LOOPBACK}:{port}" for name, port in ports.items())

@@ -1,0 +1,191 @@
+"""Kafka's jars: fetched once, checked against jars.lock, kept in the user's cache.
+
+Maven and Ivy are asked by coordinates alone, so that the user's own settings decide where from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+from threading import Timer
+from typing import TYPE_CHECKING, NamedTuple
+
+from service.sandbox import machine
+from service.sandbox.machine import SandboxError
+from service.sandbox.progress import counted, say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+KAFKA_VERSION = "4.3.1"
+_FETCH_TIMEOUT_S = 900.0
+_LINES_KEPT = 15
+
+_POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>hapax</groupId><artifactId>sandbox</artifactId><version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>{dependencies}</dependencies>
+</project>
+"""
+_POM_DEPENDENCY = (
+    "<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+    "<version>{version}</version>"
+    "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+    "</dependency>"
+)
+_IVY = """\
+<ivy-module version="2.0">
+  <info organisation="hapax" module="sandbox"/>
+  <dependencies>{dependencies}</dependencies>
+</ivy-module>
+"""
+_IVY_DEPENDENCY = (
+    '<dependency org="{group}" name="{artifact}" rev="{version}" transitive="false"'
+    ' conf="default->master"/>'
+)
+
+
+class Jar(NamedTuple):
+    """One line of jars.lock."""
+
+    group: str
+    artifact: str
+    version: str
+    sha256: str
+
+    @property
+    def file(self) -> str:
+        """Its name in the folder."""
+        return f"{self.artifact}-{self.version}.jar"
+
+
+@cache
+def locked() -> tuple[Jar, ...]:
+    """Return the jars that jars.lock names."""
+    lines = _lock().read_text(encoding="utf-8").splitlines()
+    entries = (line.split(" sha256:") for line in lines if not line.startswith("#"))
+    return tuple(Jar._make([*name.split(":"), sha256]) for name, sha256 in entries)
+
+
+def folder() -> Path:
+    """Return where the jars are, or will be: another lock file means another folder."""
+    lock = hashlib.sha256(_lock().read_bytes()).hexdigest()[:12]
+    return machine.cache_folder() / f"kafka-{KAFKA_VERSION}-{lock}"
+
+
+def fetched() -> Path:
+    """Return the folder with all the jars; fetch them when it is not there.
+
+    The folder appears whole or not at all, and two processes never fetch at once.
+    """
+    jars = folder()
+    if jars.is_dir():
+        return jars
+    with machine.alone("fetch"):
+        if not jars.is_dir():
+            _fetch(jars)
+    return jars
+
+
+def _lock() -> Path:
+    return Path(__file__).with_name("jars.lock")
+
+
+def _fetch(jars: Path) -> None:
+    work = Path(tempfile.mkdtemp(prefix="fetch-", dir=jars.parent))
+    try:
+        target = work / "jars"
+        target.mkdir()
+        say(f"Fetching Kafka {KAFKA_VERSION}, once: {len(locked())} files, 47 MB, to {jars}")
+        maven, ivy = machine.maven(), machine.ivy()
+        if maven is not None:
+            _by_maven(maven, work, target)
+        elif ivy is not None:
+            _by_ivy(ivy, work, target)
+        else:
+            raise SandboxError(
+                "Kafka is fetched by Maven, or by the Ivy inside PySpark, and neither is here. "
+                "Type: sudo apt-get install maven (or: pip install pyspark)"
+            )
+        _check(target)
+        target.rename(jars)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _by_maven(maven: Path, work: Path, target: Path) -> None:
+    pom = work / "pom.xml"
+    pom.write_text(_render(_POM, _POM_DEPENDENCY), encoding="utf-8")
+    _run(
+        [maven, "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={target}"],
+        is_jar=lambda line: "Downloaded from" in line and ".jar " in line,
+    )
+
+
+def _by_ivy(ivy: Path, work: Path, target: Path) -> None:
+    module = work / "ivy.xml"
+    module.write_text(_render(_IVY, _IVY_DEPENDENCY), encoding="utf-8")
+    settings = Path.home() / ".ivy2" / "ivysettings.xml"
+    own = ["-settings", settings] if settings.is_file() else ["-m2compatible"]
+    pattern = f"{target}/[artifact]-[revision].[ext]"
+    _run(
+        [machine.java(), "-jar", ivy, *own, "-ivy", module, "-retrieve", pattern],
+        is_jar=lambda line: "[SUCCESSFUL ]" in line and ".jar " in line,
+    )
+
+
+def _render(module: str, dependency: str) -> str:
+    return module.format(
+        dependencies="".join(dependency.format(**jar._asdict()) for jar in locked())
+    )
+
+
+def _run(command: Sequence[str | Path], *, is_jar: Callable[[str], bool]) -> None:
+    """Run a fetching tool, counting its lines about jars; show the last ones when it fails."""
+    last: list[str] = []
+    names = {jar.file for jar in locked()}
+    with (
+        subprocess.Popen(  # noqa: S603 - Maven or Java of the user's own PATH
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as tool,
+        counted(f"Kafka {KAFKA_VERSION}", len(names)) as advance,
+    ):
+        limit = Timer(_FETCH_TIMEOUT_S, tool.kill)
+        limit.start()
+        try:
+            for line in tool.stdout or ():
+                last = [*last, line.rstrip()][-_LINES_KEPT:]
+                if is_jar(line) and any(name in line for name in names):
+                    advance()
+            failed = tool.wait() != 0
+        finally:
+            limit.cancel()
+            tool.kill()
+    if failed:
+        raise SandboxError(
+            "Kafka's jars could not be fetched. The tool's last words:\n" + "\n".join(last)
+        )
+
+
+def _check(target: Path) -> None:
+    for jar in locked():
+        path = target / jar.file
+        if not path.is_file():
+            raise SandboxError(f"{jar.file} was not delivered. Try again: hapax sandbox fetch")
+        with path.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != jar.sha256:
+                raise SandboxError(
+                    f"{jar.file} is not the file that jars.lock names: the registry or mirror in "
+                    "your Maven or Ivy settings delivers another one."
+                )

@@ -1,0 +1,64 @@
+"""Redis, with an append-only file: what it has acknowledged survives a kill."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import redis
+
+from service.sandbox import machine
+from service.sandbox.ports import LOOPBACK
+from service.sandbox.processes import READY_TIMEOUT_S, Server
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from service.sandbox.ports import Ports
+    from service.sandbox.watchdog import Watchdog
+
+_ANSWER_TIMEOUT_S = 1.0
+
+
+class Redis(Server):
+    """One redis-server. Data: ``folder``, kept over restarts."""
+
+    def __init__(self, folder: Path, ports: Ports, watchdog: Watchdog) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.port = ports.reserve()
+        self.url = f"redis://{LOOPBACK}:{self.port}/0"
+        super().__init__("Redis", self._arguments(folder), folder / "redis.log", watchdog)
+
+    def _arguments(self, folder: Path) -> list[str | Path]:
+        return [
+            machine.redis_server(),
+            *("--bind", LOOPBACK, "--port", str(self.port), "--dir", folder),
+            *("--maxmemory-policy", "noeviction"),  # a claim must never be thrown out
+            # Each write reaches the file before its answer, and the file outlives a killed
+            # process. With "everysec" Redis answers first while a sync is running: an
+            # acknowledged write was lost by a kill in one run of two.
+            *("--appendonly", "yes", "--appendfsync", "no", "--save", ""),
+        ]
+
+    def await_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Wait for an answer to PING; while it loads its file Redis refuses to give one."""
+        self.wait_until(self._answers, timeout_s)
+
+    def flush(self) -> None:
+        """Forget everything."""
+        with self._client() as client:
+            client.flushall()
+
+    def _answers(self) -> bool:
+        try:
+            with self._client() as client:
+                return bool(client.ping())
+        except redis.RedisError:
+            return False
+
+    def _client(self) -> redis.Redis:
+        return redis.Redis(
+            host=LOOPBACK,
+            port=self.port,
+            socket_timeout=_ANSWER_TIMEOUT_S,
+            socket_connect_timeout=_ANSWER_TIMEOUT_S,
+        )

@@ -1,0 +1,66 @@
+"""Fixtures for everybody: real servers, started when the first test asks for them."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service.sandbox import Sandbox, SandboxError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_REAL = {"sandbox", "cluster"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs real servers, so that ``-m "not real"`` leaves it out."""
+    for item in items:
+        if _REAL.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker("real")
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith("HAPAX_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def sandbox() -> Iterator[Sandbox]:
+    """One broker and a Redis. A test that breaks them restores them."""
+    yield from _started(nodes=1)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Sandbox]:
+    """Three brokers and a Redis. A test that breaks them restores them."""
+    yield from _started(nodes=3)
+
+
+@pytest.fixture
+def redis_url(sandbox: Sandbox) -> str:
+    """An empty Redis."""
+    sandbox.redis.flush()
+    return sandbox.redis_url
+
+
+@pytest.fixture
+def unique() -> Callable[[str], str]:
+    """Names that no other test uses: for topics, groups, transactional ids."""
+    return lambda stem: f"{stem}-{uuid.uuid4().hex[:12]}"
+
+
+def _started(nodes: int) -> Iterator[Sandbox]:
+    """A machine without Java is a failure that says what to install, never a skip."""
+    servers = Sandbox(nodes=nodes, proxied=True)
+    try:
+        servers.start()
+    except SandboxError as error:
+        pytest.fail(str(error), pytrace=False)
+    yield servers
+    servers.stop()

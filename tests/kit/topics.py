@@ -1,0 +1,218 @@
+"""What tests write to topics and read back: plain clients, nothing of the service but its words."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+
+from service.core.records import Headers, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+_TIMEOUT_S = 60.0
+
+
+class Given(NamedTuple):
+    """A record to write. ``partition`` -1: by key as Java does; ``timestamp_ms`` 0: now."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers = ()
+    partition: int = -1
+    timestamp_ms: int = 0
+
+
+def produce(bootstrap_servers: str, topic: str, *records: bytes | Given) -> None:
+    """Write records outside of any transaction; return when all are acknowledged."""
+    producer = _producer(bootstrap_servers)
+    _send(producer, topic, records)
+
+
+def produce_committed(bootstrap_servers: str, topic: str, *records: bytes | Given) -> None:
+    """Write records in one transaction, and commit it."""
+    with transaction(bootstrap_servers) as producer:
+        _send(producer, topic, records)
+        producer.commit_transaction(_TIMEOUT_S)
+
+
+def produce_aborted(bootstrap_servers: str, topic: str, *records: bytes | Given) -> None:
+    """Write records in one transaction, and abort it: offsets that nobody will see."""
+    with transaction(bootstrap_servers) as producer:
+        _send(producer, topic, records)
+        producer.abort_transaction(_TIMEOUT_S)
+
+
+@contextmanager
+def produce_open(bootstrap_servers: str, topic: str, *records: bytes | Given) -> Iterator[Producer]:
+    """Write records in a transaction that stays open inside the block, then abort it.
+
+    The block may end it first, with the producer that it is given.
+    """
+    with transaction(bootstrap_servers) as producer:
+        _send(producer, topic, records)
+        yield producer
+        try:
+            producer.abort_transaction(_TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._STATE:  # the block has ended it
+                raise
+
+
+@contextmanager
+def transaction(bootstrap_servers: str, transactional_id: str | None = None) -> Iterator[Producer]:
+    """Give a producer in a transaction that has begun; ending it is up to the block."""
+    producer = _producer(
+        bootstrap_servers,
+        {
+            "transactional.id": transactional_id or f"test-{uuid.uuid4().hex}",
+            "transaction.timeout.ms": 60_000,
+        },
+    )
+    producer.init_transactions(_TIMEOUT_S)
+    producer.begin_transaction()
+    yield producer
+
+
+def read_back(
+    bootstrap_servers: str,
+    topics: str | Iterable[str],
+    isolation: Isolation = "read_committed",
+) -> list[Record]:
+    """Return all there is, from the first offset to the end of every partition.
+
+    Sorted by topic, partition, offset. The end is the last stable offset for ``read_committed``,
+    so this never waits for an open transaction.
+    """
+    names = [topics] if isinstance(topics, str) else list(topics)
+    consumer = _consumer(bootstrap_servers, f"reader-{uuid.uuid4().hex}", isolation)
+    try:
+        unfinished = {(name, number) for name in names for number in _partitions(consumer, name)}
+        consumer.assign([TopicPartition(*one, OFFSET_BEGINNING) for one in unfinished])
+        records = []
+        while unfinished:
+            message = consumer.poll(_TIMEOUT_S)
+            if message is None:
+                raise TimeoutError(f"no end of {sorted(unfinished)} within {_TIMEOUT_S} s")
+            error = message.error()
+            if error is None:
+                records.append(_record(message))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                unfinished.discard((message.topic(), message.partition()))
+            elif not error.retriable():
+                raise KafkaException(error)
+    finally:
+        consumer.close()
+    return sorted(records, key=lambda record: record.coordinates)
+
+
+def committed(bootstrap_servers: str, group: str, topic: str) -> dict[int, int | None]:
+    """Return the group's committed offset of each partition; None where there is none."""
+    consumer = _consumer(bootstrap_servers, group)
+    try:
+        asked = [TopicPartition(topic, number) for number in _partitions(consumer, topic)]
+        answers = consumer.committed(asked, _TIMEOUT_S)
+    finally:
+        consumer.close()
+    return {one.partition: one.offset if one.offset >= 0 else None for one in answers}
+
+
+def ends(
+    bootstrap_servers: str, topic: str, isolation: Isolation = "read_committed"
+) -> dict[int, int]:
+    """Return the end of each partition.
+
+    That is the last stable offset for ``read_committed``, else the high watermark.
+    """
+    consumer = _consumer(bootstrap_servers, f"reader-{uuid.uuid4().hex}", isolation)
+    try:
+        return {
+            number: consumer.get_watermark_offsets(TopicPartition(topic, number), _TIMEOUT_S)[1]
+            for number in _partitions(consumer, topic)
+        }
+    finally:
+        consumer.close()
+
+
+def _producer(bootstrap_servers: str, more: dict[str, Any] | None = None) -> Producer:
+    return Producer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "partitioner": "murmur2_random",
+            "enable.idempotence": True,
+            "linger.ms": 0,
+            "retry.backoff.ms": 5,
+            "log_level": 0,
+            **(more or {}),
+        }
+    )
+
+
+def _consumer(
+    bootstrap_servers: str, group: str, isolation: Isolation = "read_committed"
+) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
+            "fetch.queue.backoff.ms": 10,
+            "auto.offset.reset": "error",
+            "log_level": 0,
+        }
+    )
+
+
+def _send(producer: Producer, topic: str, records: Iterable[bytes | Given]) -> None:
+    failures: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            failures.append(error)
+
+    for one in records:
+        given = one if isinstance(one, Given) else Given(one)
+        producer.produce(
+            topic,
+            value=given.value,
+            key=given.key,
+            headers=list(given.headers),
+            partition=given.partition,
+            timestamp=given.timestamp_ms,
+            on_delivery=delivered,
+        )
+    if producer.flush(_TIMEOUT_S) or failures:
+        raise KafkaException(failures[0] if failures else KafkaError(KafkaError._MSG_TIMED_OUT))
+
+
+def _partitions(consumer: Consumer, topic: str) -> list[int]:
+    found = consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic]
+    if found.error is not None:
+        raise KafkaException(found.error)
+    return list(found.partitions)
+
+
+def _record(message: Message) -> Record:
+    return Record(
+        topic=message.topic() or "",
+        partition=message.partition() or 0,
+        offset=message.offset() or 0,
+        key=message.key(),
+        value=message.value(),
+        headers=tuple(cast("list[tuple[str, bytes | None]]", message.headers() or [])),
+        timestamp_ms=message.timestamp()[1],
+    )
