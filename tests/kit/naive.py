@@ -1,0 +1,230 @@
+"""Loops that people write, each with the fault it is known for: the controls of every claim.
+
+PlainTransactions   correct until a request is delayed: no new epoch when in doubt
+WithoutRewind       transactions, but an aborted batch is not read again: loss
+AtLeastOnce         produce, flush, commit: duplicates after a crash
+SetNxThenProcess    Redis SET NX, then process: loss after a crash
+
+A test drives them step by step: ``take`` records, then walk through ``batch``, which yields the
+name of each step it has done; to crash is to stop walking and to ``close``. As a process that a
+test may kill: ``python -m tests.kit.naive AtLeastOnce --bootstrap ... --source ... --target ...``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from redis import Redis
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    Settings = dict[str, str | int | bool | object]
+
+PATIENCE_S = 30.0
+
+
+class Route(NamedTuple):
+    """From where to where, and under which name."""
+
+    bootstrap: str
+    source: str
+    target: str
+    app: str
+
+
+class AtLeastOnce:
+    """Produce, flush, commit. A crash before the commit makes duplicates."""
+
+    settings: ClassVar[Settings] = {}
+
+    def __init__(self, route: Route, **settings: str | int | bool) -> None:
+        """Join the group; ``settings`` are further librdkafka properties of the producer."""
+        self.route = route
+        common: Settings = {
+            "bootstrap.servers": route.bootstrap,
+            "client.id": route.app,
+            "reconnect.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 500,
+            "log_level": 0,
+        }
+        self.consumer = Consumer(
+            {
+                **common,
+                "group.id": route.app,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "session.timeout.ms": 6000,
+                "heartbeat.interval.ms": 500,
+                "fetch.queue.backoff.ms": 10,
+            }
+        )
+        self.producer = Producer({**common, "linger.ms": 0, **self.settings, **settings})
+        self.consumer.subscribe([route.source])
+
+    def take(self, count: int, timeout_s: float = PATIENCE_S) -> list[Message]:
+        """Return ``count`` records, or fewer when they do not come in time."""
+        taken: list[Message] = []
+        deadline_s = time.monotonic() + timeout_s
+        while len(taken) < count and time.monotonic() < deadline_s:
+            for message in self.consumer.consume(count - len(taken), timeout=0.2):
+                error = message.error()
+                if error is None:
+                    taken.append(message)
+                elif not error.retriable():
+                    raise AssertionError(error.str())
+        return taken
+
+    def batch(self, records: Sequence[Message]) -> Iterator[str]:
+        """Process a batch, and yield the name of each step once it is done."""
+        self.send(records)
+        yield "sent"
+        self.consumer.commit(offsets=progress(records), asynchronous=False)
+        yield "committed"
+
+    def process(self, records: Sequence[Message]) -> None:
+        """Walk through all steps of a batch."""
+        for _ in self.batch(records):
+            pass
+
+    def send(self, records: Sequence[Message]) -> None:
+        """Write one output per record, and wait until all are acknowledged."""
+        for record in records:
+            source = f"{record.topic()}/{record.partition()}/{record.offset()}".encode()
+            self.producer.produce(
+                self.route.target,
+                record.value(),
+                record.key(),
+                headers=[*(record.headers() or []), ("hapax-source", source)],
+            )
+        assert self.producer.flush(PATIENCE_S) == 0, "the broker does not acknowledge"
+
+    def close(self) -> None:
+        """Leave the group. Nothing is flushed or committed on the way."""
+        self.consumer.close()
+
+
+class PlainTransactions(AtLeastOnce):
+    """Transactions as in the textbook. A delayed request of one transaction hits the next one."""
+
+    def __init__(self, route: Route, **settings: str | int | bool) -> None:
+        transactional: dict[str, str | int | bool] = {
+            "transactional.id": route.app,
+            "transaction.timeout.ms": 10000,
+            "socket.timeout.ms": 1500,
+            "retry.backoff.ms": 5,
+            "metadata.recovery.strategy": "none",
+        }
+        super().__init__(route, **{**transactional, **settings})
+        self.producer.list_topics(route.target, timeout=PATIENCE_S)
+        self.producer.init_transactions(PATIENCE_S)
+
+    def abort(self, records: Sequence[Message]) -> None:
+        """Write the outputs of a batch, give up, and go back."""
+        self.producer.begin_transaction()
+        self.send(records)
+        self.producer.abort_transaction(PATIENCE_S)
+        self.rewind(records)
+
+    def batch(self, records: Sequence[Message]) -> Iterator[str]:
+        self.producer.begin_transaction()
+        self.send(records)
+        yield "sent"
+        self.producer.send_offsets_to_transaction(
+            progress(records), self.consumer.consumer_group_metadata(), PATIENCE_S
+        )
+        yield "progressed"
+        self.producer.commit_transaction(PATIENCE_S)
+        yield "committed"
+
+    def rewind(self, records: Sequence[Message]) -> None:
+        """Read the batch again."""
+        first: dict[tuple[str, int], int] = {}
+        for topic, partition, offset in map(coordinates, records):
+            first.setdefault((topic, partition), offset)
+        for (topic, partition), offset in first.items():
+            self.consumer.seek(TopicPartition(topic, partition, offset))
+
+
+class WithoutRewind(PlainTransactions):
+    """An aborted batch is forgotten: the consumer stands behind it already."""
+
+    def rewind(self, records: Sequence[Message]) -> None:
+        """Do nothing, which is the fault."""
+
+
+class SetNxThenProcess(AtLeastOnce):
+    """Claim the value in Redis, process if it was new. A crash in between loses the record."""
+
+    def __init__(self, route: Route, redis_url: str, **settings: str | int | bool) -> None:
+        super().__init__(route, **settings)
+        self.redis = Redis.from_url(redis_url)
+
+    def batch(self, records: Sequence[Message]) -> Iterator[str]:
+        fresh = [
+            record
+            for record in records
+            if self.redis.set(b"%s:%s" % (self.route.app.encode(), record.value()), 1, nx=True)
+        ]
+        yield "claimed"
+        self.send(fresh)
+        yield "sent"
+        self.consumer.commit(offsets=progress(records), asynchronous=False)
+        yield "committed"
+
+    def close(self) -> None:
+        super().close()
+        self.redis.close()
+
+
+def coordinates(record: Message) -> tuple[str, int, int]:
+    """Return topic, partition and offset, which every received record has."""
+    topic, partition, offset = record.topic(), record.partition(), record.offset()
+    assert topic is not None
+    assert partition is not None
+    assert offset is not None
+    return topic, partition, offset
+
+
+def progress(records: Sequence[Message]) -> list[TopicPartition]:
+    """Return per partition the next offset to read."""
+    following = {(topic, at): offset + 1 for topic, at, offset in map(coordinates, records)}
+    return [TopicPartition(topic, at, offset) for (topic, at), offset in following.items()]
+
+
+LOOPS: dict[str, Callable[[Route, str], AtLeastOnce]] = {
+    "AtLeastOnce": lambda route, _: AtLeastOnce(route),
+    "PlainTransactions": lambda route, _: PlainTransactions(route),
+    "SetNxThenProcess": SetNxThenProcess,
+    "WithoutRewind": lambda route, _: WithoutRewind(route),
+}
+
+
+def main() -> None:
+    """Run one loop until it is killed."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("loop", choices=LOOPS)
+    for name in Route._fields:
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--redis-url")
+    parser.add_argument("--records", type=int, default=100, help="largest batch")
+    parser.add_argument("--abort-every", type=int, default=0, help="abort each n-th batch")
+    arguments = parser.parse_args()
+    route = Route(*(getattr(arguments, name) for name in Route._fields))
+    loop = LOOPS[arguments.loop](route, arguments.redis_url or "")
+    for number in itertools.count(1):
+        records = loop.take(arguments.records, timeout_s=0.2)
+        aborts = arguments.abort_every and number % arguments.abort_every == 0
+        if aborts and isinstance(loop, PlainTransactions):
+            loop.abort(records)
+        elif records:
+            loop.process(records)
+
+
+if __name__ == "__main__":
+    main()
