@@ -67,6 +67,7 @@ _REFUSED: Final[dict[str, str]] = {
     "log_level": _LOGS,
     "log.queue": _LOGS,
     "log.connection.close": _LOGS,
+    "log.thread.name": _LOGS,
     "enabled_events": "it takes events away from the service",
     "on_delivery": "callbacks belong to the service",
     "on_commit": "callbacks belong to the service",

@@ -169,6 +169,7 @@ def test_variables_that_kubernetes_sets_for_a_service_of_our_name_are_left_alone
     assert problem.startswith("HAPAX_PROT is read by nothing")
 
 
-def test_a_service_link_without_its_service_is_a_mistake() -> None:
-    (problem,) = problems(HAPAX_PORT="9464")
-    assert problem.startswith("HAPAX_PORT is read by nothing")
+@pytest.mark.parametrize("name", ["HAPAX_PORT", "HAPAX_SERVICE_HOST", "HAPAX_SERVICE_PORT"])
+def test_a_service_link_without_its_service_is_a_mistake(name: str) -> None:
+    (problem,) = problems(**{name: "9464"})
+    assert problem.startswith(f"{name} is read by nothing")
