@@ -3,7 +3,7 @@
 Pydantic validates the tree; finding the variables is done here and not by pydantic-settings,
 because the contract asks for what it does not do: unknown variables with their nearest name,
 nested secrets from files of any name, all problems in the words of the environment. It would also
-cost a restart some fifty milliseconds of imports.
+cost each start 16 ms of imports, and 45 ms where nothing else loads asyncio.
 """
 
 from __future__ import annotations

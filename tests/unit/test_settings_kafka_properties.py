@@ -20,7 +20,8 @@ message.send.max.retries max.in.flight max.in.flight.requests.per.connection que
 message.timeout.ms delivery.timeout.ms transaction.timeout.ms transactional.id
 group.id group.instance.id group.protocol session.timeout.ms heartbeat.interval.ms
 max.poll.interval.ms partition.assignment.strategy partitioner partitioner_cb
-metadata.recovery.strategy debug logger log_level log_cb log.queue log.connection.close log.thread.name
+metadata.recovery.strategy debug logger log_level log_cb log.queue log.connection.close
+log.thread.name
 error_cb stats_cb throttle_cb oauth_cb dr_cb dr_msg_cb rebalance_cb offset_commit_cb
 oauthbearer_token_refresh_cb ssl.certificate.verify_cb ssl_engine_callback_data on_delivery
 on_commit opaque default_topic_conf default.topic.config delivery.report.only.error
