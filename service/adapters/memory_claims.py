@@ -66,6 +66,14 @@ class MemoryClaims:
             raise ClaimsUnavailableError("the answer was lost")
         return foreign
 
+    def seen_by(self, topic_ids: Mapping[str, str]) -> MemoryClaims:
+        """Return the same claims as another worker sees them, with its own faults."""
+        other = MemoryClaims(
+            clock=self._clock, ttl_ms=round(self._ttl_s * 1000), topic_ids=topic_ids
+        )
+        other._claims = self._claims
+        return other
+
     def ping(self) -> None:
         """Return when the store answers; raise ClaimsUnavailableError when it does not."""
         if self.outage is not None:

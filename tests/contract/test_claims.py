@@ -1,0 +1,177 @@
+"""What every claim store must do: in memory, in Redis, and in Redis with the smallest buckets."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.adapters.memory_claims import MemoryClaims
+from service.core.records import Coordinates, Record
+from tests.kit.claim_stores import (
+    HOUR_MS,
+    SMALL_BUCKETS,
+    Hand,
+    bare,
+    ids,
+    mutate,
+    records,
+    redis_server,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from service.core.ports import Claims
+
+apps = (f"app-{number}" for number in itertools.count())
+
+
+class NewStore(Protocol):
+    """Makes an empty store, as seen by so many workers."""
+
+    def __call__(self, *topic_ids: Mapping[str, str]) -> list[Claims]: ...
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        "memory",
+        pytest.param("redis", marks=pytest.mark.real),
+        pytest.param("redis, small buckets", marks=pytest.mark.real),
+    ],
+)
+def stores(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[NewStore]:
+    if request.param == "memory":
+
+        def in_memory(*topic_ids: Mapping[str, str]) -> list[Claims]:
+            first = MemoryClaims(clock=Hand(), ttl_ms=HOUR_MS)
+            return [first.seen_by(each) for each in topic_ids]
+
+        yield in_memory
+        return
+    with redis_server(tmp_path_factory.mktemp("redis")) as server:
+        changes = SMALL_BUCKETS if "small" in request.param else {}
+
+        def in_redis(*topic_ids: Mapping[str, str]) -> list[Claims]:
+            app = next(apps)
+            return [mutate(bare(server.url, app, topic_ids=each), changes) for each in topic_ids]
+
+        yield in_redis
+
+
+@pytest.fixture
+def store(stores: NewStore) -> Claims:
+    return stores({})[0]
+
+
+def test_a_first_sighting_is_ours(store: Claims) -> None:
+    assert store.claim(ids(3), records(3), {}) == {}
+
+
+def test_a_claim_with_our_own_coordinates_is_processed_again(store: Claims) -> None:
+    for _ in range(3):
+        assert store.claim(ids(3), records(3), {}) == {}
+
+
+def test_the_same_id_at_other_coordinates_names_its_owner(store: Claims) -> None:
+    store.claim(ids(3), records(3, partition=4, at=7), {})
+    twins = [b"event-9", b"event-1", b"event-2"]
+    assert store.claim(twins, records(3, at=100), {}) == {
+        1: Coordinates("orders", 4, 8),
+        2: Coordinates("orders", 4, 9),
+    }
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Record("returns", 1, 5, None, None),
+        Record("orders", 2, 5, None, None),
+        Record("orders", 1, 6, None, None),
+        Record("orders", 1, 5 + 2**32, None, None),
+        Record("orders", 1 + 128, 5, None, None),
+    ],
+)
+def test_topic_partition_and_offset_all_count(store: Claims, other: Record) -> None:
+    store.claim([b"x"], [Record("orders", 1, 5, None, None)], {})
+    assert store.claim([b"x"], [other], {}) == {0: Coordinates("orders", 1, 5)}
+
+
+def test_ids_that_repeat_in_one_batch_belong_to_the_first(store: Claims) -> None:
+    twins = [b"x", b"y", b"x", b"x"]
+    first = Coordinates("orders", 0, 0)
+    for _ in range(2):
+        assert store.claim(twins, records(4), {}) == {2: first, 3: first}
+
+
+def test_a_replay_inherits_the_claim_of_the_record_it_names(store: Claims) -> None:
+    original = records(1, at=5)
+    store.claim([b"x"], original, {})
+    replay = records(2, topic="dead", at=70)
+    assert store.claim([b"w", b"x"], replay, {1: original[0].coordinates}) == {}
+    assert store.claim([b"w", b"x"], replay, {}) == {1: original[0].coordinates}
+
+
+def test_a_replay_that_comes_first_claims_for_the_original(store: Claims) -> None:
+    original = Coordinates("orders", 0, 5)
+    store.claim([b"x"], records(1, topic="dead"), {0: original})
+    assert store.claim([b"x"], records(1, at=5), {}) == {}
+    assert store.claim([b"x"], records(1, at=6), {}) == {0: original}
+
+
+def test_a_topic_that_was_made_again_is_another_topic(stores: NewStore) -> None:
+    before, after = stores(
+        {"orders": "JoNxSTLoTjmNbcFvJPY3xg"}, {"orders": "0000000000000000000001"}
+    )
+    before.claim([b"x"], records(1), {})
+    assert after.claim([b"x"], records(1), {}) == {0: Coordinates("orders", 0, 0)}
+    assert before.claim([b"x"], records(1), {}) == {}
+
+
+def test_a_batch_without_ids_claims_nothing(store: Claims) -> None:
+    assert store.claim([], [], {}) == {}
+
+
+def test_ids_and_records_of_different_number_are_refused(store: Claims) -> None:
+    with pytest.raises(ValueError, match="1 ids for 2 records"):
+        store.claim([b"x"], records(2), {})
+
+
+def test_ids_are_bytes_of_any_kind_and_length(store: Claims) -> None:
+    odd = [b"", b"\0", b"\r\n", b"{}", b"\xff" * 70_000, b"\xff" * 70_001]
+    assert store.claim(odd, records(6), {}) == {}
+    assert sorted(store.claim(odd, records(6, at=10), {})) == [0, 1, 2, 3, 4, 5]
+
+
+topics = st.sampled_from(["orders", "returns", "a.b-c_d", "t" * 249])
+offsets = st.sampled_from([0, 1, 2, 127, 128, 2**32 - 1, 2**32, 2**40 + 3, 2**63 - 1])
+places = st.builds(Coordinates, topics, st.sampled_from([0, 1, 127, 128, 20_000]), offsets)
+sightings = st.tuples(st.integers(0, 40), places, st.none() | places)
+batches = st.lists(st.tuples(st.integers(0, 1), st.lists(sightings, max_size=30)), max_size=6)
+
+
+@settings(max_examples=80, deadline=None)
+@given(batches=batches)
+def test_the_first_owner_of_an_id_stays_its_owner(
+    stores: NewStore, batches: list[tuple[int, list[tuple[int, Coordinates, Coordinates | None]]]]
+) -> None:
+    workers = stores({}, {})
+    owners: dict[int, Coordinates] = {}
+    for worker, batch in batches:
+        foreign = {}
+        for index, (number, own, original) in enumerate(batch):
+            owner = owners.setdefault(number, original or own)
+            if owner != (original or own):
+                foreign[index] = owner
+        found = workers[worker].claim(
+            [b"%d" % number for number, *_ in batch],
+            [Record(*own, key=None, value=None) for _, own, _ in batch],
+            {index: replay for index, (*_, replay) in enumerate(batch) if replay},
+        )
+        assert found == foreign

@@ -1,0 +1,131 @@
+"""What is found before the start: wrong server, settings, rights; and the way by TLS."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service.adapters.redis_connection import PERMISSIONS, Preflight
+from service.core.errors import ClaimsUnavailableError
+from service.core.records import Coordinates
+from service.sandbox.ports import Ports
+from tests.kit.claim_stores import admin, bare, records, redis_server, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from service.adapters.redis_claims import RedisClaims
+    from service.sandbox.redis_server import Redis
+
+pytestmark = pytest.mark.real
+
+FIRST = {0: Coordinates("orders", 0, 0)}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Redis]:
+    with redis_server(tmp_path / "redis") as server:
+        yield server
+
+
+def test_a_sound_server_has_no_problems(server: Redis) -> None:
+    assert bare(server.url).check() == Preflight([], [])
+
+
+def test_an_eviction_policy_that_forgets_claims_is_refused(server: Redis) -> None:
+    admin(server).config_set("maxmemory-policy", "allkeys-lru")
+    [problem] = bare(server.url).check().problems
+    assert "allkeys-lru" in problem
+    assert "noeviction" in problem
+
+
+def user(server: Redis, *rules: str) -> RedisClaims:
+    tell(server, "ACL", "SETUSER", "hapax", "reset", "on", ">s3cret", *rules)
+    return bare(f"redis://hapax:s3cret@127.0.0.1:{server.port}/0")
+
+
+def test_a_user_with_the_documented_permissions_can_do_everything(server: Redis) -> None:
+    admin(server).config_set("maxmemory-policy", "allkeys-lru")
+    store = user(server, *PERMISSIONS.split()[1:])
+    [problem] = store.check().problems
+    assert "allkeys-lru" in problem, "CONFIG is forbidden, INFO is not"
+    store.ping()
+    assert store.claim([b"x"], records(1), {}) == {}
+    admin(server).script_flush()
+    assert store.claim([b"x"], records(1, at=1), {}) == FIRST
+
+
+def test_a_policy_that_nobody_may_read_is_a_warning(server: Redis) -> None:
+    found = user(server, *PERMISSIONS.split()[1:], "-info").check()
+    assert found.problems == []
+    assert any("noeviction" in warning for warning in found.warnings)
+
+
+@pytest.mark.parametrize("missing", ["hget", "hset", "pexpireat", "hincrby", "hmget", "evalsha"])
+def test_a_missing_permission_is_found_before_the_start(server: Redis, missing: str) -> None:
+    store = user(server, *PERMISSIONS.split()[1:], f"-{missing}")
+    [problem] = store.check().problems
+    assert "lacks a permission" in problem
+
+
+def test_a_wrong_password_is_found_and_not_told(server: Redis) -> None:
+    user(server)
+    store = bare(f"redis://hapax:wr0ng@127.0.0.1:{server.port}/0")
+    [problem] = store.check().problems
+    assert "refuses our user or password" in problem
+    assert "wr0ng" not in problem
+    with pytest.raises(ClaimsUnavailableError, match="refuses our user or password"):
+        store.claim([b"x"], records(1), {})
+
+
+def test_a_database_that_does_not_exist_is_found(server: Redis) -> None:
+    [problem] = bare(server.url.replace("/0", "/99")).check().problems
+    assert "database number" in problem
+
+
+def test_a_server_without_append_only_file_is_a_warning(server: Redis) -> None:
+    admin(server).config_set("appendonly", "no")
+    [warning] = bare(server.url).check().warnings
+    assert "append-only" in warning
+
+
+def test_a_server_that_is_away_is_a_problem_with_its_address(server: Redis) -> None:
+    server.kill()
+    [problem] = bare(server.url).check().problems
+    assert f"127.0.0.1:{server.port}/0" in problem
+
+
+@pytest.fixture
+def tls_port(server: Redis, tmp_path: Path) -> Iterator[int]:
+    openssl = shutil.which("openssl")
+    assert openssl, "install openssl"
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    request = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    files = ["-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*request, *names, *files], check=True, capture_output=True)
+    ports = Ports()
+    port = ports.reserve()
+    settings = ("tls-cert-file", certificate, "tls-key-file", key, "tls-ca-cert-file", certificate)
+    more = ("tls-auth-clients", "no", "tls-port", port)
+    tell(server, "CONFIG", "SET", *settings, *more)
+    yield port
+    ports.close()
+
+
+def test_claims_travel_by_tls_when_the_ca_is_known(tls_port: int, tmp_path: Path) -> None:
+    ca_file = tmp_path / "certificate.pem"
+    for store in (
+        bare(f"rediss://127.0.0.1:{tls_port}/0", ca_file=str(ca_file)),
+        bare(f"rediss://127.0.0.1:{tls_port}/0?ssl_ca_certs={ca_file}"),
+    ):
+        assert store.claim([b"x"], records(1), {}) == {}
+
+
+def test_a_certificate_of_a_stranger_is_an_outage(tls_port: int) -> None:
+    with pytest.raises(ClaimsUnavailableError, match="certificate is not trusted"):
+        bare(f"rediss://127.0.0.1:{tls_port}/0").claim([b"x"], records(1), {})

@@ -1,0 +1,238 @@
+"""What Redis can do to a claim store: die, hang, forget, fill up, refuse, and follow another."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service.core.errors import ClaimsUnavailableError
+from service.core.records import Coordinates
+from tests.kit.claim_stores import HOUR_MS, admin, bare, field, ids, mutate, records, redis_server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from service.sandbox.redis_server import Redis
+
+pytestmark = pytest.mark.real
+
+META = "hapax:{shop}:claims"
+FIRST = {0: Coordinates("orders", 0, 0)}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Redis]:
+    with redis_server(tmp_path / "redis") as server:
+        yield server
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 20) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.01)
+
+
+def test_claims_survive_a_kill_and_the_same_object_goes_on(server: Redis) -> None:
+    emptied: list[int] = []
+    store = bare(server.url, on_emptied=lambda: emptied.append(1))
+    store.claim([b"x"], records(1), {})
+    server.kill()
+    for _ in range(2):
+        with pytest.raises(ClaimsUnavailableError, match="connection refused"):
+            store.claim([b"x"], records(1), {})
+    with pytest.raises(ClaimsUnavailableError, match="connection refused"):
+        store.ping()
+    server.start()
+    server.await_ready()
+    store.ping()
+    assert store.claim([b"x"], records(1), {}) == {}
+    assert store.claim([b"x"], records(1, at=1), {}) == FIRST
+    assert emptied == []
+
+
+def test_an_idle_connection_that_the_server_closed_costs_no_outage(server: Redis) -> None:
+    store = bare(server.url)
+    store.claim([b"x"], records(1), {})
+    admin(server).client_kill_filter(_type="normal", skipme=True)
+    assert store.claim([b"x"], records(1), {}) == {}
+
+
+def test_every_worker_notices_once_that_the_store_was_emptied(server: Redis) -> None:
+    emptied: list[str] = []
+    one = bare(server.url, on_emptied=lambda: emptied.append("one"))
+    two = bare(server.url, on_emptied=lambda: emptied.append("two"))
+    for store in (one, two, one, two):
+        store.claim([b"x"], records(1), {})
+    assert emptied == []
+    server.flush()
+    for store in (two, one, two, one):
+        assert store.claim([b"x"], records(1, at=1), {}) == {}
+    assert emptied == ["two", "one"]
+
+
+def test_the_first_worker_of_an_app_finds_the_store_fresh(server: Redis) -> None:
+    one, two = bare(server.url), bare(server.url)
+    for store in (one, two):
+        store.claim([b"x"], records(1), {})
+    assert (one.fresh, two.fresh) == (True, False)
+
+
+def test_claims_of_an_epoch_that_was_lost_are_never_taken_for_another_topics(server: Redis) -> None:
+    bare(server.url).claim(ids(2), [*records(1), *records(1, topic="returns")], {})
+    admin(server).delete(META)
+    for _ in range(2):
+        assert bare(server.url).claim(ids(2)[1:], records(1, topic="returns"), {}) == {}
+
+
+def test_a_script_that_redis_forgot_is_loaded_again(server: Redis) -> None:
+    store = bare(server.url)
+    store.claim([b"x"], records(1), {})
+    admin(server).script_flush()
+    assert store.claim([b"x"], records(1, at=1), {}) == FIRST
+
+
+def test_two_apps_know_nothing_of_each_other(server: Redis) -> None:
+    bare(server.url, app="shop").claim([b"x"], records(1), {})
+    assert bare(server.url, app="bank").claim([b"x"], records(1, at=1), {}) == {}
+
+
+def test_ten_thousand_ids_are_one_round_trip(server: Redis) -> None:
+    store = bare(server.url)
+    store.claim([b"x"], records(1), {})
+    admin(server).config_resetstat()
+    store.claim(ids(10_000), records(10_000), {})
+    stats = admin(server).info("commandstats")
+    inside = {"time", "hget", "hmget", "hset", "hincrby", "pexpireat"}
+    others = {"config|resetstat"}
+    assert stats["cmdstat_evalsha"]["calls"] == 1
+    assert {name.removeprefix("cmdstat_") for name in stats} == {"evalsha"} | inside | others
+
+
+def test_of_workers_that_claim_the_same_ids_at_once_one_owns_each(server: Redis) -> None:
+    def work(partition: int) -> None:
+        store, mine = bare(server.url), records(500, partition=partition)
+        start.wait()
+        foreign[partition] = set(store.claim(ids(500), mine, {}))
+
+    foreign: dict[int, set[int]] = {}
+    start = threading.Barrier(4)
+    threads = [threading.Thread(target=work, args=(partition,)) for partition in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for index in range(500):
+        assert sum(index not in each for each in foreign.values()) == 1
+
+
+def test_a_server_that_hangs_is_an_outage_within_the_timeout(server: Redis) -> None:
+    store = bare(server.url, answer_timeout_s=0.3)
+    store.claim([b"x"], records(1), {})
+    server.pause()
+    for call in (lambda: store.claim([b"y"], records(1), {}), store.ping):
+        before = time.monotonic()
+        with pytest.raises(ClaimsUnavailableError, match="took too long"):
+            call()
+        assert time.monotonic() - before < 1
+    server.resume()
+    assert store.claim([b"x"], records(1, at=1), {}) == FIRST
+
+
+def test_a_batch_whose_answer_was_lost_is_ours_when_it_is_claimed_again(server: Redis) -> None:
+    store, witness = bare(server.url, answer_timeout_s=0.3), bare(server.url)
+    store.claim([b"w"], records(1), {})
+    twins = [b"x", b"y", b"x"]
+    server.pause()
+    with pytest.raises(ClaimsUnavailableError):
+        store.claim(twins, records(3, at=1), {})
+    server.resume()
+    # The request was in the socket: Redis runs it now, and nobody hears the answer.
+    wait_until(lambda: field(server, META, "count") == b"3")
+    assert witness.claim([b"x"], records(1, at=9), {}) == {0: Coordinates("orders", 0, 1)}
+    assert store.claim(twins, records(3, at=1), {}) == {2: Coordinates("orders", 0, 1)}
+
+
+def test_a_full_memory_is_an_outage_and_claims_nothing(server: Redis) -> None:
+    store = bare(server.url)
+    store.claim([b"x"], records(1), {})
+    admin(server).config_set("maxmemory", 1)
+    with pytest.raises(ClaimsUnavailableError, match="memory is full"):
+        store.claim([b"x", b"y"], records(2), {})
+    admin(server).config_set("maxmemory", 0)
+    assert store.claim([b"y"], records(1, at=5), {}) == {}
+
+
+def test_a_replica_is_an_outage_and_no_place_to_start(server: Redis) -> None:
+    store = bare(server.url)
+    store.claim([b"x"], records(1), {})
+    admin(server).replicaof("127.0.0.1", "1")
+    with pytest.raises(ClaimsUnavailableError, match="it is a replica"):
+        store.claim([b"y"], records(1), {})
+    assert "Redis is a replica: the URL must lead to the primary." in store.check().problems
+
+
+def test_buckets_expire_as_a_whole(server: Redis) -> None:
+    store = bare(server.url, ttl_ms=100)
+    store.claim(ids(1_000), records(1_000), {})
+    assert admin(server).dbsize() > 100
+    wait_until(lambda: admin(server).dbsize() == 1)
+    assert admin(server).keys() == [META.encode()]
+    assert store.claim(ids(1_000), records(1_000, at=5), {}) == {}
+
+
+def age(server: Redis, left_ms: int) -> None:
+    """Make the segments as old as if only ``left_ms`` of their time were left."""
+    redis = admin(server)
+    seconds, micros = redis.time()
+    number, bits, _ = field(server, META, "segments").split(b",")[-1].split()
+    drop_ms = b"%d" % (seconds * 1000 + micros // 1000 + left_ms)
+    redis.hset(META, "segments", b" ".join((number, bits, drop_ms)))
+
+
+def test_a_claim_in_an_older_segment_counts(server: Redis) -> None:
+    store = bare(server.url)
+    store.claim([b"x"], records(1), {})
+    age(server, HOUR_MS // 2)
+    assert store.claim([b"x", b"y"], records(2, at=1), {}) == FIRST
+    assert field(server, META, "segments").count(b",") == 1
+    for _ in range(2):
+        assert store.claim([b"x"], records(1), {}) == {}
+        assert store.claim([b"y"], records(1), {}) == {0: Coordinates("orders", 0, 2)}
+
+
+def test_a_segment_past_its_time_is_forgotten(server: Redis) -> None:
+    store = bare(server.url)
+    store.claim([b"x"], records(1), {})
+    age(server, -1)
+    assert store.claim([b"x"], records(1, at=1), {}) == {}
+
+
+def test_an_id_is_remembered_for_one_ttl_even_when_its_segment_is_old(server: Redis) -> None:
+    store = bare(server.url)
+    store.claim([b"x"], records(1), {})
+    age(server, HOUR_MS + 60_000)
+    store.claim([b"late"], records(1), {})
+    bucket_ttls = {admin(server).pttl(key) for key in admin(server).keys(f"{META}:*")}
+    assert min(bucket_ttls) > HOUR_MS
+
+
+def test_workers_with_different_ttls_do_not_open_segments_in_turn(server: Redis) -> None:
+    short, long = bare(server.url, ttl_ms=HOUR_MS), bare(server.url, ttl_ms=10 * HOUR_MS)
+    for number in range(10):
+        for store in (short, long):
+            store.claim([b"x"], records(1, at=number), {})
+    assert field(server, META, "segments").count(b",") == 1
+
+
+def test_control_without_the_comparison_of_owners_a_second_attempt_drops_the_batch(
+    server: Redis,
+) -> None:
+    store = mutate(bare(server.url), {"elseif claimed ~= owner then": "else"})
+    store.claim(ids(3), records(3), {})
+    assert sorted(store.claim(ids(3), records(3), {})) == [0, 1, 2]
+    assert bare(server.url).claim(ids(3), records(3), {}) == {}

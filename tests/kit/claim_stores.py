@@ -1,0 +1,95 @@
+"""Claim stores for tests: a Redis of one's own, records, and a clock that is set by hand."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import redis
+
+from service.adapters.redis_claims import SCRIPT, RedisClaims
+from service.core.records import Record
+from service.sandbox.ports import Ports
+from service.sandbox.redis_server import Redis
+from service.sandbox.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+HOUR_MS = 3_600_000
+
+SMALL_BUCKETS = {
+    "IDS_PER_BUCKET_MAX = 64": "IDS_PER_BUCKET_MAX = 2",
+    "= 14, 10, 24, 2": "= 3, 2, 24, 1",
+}
+"""So small that a few ids fill a segment: every batch meets several of them."""
+
+
+class Hand:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+def records(count: int, *, topic: str = "orders", partition: int = 0, at: int = 0) -> list[Record]:
+    """Return records of one partition, from offset ``at``."""
+    return [Record(topic, partition, at + place, None, None) for place in range(count)]
+
+
+def ids(count: int, *, at: int = 0) -> list[bytes]:
+    """Return different ids."""
+    return [b"event-%d" % place for place in range(at, at + count)]
+
+
+@contextmanager
+def redis_server(folder: Path) -> Iterator[Redis]:
+    """Run a Redis that one test, or one file, has for itself."""
+    watchdog, ports = Watchdog(), Ports()
+    server = Redis(folder, ports, watchdog)
+    try:
+        server.start()
+        server.await_ready()
+        yield server
+    finally:
+        if server.running:
+            server.resume()
+            server.kill()
+        ports.close()
+        watchdog.close()
+
+
+def admin(server: Redis) -> redis.Redis:
+    """Return a client for what the adapter never does."""
+    return redis.Redis(port=server.port, socket_timeout=10, protocol=2, driver_info=None)
+
+
+def tell(server: Redis, *command: object) -> None:
+    """Send a command for which the client has no typed call."""
+    admin(server).execute_command(*map(str, command))  # type: ignore[no-untyped-call]
+
+
+def field(server: Redis, key: str, name: str) -> bytes:
+    """Return the value of a field of a hash."""
+    value = admin(server).hget(key, name)
+    assert isinstance(value, bytes)
+    return value
+
+
+def mutate(claims: RedisClaims, changes: dict[str, str]) -> RedisClaims:
+    """Let the store run a changed script; every change must strike."""
+    text = SCRIPT.read_text()
+    for old, new in changes.items():
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    claims._script = claims._redis.register_script(text)
+    return claims
+
+
+def bare(url: str, app: str = "shop", **options: Any) -> RedisClaims:
+    """Return the store as a worker would have it, with an hour to remember."""
+    return RedisClaims(url, app=app, **{"ttl_ms": HOUR_MS, **options})

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service.adapters.redis_claims import RedisClaims
+from service.adapters.redis_connection import connect, place, preflight
+from service.core.errors import ClaimsUnavailableError, ConfigurationError
+from tests.kit.claim_stores import bare, records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@pytest.fixture
+def answering() -> Iterator[Callable[[bytes], str]]:
+    """Return the URL of a server that has the same answer for every request."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    threads: list[threading.Thread] = []
+
+    def serve(answer: bytes) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            while connection.recv(65536):
+                connection.sendall(answer)
+
+    def url(answer: bytes) -> str:
+        threads.append(threading.Thread(target=serve, args=(answer,)))
+        threads[-1].start()
+        return f"redis://127.0.0.1:{listener.getsockname()[1]}/0"
+
+    yield url
+    for thread in threads:
+        thread.join(timeout=10)
+    listener.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("LOADING Redis is loading the dataset in memory", "still loading"),
+        ("READONLY You can't write against a read only replica.", "it is a replica"),
+        ("ERR Error running script (call to f_1): @user_script:7: -READONLY You", "a replica"),
+        ("OOM command not allowed when used memory > 'maxmemory'.", "memory is full"),
+        ("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is no", "without a"),
+        ("MOVED 3999 127.0.0.1:6381", "another node of the cluster"),
+        ("ASK 3999 127.0.0.1:6381", "another node of the cluster"),
+        ("CLUSTERDOWN The cluster is down", "not whole"),
+        ("TRYAGAIN Multiple keys request during rehashing of slot", "not whole"),
+        ("BUSY Redis is busy running a script.", "another script"),
+        ("MISCONF Redis is configured to save RDB snapshots", "refuses writes"),
+        ("NOREPLICAS Not enough good replicas to write.", "too few replicas"),
+        ("NOAUTH Authentication required.", "user or password"),
+        ("NOPERM this user has no permissions", "lacks a permission: allow ~hapax:*"),
+        (
+            "ERR The user executing the script can't run this command or subcommand",
+            "lacks a permission",
+        ),
+        ("ERR max number of clients reached", "raise maxclients"),
+        ("ERR unknown command 'EVALSHA', with args beginning with: 's3cret'", "lacks a command"),
+        ("WRONGTYPE Operation against a key holding the wrong kind of value", "somebody else"),
+        ("STRANGE s3cret", "the error STRANGE"),
+    ],
+)
+def test_every_answer_that_decides_nothing_is_an_outage_with_one_plain_line(
+    answering: Callable[[bytes], str], answer: str, reason: str
+) -> None:
+    store = bare(answering(f"-{answer}\r\n".encode()))
+    with pytest.raises(ClaimsUnavailableError) as caught:
+        store.claim([b"x"], records(1), {})
+    store.close()
+    text = str(caught.value)
+    assert reason in text
+    assert text.startswith("Redis at 127.0.0.1:")
+    assert "\n" not in text
+    assert "s3cret" not in text
+
+
+def test_an_answer_that_is_not_redis_is_an_outage(
+    answering: Callable[[bytes], str],
+) -> None:
+    store = bare(answering(b"?\r\n"))
+    with pytest.raises(ClaimsUnavailableError):
+        store.claim([b"x"], records(1), {})
+    store.close()
+
+
+def test_a_refused_connection_tells_the_place_but_not_the_password() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    store = bare(f"redis://hapax:s3cret@127.0.0.1:{port}/3")
+    with pytest.raises(ClaimsUnavailableError) as caught:
+        store.ping()
+    assert str(caught.value) == (f"Redis at 127.0.0.1:{port}/3 gives no answer: connection refused")
+
+
+def test_a_server_that_accepts_and_stays_silent_is_an_outage() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        store = bare(f"redis://127.0.0.1:{listener.getsockname()[1]}", answer_timeout_s=0.05)
+        with pytest.raises(ClaimsUnavailableError, match="took too long"):
+            store.ping()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:s3cret/@host:6379/0",
+        "redis://:s3cret#@host:6379/0",
+        "redis://host:s3cret",
+        "http://:s3cret@host",
+        "host:6379",
+        "redis://:s3cret@host/zero",
+        "redis://:s3cret@host/0?socket_tiemout=1",
+        "redis://:s3cret@host/0?socket_timeout=s3cret",
+    ],
+)
+def test_a_url_that_cannot_work_is_refused_without_telling_it(url: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        connect(url)
+    assert "s3cret" not in str(caught.value)
+    assert caught.value.__suppress_context__
+
+
+def test_a_ca_file_needs_tls() -> None:
+    with pytest.raises(ConfigurationError, match="rediss://"):
+        connect("redis://host", ca_file="ca.pem")
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("redis://hapax:s3cret@host:7000/2", "host:7000/2"),
+        ("redis://host", "host:6379/0"),
+        ("unix:///run/redis.sock?db=1", "/run/redis.sock"),
+    ],
+)
+def test_a_server_is_named_without_its_secrets(url: str, expected: str) -> None:
+    assert place(connect(url)) == expected
+
+
+@pytest.mark.parametrize("app", ["", "a b", "a}b", "{a}", "a:b"])
+def test_an_app_that_would_break_the_keys_is_refused(app: str) -> None:
+    with pytest.raises(ConfigurationError, match="cannot name keys"):
+        RedisClaims("redis://host", app=app, ttl_ms=1)
+
+
+@pytest.mark.parametrize(("version", "found"), [("6.0.16", 1), ("6.2.14", 0), ("7.0.15", 0)])
+def test_redis_older_than_6_2_is_refused(
+    answering: Callable[[bytes], str], version: str, found: int
+) -> None:
+    info = f"redis_version:{version}\r\n".encode()
+    client = connect(answering(b"$%d\r\n%s\r\n" % (len(info), info)))
+    client.config_get = lambda *_: {"maxmemory-policy": "noeviction"}  # type: ignore[method-assign]
+    assert len(preflight(client).problems) == found
+    client.close()

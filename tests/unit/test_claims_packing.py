@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.adapters.memory_claims import MemoryClaims
+from service.adapters.redis_claims import RedisClaims, pack_owners
+from service.core.errors import ClaimsUnavailableError
+from service.core.records import Coordinates
+from tests.kit.claim_stores import HOUR_MS, Hand, bare, records
+
+owners_lists = st.lists(
+    st.builds(
+        Coordinates,
+        st.sampled_from(["orders", "returns", "x"]),
+        st.integers(0, 2**31 - 1) | st.integers(0, 2),
+        st.integers(0, 2**63 - 1) | st.integers(2**32 - 2, 2**32 + 2) | st.integers(0, 9),
+    ),
+    min_size=1,
+    max_size=50,
+)
+
+
+def unpack(lows: bytes, runs: bytes, topics: list[str]) -> list[Coordinates]:
+    owners: list[Coordinates] = []
+    at = 0
+    for place, partition, high, count in struct.iter_unpack(">HIII", runs):
+        run = struct.unpack_from(f">{count}I", lows, at * 4)
+        owners += [Coordinates(topics[place - 6], partition, high << 32 | low) for low in run]
+        at += count
+    return owners
+
+
+@given(owners_lists)
+def test_packed_owners_hold_all_coordinates_in_order(owners: list[Coordinates]) -> None:
+    assert unpack(*pack_owners(owners)) == owners
+
+
+def test_a_batch_of_two_partitions_is_two_runs() -> None:
+    lows, runs, topics = pack_owners([*records(3), *records(2, partition=1)])
+    assert (len(lows), len(runs), topics) == (5 * 4, 2 * 14, ["orders"])
+
+
+def test_digests_are_16_bytes_and_differ_between_apps() -> None:
+    shop, bank = (bare("redis://localhost", app=app) for app in ("shop", "bank"))
+    digests = shop._digests([b"x", b"y", b"x"])
+    assert len(digests) == 3 * 16
+    assert digests[:16] == digests[32:] != digests[16:32]
+    assert shop._digests([b"x"]) != bank._digests([b"x"])
+
+
+def memory(clock: Hand) -> MemoryClaims:
+    return MemoryClaims(clock=clock, ttl_ms=HOUR_MS)
+
+
+def test_in_memory_an_id_is_forgotten_after_its_ttl() -> None:
+    clock = Hand()
+    store = memory(clock)
+    store.claim([b"x"], records(1), {})
+    clock.now_s += HOUR_MS / 1000 - 1
+    assert store.claim([b"x"], records(1, at=1), {}) == {0: Coordinates("orders", 0, 0)}
+    clock.now_s += 1
+    assert store.claim([b"x"], records(1, at=1), {}) == {}
+
+
+def test_in_memory_an_outage_decides_nothing_and_ends() -> None:
+    store = memory(Hand())
+    store.outage = "gone fishing"
+    for call in (store.ping, lambda: store.claim([b"x"], records(1), {})):
+        with pytest.raises(ClaimsUnavailableError, match="gone fishing"):
+            call()
+    store.outage = None
+    store.ping()
+    assert store.claim([b"x"], records(1, at=1), {}) == {}
+
+
+def test_in_memory_a_lost_answer_has_claimed() -> None:
+    store = memory(Hand())
+    store.lost_answers = 1
+    with pytest.raises(ClaimsUnavailableError):
+        store.claim([b"x"], records(1), {})
+    assert store.claim([b"x"], records(1), {}) == {}
+    assert store.claim([b"x"], records(1, at=1), {}) == {0: Coordinates("orders", 0, 0)}
+
+
+def test_in_memory_an_emptied_store_is_noticed_once() -> None:
+    emptied: list[int] = []
+    store = MemoryClaims(clock=Hand(), ttl_ms=HOUR_MS, on_emptied=lambda: emptied.append(1))
+    store.claim([b"x"], records(1), {})
+    store.empty()
+    for _ in range(2):
+        assert store.claim([b"x"], records(1, at=1), {}) == {}
+    assert emptied == [1]
+
+
+def test_the_script_lies_beside_the_adapter() -> None:
+    assert RedisClaims("redis://localhost", app="shop", ttl_ms=1)._script.sha
