@@ -1,0 +1,33 @@
+"""Events of the claim store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from service.telemetry.narrator import Narrator, printable
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+
+class ClaimEvents(Narrator):
+    """The claim store goes away, comes back, or comes back empty."""
+
+    def claims_unavailable(self, reason: str, policy: Literal["pause", "pass"]) -> None:
+        """Say that one call gave no answer. Under ``pass`` the service stays ready."""
+        self._health.claims_ok = policy == "pass"
+        self._metrics.dedup_store_up.of().set(0)
+        self._metrics.dedup_lookups.of("error").inc()
+        if self._first("claims_unavailable", policy):
+            self._logger.error("claims_unavailable", reason=printable(reason), policy=policy)
+
+    def claims_recovered(self, outage_s: float) -> None:
+        """Say that the claim store answers again."""
+        self._health.claims_ok = True
+        self._metrics.dedup_store_up.of().set(1)
+        self._logger.info("claims_recovered", outage_s=round(outage_s, 3))
+
+    def claims_emptied(self) -> None:
+        """Say that the claim store lost what it knew: earlier events may come through twice."""
+        self._metrics.dedup_store_emptied.of().inc()
+        self._logger.error("claims_emptied")

@@ -1,0 +1,17 @@
+"""Events: one method for each thing that happens, noun and past verb, as the log line is named.
+
+Each method makes the log line and moves the metric from the same fact, so that the two can never
+tell different stories. Engines call these; adapters and the core do not.
+"""
+
+from __future__ import annotations
+
+from service.telemetry.claim_events import ClaimEvents
+from service.telemetry.client_events import ClientEvents
+from service.telemetry.group_events import GroupEvents
+from service.telemetry.service_events import ServiceEvents
+from service.telemetry.transaction_events import TransactionEvents
+
+
+class Events(ServiceEvents, GroupEvents, TransactionEvents, ClaimEvents, ClientEvents):
+    """Everything that can be told: ``Events(metrics, health, logger)``."""

@@ -1,0 +1,79 @@
+"""Events of the consumer group: which partitions are ours, and where we stand in them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from service.telemetry.narrator import Narrator, named, named_all
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from service.core.records import Progress, TopicPartition
+
+
+class GroupEvents(Narrator):
+    """What happens to our partitions and positions."""
+
+    def partitions_assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        """Say that these are ours too. May be none: more members than partitions."""
+        added = frozenset(partitions)
+        self._health.assigned = True
+        self._changed("partitions_assigned", "assigned", added, self._health.partitions | added)
+
+    def partitions_revoked(self, partitions: Iterable[TopicPartition]) -> None:
+        """Say that these go to another member, in good order."""
+        gone = frozenset(partitions)
+        self._changed("partitions_revoked", "revoked", gone, self._health.partitions - gone)
+
+    def partitions_lost(self, partitions: Iterable[TopicPartition]) -> None:
+        """Say that these went to another member unasked: we were too slow, or cut off."""
+        gone = frozenset(partitions)
+        self._changed("partitions_lost", "lost", gone, self._health.partitions - gone)
+
+    def lag_observed(self, lags: Mapping[TopicPartition, int]) -> None:
+        """Say how many records lie before the last stable offset, for partitions of ours."""
+        for (topic, partition), lag in lags.items():
+            self._metrics.consumer_lag.of(topic, str(partition)).set(lag)
+        if self._tells_debug:
+            self._logger.debug(
+                "lag_observed", lags={named(partition): lag for partition, lag in lags.items()}
+            )
+
+    def ends_committed(self, progress: Progress) -> None:
+        """Say that progress alone was committed, behind control records and aborted data."""
+        self._metrics.ends_committed.of().inc()
+        self._metrics.last_commit_timestamp_seconds.of().set(self._wall_s())
+        if self._tells_debug:
+            self._logger.debug(
+                "ends_committed",
+                offsets={named(partition): offset for partition, offset in progress.items()},
+            )
+
+    def records_repeated(self, count: int, partition: TopicPartition) -> None:
+        """Say that the client handed out committed records again; they were dropped."""
+        self._metrics.records_skipped.of("repeated").inc(count)
+        self._logger.info("records_repeated", partition=named(partition), count=count)
+
+    def position_lost(self, partition: TopicPartition, committed: int, low: int, high: int) -> None:
+        """Say that the committed offset is outside of the log (``low`` to ``high``)."""
+        self._metrics.positions_lost.of().inc()
+        self._logger.error(
+            "position_lost", partition=named(partition), committed=committed, low=low, high=high
+        )
+
+    def _changed(
+        self,
+        event: str,
+        kind: str,
+        changed: frozenset[TopicPartition],
+        ours: frozenset[TopicPartition],
+    ) -> None:
+        # A lag that nobody updates any more would alert for ever.
+        for topic, partition in self._health.partitions - ours:
+            self._metrics.consumer_lag.remove(topic, str(partition))
+        self._health.partitions = ours
+        self._metrics.assigned_partitions.of().set(len(ours))
+        self._metrics.rebalances.of(kind).inc()
+        tell = self._logger.warning if kind == "lost" else self._logger.info
+        tell(event, partitions=named_all(changed), ours=len(ours))

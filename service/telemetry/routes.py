@@ -1,0 +1,98 @@
+"""From a path to an answer: metrics, probes, status. No sockets here."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from prometheus_client import make_wsgi_app
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from email.message import Message
+
+    from prometheus_client import CollectorRegistry
+
+    from service.telemetry.health import Health, Verdict
+
+PAGE: Final = """\
+<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<title>Hapax</title>
+<h1>Hapax</h1>
+<ul>
+<li><a href="/status.json">status.json</a>
+<li><a href="/metrics">metrics</a>
+<li><a href="/livez">livez</a>
+<li><a href="/readyz">readyz</a>
+<li><a href="/startupz">startupz</a>
+</ul>
+</html>
+"""
+
+
+class Answer(NamedTuple):
+    """What goes back to the client."""
+
+    status: HTTPStatus
+    body: bytes
+    headers: list[tuple[str, str]]
+
+
+class Routes:
+    """Answers requests; ``status`` returns what ``/status.json`` shows."""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        health: Health,
+        status: Callable[[], Mapping[str, Any]],
+    ) -> None:
+        self._exposition = make_wsgi_app(registry)
+        self._status = status
+        self._probes: dict[str, Callable[[], Verdict]] = {
+            "/livez": health.livez,
+            "/readyz": health.readyz,
+            "/startupz": health.startupz,
+        }
+
+    def answer(self, target: str, headers: Message) -> Answer:
+        """Answer a GET of ``target``, which is a path with or without a query."""
+        url = urlsplit(target)
+        if url.path in self._probes:
+            verdict = self._probes[url.path]()
+            status = HTTPStatus.OK if verdict.ok else HTTPStatus.SERVICE_UNAVAILABLE
+            return json_answer(status, {"ok": verdict.ok, "reasons": verdict.reasons})
+        match url.path:
+            case "/metrics":
+                return self._metrics(url.query, headers)
+            case "/status.json":
+                return json_answer(HTTPStatus.OK, self._status())
+            case "/":
+                html = [("Content-Type", "text/html; charset=utf-8")]
+                return Answer(HTTPStatus.OK, PAGE.encode(), html)
+            case _:
+                paths = ["/", "/metrics", "/status.json", *self._probes]
+                return json_answer(HTTPStatus.NOT_FOUND, {"error": "not found", "paths": paths})
+
+    def _metrics(self, query: str, headers: Message) -> Answer:
+        """Let the library negotiate: text or OpenMetrics, gzip, ``name[]``."""
+        kept: list[tuple[str, str]] = []
+        environ = {
+            "REQUEST_METHOD": "GET",
+            "PATH_INFO": "/metrics",
+            "QUERY_STRING": query,
+            "HTTP_ACCEPT": headers.get("Accept", ""),
+            "HTTP_ACCEPT_ENCODING": headers.get("Accept-Encoding", ""),
+        }
+        body = self._exposition(environ, lambda _status, pairs: kept.extend(pairs))
+        return Answer(HTTPStatus.OK, b"".join(body), kept)
+
+
+def json_answer(status: HTTPStatus, value: Mapping[str, Any]) -> Answer:
+    """Return ``value`` as a JSON answer."""
+    body = json.dumps(value, default=str).encode() + b"\n"
+    return Answer(status, body, [("Content-Type", "application/json")])

@@ -1,0 +1,106 @@
+"""Events of the process: it starts, gets ready, moves, pauses, drains, stops."""
+
+from __future__ import annotations
+
+import math
+import platform
+from threading import Thread
+from typing import TYPE_CHECKING, Final
+
+from service.telemetry.narrator import Narrator
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+WATCHDOG_LINE_WAIT_S: Final = 1.0
+"""How long the watchdog waits for its own line: a stuck stdout may be what it caught."""
+
+
+class ServiceEvents(Narrator):
+    """What happens to the process as a whole."""
+
+    def service_started(
+        self, settings: Mapping[str, str], *, version: str, engine: str, librdkafka: str
+    ) -> None:
+        """Say what runs, and how. ``settings`` are logged as given: redact them before."""
+        python = platform.python_version()
+        self._metrics.build_info.of(version, engine, python, librdkafka).set(1)
+        self._metrics.last_poll_timestamp_seconds.of().set_function(self._last_poll_s)
+        self._logger.info(
+            "service_started",
+            version=version,
+            python=python,
+            librdkafka=librdkafka,
+            settings=dict(settings),
+        )
+
+    def preflight_passed(self, remarks: Sequence[str] = ()) -> None:
+        """Say that the outside is fit to start on; ``remarks``: what could be better."""
+        tell = self._logger.warning if remarks else self._logger.info
+        tell("preflight_passed", remarks=list(remarks))
+
+    def preflight_refused(self, problems: Sequence[str]) -> None:
+        """Say why the outside is not fit to start on: one sentence for each problem."""
+        self._logger.error("preflight_refused", problems=list(problems))
+
+    def service_ready(self) -> None:
+        """Say that transactions are initialised; the loop begins."""
+        self._health.started = True
+        self._logger.info("service_ready")
+
+    def loop_moved(self) -> None:
+        """Note that the loop came round. Called each time, so it only stores the time."""
+        now_s = self._monotonic_s()
+        self._health.loop_s = now_s
+        if now_s >= self._repeats.due_s:
+            self._tell_withheld(now_s)
+
+    def intake_paused(self, reason: str) -> None:
+        """Say that no records are taken until ``intake_resumed`` with the same reason."""
+        if reason in self._health.paused:
+            return
+        self._health.paused |= {reason}
+        self._metrics.intake_paused.of().set(1)
+        self._logger.warning("intake_paused", reason=reason)
+
+    def intake_resumed(self, reason: str) -> None:
+        """Say that this reason to pause is gone; another one may remain."""
+        if reason not in self._health.paused:
+            return
+        self._health.paused -= {reason}
+        self._metrics.intake_paused.of().set(len(self._health.paused) > 0)
+        self._logger.info("intake_resumed", reason=reason)
+
+    def service_draining(self, reason: str) -> None:
+        """Say that the service takes no more records and finishes what it has."""
+        self._health.draining = True
+        self._logger.info("service_draining", reason=reason)
+
+    def service_stopped(self, exit_code: int, reason: str) -> None:
+        """Say why the process leaves, and with which exit code. The last line."""
+        self._tell_withheld(math.inf)
+        tell = self._logger.error if exit_code else self._logger.info
+        tell("service_stopped", exit_code=exit_code, reason=reason)
+
+    def service_crashed(self, error: BaseException) -> None:
+        """Show an error that nobody foresaw: its traceback, without values of variables."""
+        self._logger.error("service_crashed", error=type(error).__name__, exc_info=error)
+
+    def watchdog_fired(self, call: str, seconds: float) -> None:
+        """Say that a call overran its deadline; the process is about to end.
+
+        Returns within a second, even when writing the line is what hangs.
+        """
+        self._metrics.watchdog_fired.of(call).inc()
+        line = Thread(
+            target=self._logger.critical,
+            args=("watchdog_fired",),
+            kwargs={"call": call, "seconds": round(seconds, 3)},
+            daemon=True,
+        )
+        line.start()
+        line.join(WATCHDOG_LINE_WAIT_S)
+
+    def _last_poll_s(self) -> float:
+        loop_s = self._health.loop_s
+        return 0.0 if loop_s is None else self._wall_s() - (self._monotonic_s() - loop_s)

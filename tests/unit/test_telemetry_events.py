@@ -1,0 +1,254 @@
+"""Each event makes the line of its name and moves its metric."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import json
+from typing import Any, NamedTuple
+
+import pytest
+
+from service.core.records import Coordinates
+from service.core.settled import Settled
+from service.telemetry.events import Events
+from service.telemetry.health import Health
+from service.telemetry.logs import Level, configure_logs
+from service.telemetry.metrics import Metrics
+
+ORDERS = ("orders", 0)
+WHERE = Coordinates("orders", 0, 41)
+
+
+class Told:
+    """Events with clocks that stand still, the lines they made, and their metrics."""
+
+    def __init__(self, level: Level = "debug") -> None:
+        self.monotonic_s = 1_000.0
+        self.wall_s = 1_700_000_000.0
+        self._bytes = io.BytesIO()
+        self.stream = io.TextIOWrapper(self._bytes, write_through=True)
+        self.metrics = Metrics()
+        self.health = Health(30.0, lambda: self.monotonic_s)
+        logger = configure_logs(level, "json", stream=self.stream, app="shop", instance="shop-0")
+        self.events = Events(self.metrics, self.health, logger, lambda: self.wall_s)
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._bytes.getvalue().splitlines()]
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.metrics.registry.get_sample_value(f"hapax_{name}", labels)
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+class Case(NamedTuple):
+    event: str
+    facts: dict[str, Any]
+    line: dict[str, Any]
+    sample: tuple[str, dict[str, str], float] | None
+
+
+CASES = [
+    Case(
+        "service_started",
+        {"settings": {"HAPAX_APP": "shop"}, "version": "1", "engine": "worker", "librdkafka": "2"},
+        {"settings": {"HAPAX_APP": "shop"}, "version": "1", "librdkafka": "2"},
+        None,
+    ),
+    Case("preflight_passed", {}, {"level": "info", "remarks": []}, None),
+    Case("preflight_refused", {"problems": ["no topic"]}, {"problems": ["no topic"]}, None),
+    Case("service_ready", {}, {"level": "info"}, None),
+    Case("intake_paused", {"reason": "claims"}, {"reason": "claims"}, ("intake_paused", {}, 1)),
+    Case("service_draining", {"reason": "SIGTERM"}, {"reason": "SIGTERM"}, None),
+    Case(
+        "service_stopped",
+        {"exit_code": 4, "reason": "twin"},
+        {"level": "error", "exit_code": 4, "reason": "twin"},
+        None,
+    ),
+    Case("service_crashed", {"error": ValueError("no")}, {"error": "ValueError"}, None),
+    Case(
+        "watchdog_fired",
+        {"call": "commit", "seconds": 61.0},
+        {"level": "critical", "call": "commit", "seconds": 61.0},
+        ("watchdog_fired_total", {"call": "commit"}, 1),
+    ),
+    Case(
+        "partitions_assigned",
+        {"partitions": [("orders", 1), ORDERS]},
+        {"partitions": ["orders/0", "orders/1"], "ours": 2},
+        ("rebalances_total", {"kind": "assigned"}, 1),
+    ),
+    Case(
+        "partitions_revoked",
+        {"partitions": [ORDERS]},
+        {"partitions": ["orders/0"], "ours": 0, "level": "info"},
+        ("rebalances_total", {"kind": "revoked"}, 1),
+    ),
+    Case(
+        "partitions_lost",
+        {"partitions": [ORDERS]},
+        {"partitions": ["orders/0"], "level": "warning"},
+        ("rebalances_total", {"kind": "lost"}, 1),
+    ),
+    Case(
+        "lag_observed",
+        {"lags": {ORDERS: 7}},
+        {"level": "debug", "lags": {"orders/0": 7}},
+        ("consumer_lag", {"topic": "orders", "partition": "0"}, 7),
+    ),
+    Case(
+        "ends_committed",
+        {"progress": {ORDERS: 9}},
+        {"level": "debug", "offsets": {"orders/0": 9}},
+        ("last_commit_timestamp_seconds", {}, 1_700_000_000),
+    ),
+    Case(
+        "records_repeated",
+        {"count": 3, "partition": ORDERS},
+        {"count": 3, "partition": "orders/0"},
+        ("records_skipped_total", {"reason": "repeated"}, 3),
+    ),
+    Case(
+        "position_lost",
+        {"partition": ORDERS, "committed": 5, "low": 8, "high": 12},
+        {"partition": "orders/0", "committed": 5, "low": 8, "high": 12, "level": "error"},
+        ("positions_lost_total", {}, 1),
+    ),
+    Case(
+        "transaction_settled",
+        {"settled": Settled(offsets={ORDERS: (0, 5)}, records=5)},
+        {"outcome": "committed", "records": 5},
+        ("transactions_total", {"outcome": "committed"}, 1),
+    ),
+    Case(
+        "dead_letter_written",
+        {"coordinates": WHERE, "reason": "KeyError", "attempts": 3, "error": "'id'"},
+        {"record": "orders/0/41", "reason": "KeyError", "attempts": 3, "error": "'id'"},
+        None,
+    ),
+    Case(
+        "transform_failed",
+        {"coordinates": WHERE, "error_type": "KeyError", "attempt": 2},
+        {"record": "orders/0/41", "error_type": "KeyError", "attempt": 2},
+        ("transform_errors_total", {"type": "KeyError"}, 1),
+    ),
+    Case(
+        "batch_aborted",
+        {"reason": "broker", "records": 10, "attempt": 2, "rewound_to": {ORDERS: 40}},
+        {"reason": "broker", "records": 10, "attempt": 2, "rewound_to": {"orders/0": 40}},
+        ("transactions_total", {"outcome": "aborted"}, 1),
+    ),
+    Case(
+        "batch_halved",
+        {"records_max": 50, "reason": "too large"},
+        {"records_max": 50, "reason": "too large"},
+        ("batches_halved_total", {}, 1),
+    ),
+    Case(
+        "producer_died",
+        {"reason": "epoch", "fenced": True},
+        {"reason": "epoch", "fenced": True},
+        ("transactions_total", {"outcome": "fenced"}, 1),
+    ),
+    Case(
+        "producer_rebuilt",
+        {"cause": "fenced", "duration_s": 0.25},
+        {"cause": "fenced", "duration_ms": 250.0},
+        ("producers_rebuilt_total", {"cause": "fenced"}, 1),
+    ),
+    Case(
+        "doubt_fenced",
+        {"evidence": "disconnect"},
+        {"evidence": "disconnect"},
+        ("fences_on_doubt_total", {}, 1),
+    ),
+    Case(
+        "twin_suspected",
+        {"fences": 2, "within_s": 12.5},
+        {"fences": 2, "within_s": 12.5},
+        ("twins_suspected_total", {}, 1),
+    ),
+    Case(
+        "claims_unavailable",
+        {"reason": "timeout", "policy": "pause"},
+        {"reason": "timeout", "policy": "pause"},
+        ("dedup_store_up", {}, 0),
+    ),
+    Case("claims_recovered", {"outage_s": 4.2}, {"outage_s": 4.2}, ("dedup_store_up", {}, 1)),
+    Case("claims_emptied", {}, {"level": "error"}, ("dedup_store_emptied_total", {}, 1)),
+    Case(
+        "client_logged",
+        {"client": "consumer", "level": 40, "facility": "FAIL", "text": "refused"},
+        {"client": "consumer", "facility": "FAIL", "text": "refused", "level": "warning"},
+        ("librdkafka_errors_total", {"code": "FAIL"}, 1),
+    ),
+    Case(
+        "client_failed",
+        {"client": "consumer", "code": "_ALL_BROKERS_DOWN", "text": "3/3 down"},
+        {"client": "consumer", "code": "_ALL_BROKERS_DOWN", "text": "3/3 down"},
+        ("librdkafka_errors_total", {"code": "_ALL_BROKERS_DOWN"}, 1),
+    ),
+    Case(
+        "library_logged",
+        {"library": "shop.rules", "level": 30, "text": "odd price"},
+        {"library": "shop.rules", "level": "warning", "text": "odd price"},
+        None,
+    ),
+    Case(
+        "telemetry_failed",
+        {"error": TypeError("x")},
+        {"error": "TypeError"},
+        ("telemetry_failures_total", {}, 1),
+    ),
+    Case(
+        "lines_withheld",
+        {"of": "client_logged", "about": ["consumer"], "count": 9},
+        {"of": "client_logged", "about": ["consumer"], "count": 9},
+        None,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.event)
+def test_an_event_makes_the_line_of_its_name_and_moves_its_metric(case: Case, told: Told) -> None:
+    getattr(told.events, case.event)(**case.facts)
+    (line,) = told.lines
+    bound = {"event": case.event, "app": "shop", "instance": "shop-0"}
+    assert line.items() >= (bound | case.line).items()
+    if case.sample:
+        name, labels, expected = case.sample
+        assert told.value(name, **labels) == expected
+
+
+def test_every_event_has_a_case() -> None:
+    methods = {name for name, _ in inspect.getmembers(Events, inspect.isfunction)}
+    events = {name for name in methods if not name.startswith("_")}
+    silent = {"loop_moved"}  # called each time round: only stores the time
+    quiet_alone = {"intake_resumed"}  # has nothing to say unless intake was paused
+    assert events - silent - quiet_alone == {case.event for case in CASES}
+
+
+def test_settings_are_logged_as_given_and_the_build_becomes_a_metric(told: Told) -> None:
+    told.events.service_started(
+        {"HAPAX_KAFKA__SECURITY__PASSWORD": "***"}, version="1", engine="spark", librdkafka="2"
+    )
+    assert told.lines[0]["settings"] == {"HAPAX_KAFKA__SECURITY__PASSWORD": "***"}
+    python = told.lines[0]["python"]
+    labels = {"version": "1", "engine": "spark", "python": python, "librdkafka": "2"}
+    assert told.value("build_info", **labels) == 1
+
+
+def test_the_last_poll_is_known_without_work_in_the_loop(told: Told) -> None:
+    told.events.service_started({}, version="1", engine="worker", librdkafka="2")
+    assert told.value("last_poll_timestamp_seconds") == 0
+    told.events.loop_moved()
+    told.monotonic_s += 5
+    told.wall_s += 5
+    assert told.value("last_poll_timestamp_seconds") == 1_700_000_000
+    assert [line["event"] for line in told.lines] == ["service_started"]
