@@ -10,7 +10,12 @@ stop       the process leaves, with an exit code that has a runbook section
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from service.core.records import Coordinates
 
 
 class ExitCode(IntEnum):
@@ -42,23 +47,25 @@ class ClaimsUnavailableError(HapaxError):
 class BatchAbortedError(HapaxError):
     """The transaction was rolled back, or never begun: rewind and take the batch again.
 
-    ``culprits`` holds coordinates that the broker or the client refused by name; ``content`` is
-    true when what the batch holds is the likely reason (too large, invalid), so that repeating it
-    as it is cannot help; ``resolved`` is false when the error came in or after the commit, so that
-    only the group's committed offsets tell where to go on (broker facts: an UNKNOWN answer to
-    EndTxn may stand for an applied commit).
+    ``refused``: by index into the messages sent, those refused by name, with the reason; the core
+    turns them into ``culprits``, by coordinates of their records. ``content``: what the batch
+    holds is the likely reason (too large, invalid), so repeating it as it is cannot help.
+    ``resolved``: false when the error came in or after the commit, so that only the group's
+    committed offsets tell where to go on (an UNKNOWN answer to EndTxn may stand for an applied
+    commit).
     """
 
     def __init__(
         self,
         reason: str,
         *,
-        culprits: tuple[tuple[str, int, int], ...] = (),
+        refused: Mapping[int, str] | None = None,
         content: bool = False,
         resolved: bool = True,
     ) -> None:
         super().__init__(reason)
-        self.culprits = culprits
+        self.refused: Mapping[int, str] = refused or {}
+        self.culprits: Mapping[Coordinates, str] = {}
         self.content = content
         self.resolved = resolved
 

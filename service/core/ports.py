@@ -3,7 +3,9 @@ adapters do it for tests, and one contract suite runs on both."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -13,22 +15,29 @@ if TYPE_CHECKING:
     from service.core.records import Coordinates, Progress, Record, TopicPartition
 
 
+Watch = Callable[[str], AbstractContextManager[None]]
+"""``with watch("commit_transaction"):`` around a blocking call: the process ends when the call
+overruns every bound, because some client calls ignore their own timeout."""
+
+
 class Batch(msgspec.Struct, gc=False):
     """What one intake found.
 
-    records  in partition order, already free of everything below the next offset
+    records  per partition in order, already free of everything below the next offset
     first    per partition the offset of its first record here: where a rewind goes
     next     per partition the next offset to read once these records have had their effect; it
              may lie behind control records and aborted data, and a partition may stand here
              without records (end-of-partition events)
+    unreadable  by index: records that the client cannot decode whole, with the reason
     """
 
     records: list[Record]
     first: Progress
     next: Progress
+    unreadable: dict[int, str] = msgspec.field(default_factory=dict)
 
 
-class Message(NamedTuple):
+class Message(msgspec.Struct, frozen=True, gc=False):
     """One record to produce, ready for the wire."""
 
     topic: str
@@ -39,11 +48,33 @@ class Message(NamedTuple):
     headers: list[tuple[str, bytes | None]]
 
 
-class Source(Protocol):
-    """Brings records and owns positions. One thread only."""
+class Changes(msgspec.Struct, gc=False):
+    """What rebalances and the client's events brought since the engine last asked."""
 
-    def take(self, records_max: int, bytes_max: int, wait_s: float) -> Batch:
+    assigned: list[TopicPartition] = msgspec.field(default_factory=list)
+    revoked: list[TopicPartition] = msgspec.field(default_factory=list)
+    lost: list[TopicPartition] = msgspec.field(default_factory=list)
+    errors: list[str] = msgspec.field(default_factory=list)
+    repeated: dict[TopicPartition, int] = msgspec.field(default_factory=dict)
+
+
+class Source(Protocol):
+    """Brings records and owns positions. One thread only.
+
+    Every call that asks a broker raises BatchAbortedError(resolved=False) when no answer comes.
+    """
+
+    def take(self, records_max: int, wait_s: float) -> Batch:
         """Return what is there, waiting up to ``wait_s`` only for the first record."""
+
+    def attend(self, wait_s: float) -> None:
+        """Serve rebalances without taking records."""
+
+    def settle(self, progress: Mapping[TopicPartition, int]) -> None:
+        """Take note that everything below these offsets has had its effect."""
+
+    def settled(self) -> Progress:
+        """Return per partition where to read again when nothing later is certain."""
 
     def rewind(self, progress: Mapping[TopicPartition, int]) -> None:
         """Read again from these offsets; partitions that are no longer ours are ignored."""
@@ -57,12 +88,39 @@ class Source(Protocol):
     def member(self) -> bytes:
         """Return the live group metadata; raise BatchAbortedError when we are no live member."""
 
+    def changes(self) -> Changes:
+        """Return and forget what happened since the last call."""
+
+    def pause(self) -> None:
+        """Deliver nothing from the partitions that are ours now."""
+
+    def resume(self) -> None:
+        """Deliver again."""
+
+    def ends(self) -> Progress:
+        """Return the ends of all partitions of the input topics, as a reader may see them."""
+
+    def lag(self) -> dict[TopicPartition, int]:
+        """Return per owned partition the records not yet read, as far as the client knows."""
+
 
 class Transaction(Protocol):
-    """Outputs and progress together, or neither. begin, send, send_offsets, commit; or abort.
+    """Outputs and progress together, or neither. begin, send, send_offsets, commit.
 
-    Raises BatchAbortedError (already rolled back: the caller only rewinds) or ProducerDeadError.
+    Raises BatchAbortedError (already rolled back: the caller only rewinds) or ProducerDeadError
+    (the caller opens anew, then rewinds to what is committed).
     """
+
+    @property
+    def doubts(self) -> Sequence[str]:
+        """What made a request of the last transaction go out twice; empty is the rule."""
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the last begin."""
+
+    def open(self) -> object:
+        """Build a producer that fences every older one of our name."""
 
     def begin(self) -> None:
         """Start; local, costs no request."""
@@ -76,28 +134,27 @@ class Transaction(Protocol):
     def commit(self) -> None:
         """Make all of it visible. Returns only when it is certain."""
 
-    def abort(self) -> None:
-        """Make none of it visible."""
-
-
-class Claim(NamedTuple):
-    """One id, and the coordinates of the record (or of the original it replays) that shows it."""
-
-    id: bytes
-    owner: Coordinates
-
 
 class Claims(Protocol):
     """Who owns an id: the coordinates of its first sighting (docs/design.md, claims)."""
 
-    def claim(self, claims: Sequence[Claim]) -> Mapping[int, Coordinates]:
-        """Claim all ids in one round trip.
+    def claim(
+        self,
+        ids: Sequence[bytes],
+        records: Sequence[Record],
+        replays: Mapping[int, Coordinates],
+    ) -> Mapping[int, Coordinates]:
+        """Claim all ids in one round trip: ``ids[i]`` for ``records[i]``.
 
-        Return, by index into ``claims``, the owners of those ids that belong to *other*
-        coordinates. An id that is missing from the answer is ours, new or seen before. Ids that
-        repeat inside ``claims`` belong to the first. Raises ClaimsUnavailableError: nothing is
-        decided, and the same call may be made again.
+        ``replays``: by index, the coordinates of the original that a record replays; they stand
+        in for its own. Return, by index, the owners of those ids that belong to *other*
+        coordinates; an id that is missing from the answer is ours, new or seen before. Ids that
+        repeat belong to the first. Raises ClaimsUnavailableError: nothing is decided, and the same
+        call may be made again.
         """
+
+    def ping(self) -> None:
+        """Raise ClaimsUnavailableError unless the store answers."""
 
 
 class Clock(Protocol):
@@ -105,5 +162,3 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds that never go back."""
-
-

@@ -7,7 +7,7 @@ import platform
 from threading import Thread
 from typing import TYPE_CHECKING, Final
 
-from service.telemetry.narrator import Narrator
+from service.telemetry.narrator import Narrator, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,6 +70,17 @@ class ServiceEvents(Narrator):
         self._health.paused -= {reason}
         self._metrics.intake_paused.of().set(len(self._health.paused) > 0)
         self._logger.info("intake_resumed", reason=reason)
+
+    def brokers_awaited(self, reason: str) -> None:
+        """Say that nothing can go on before brokers answer again."""
+        if self._first("brokers_awaited"):
+            self._logger.error("brokers_awaited", reason=printable(reason))
+
+    def batch_left(self, reason: str) -> None:
+        """Say that a stop found a batch unfinished: nothing of it is visible, or the next start
+        finds out whether it is.
+        """
+        self._logger.warning("batch_left", reason=printable(reason))
 
     def service_draining(self, reason: str) -> None:
         """Say that the service takes no more records and finishes what it has."""

@@ -1,0 +1,127 @@
+"""Settings to client properties: each that differs from the client's default has its reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import libversion
+
+if TYPE_CHECKING:
+    from service.settings import Settings
+
+_PARTITIONERS = {
+    # murmur2_random is what the Java producer does: hash of the key, records without key anywhere.
+    "murmur2": "murmur2_random",
+    "consistent_random": "consistent_random",
+    "random": "random",
+    "round_robin": "random",  # the adapter names every partition itself
+}
+
+
+def library_version() -> str:
+    """Return librdkafka's version."""
+    return str(libversion()[0])
+
+
+def transactional_id(settings: Settings) -> str:
+    """Return app and instance: the same after a restart, so a successor fences its predecessor."""
+    return f"{settings.app}-{settings.instance}"
+
+
+def _common(settings: Settings) -> dict[str, Any]:
+    security = settings.kafka.security
+    optional = {
+        "sasl.mechanism": security.sasl_mechanism,
+        "sasl.username": security.username,
+        "sasl.password": security.password and security.password.get_secret_value(),
+        "ssl.ca.location": security.ca_file,
+        "ssl.certificate.location": security.certificate_file,
+        "ssl.key.location": security.key_file,
+        "ssl.key.password": security.key_password and security.key_password.get_secret_value(),
+        "sasl.oauthbearer.token.endpoint.url": security.oauth_token_url,
+        "sasl.oauthbearer.client.id": security.oauth_client_id,
+        "sasl.oauthbearer.client.secret": security.oauth_client_secret
+        and security.oauth_client_secret.get_secret_value(),
+        "sasl.oauthbearer.scope": security.oauth_scope,
+        "sasl.oauthbearer.method": "oidc" if security.oauth_token_url else None,
+    }
+    return {
+        "bootstrap.servers": settings.kafka.bootstrap_servers,
+        "client.id": transactional_id(settings),
+        "security.protocol": security.protocol,
+        # After "all brokers down" a re-bootstrap can leave the offsets call waiting for ever on a
+        # connection that no longer exists (measured with one lost connection, 3 of 3).
+        "metadata.recovery.strategy": "none",
+        # The default of 10 s makes one commit last as long after a few resets in a row.
+        "reconnect.backoff.ms": 20,
+        "reconnect.backoff.max.ms": 500,
+        # The default of 60 s (producer: near the transaction timeout) is how long a lost request
+        # stalls everything.
+        "socket.timeout.ms": 4000,
+        "socket.nagle.disable": True,
+        **{name: value for name, value in optional.items() if value is not None},
+    }
+
+
+def consumer_properties(settings: Settings) -> dict[str, Any]:
+    """Return the properties of the consumer."""
+    group = settings.group
+    session_ms = group.session_timeout_ms
+    membership: dict[str, Any] = {"group.protocol": group.protocol}
+    if group.protocol == "classic":
+        membership |= {
+            "partition.assignment.strategy": "cooperative-sticky",
+            "session.timeout.ms": session_ms,
+            "heartbeat.interval.ms": max(100, min(3000, session_ms // 5)),
+        }
+    if group.membership == "static":
+        membership["group.instance.id"] = transactional_id(settings)
+    return {
+        **_common(settings),
+        # The default of 1 s idles a consumer that is faster than its fetches.
+        "fetch.queue.backoff.ms": 10,
+        "fetch.wait.max.ms": 100,
+        **settings.kafka.properties,
+        **membership,
+        "group.id": settings.app,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "isolation.level": "read_committed",
+        # Never jump: the source itself tells a new group from a position that fell off the log.
+        "auto.offset.reset": "error",
+        # End-of-partition events carry the offset behind markers and aborted data.
+        "enable.partition.eof": True,
+        "max.poll.interval.ms": group.poll_interval_max_ms,
+    }
+
+
+def producer_properties(settings: Settings) -> dict[str, Any]:
+    """Return the properties of the producer, transactional only where that is the guarantee."""
+    timeout_ms = settings.transaction.timeout_ms
+    properties = {
+        **_common(settings),
+        # The next transaction's first request meets CONCURRENT_TRANSACTIONS while the markers of
+        # the last are written: with the default of 100 ms small transactions take 14 ms, so 4.
+        "retry.backoff.ms": 5,
+        "linger.ms": 1,
+        "batch.size": 1 << 20,
+        "queue.buffering.max.messages": 1_000_000,
+        "queue.buffering.max.kbytes": 1 << 20,
+        # A record for a topic that is not there would wait 30 s, longer than its transaction.
+        "topic.metadata.propagation.max.ms": min(5000, timeout_ms // 2),
+        **{
+            name: value
+            for name, value in settings.kafka.properties.items()
+            if not name.startswith(("fetch.", "queued."))
+        },
+        "enable.idempotence": True,
+        "partitioner": _PARTITIONERS[settings.output.partitioner],
+    }
+    if settings.guarantee == "exactly_once":
+        properties |= {
+            "transactional.id": transactional_id(settings),
+            "transaction.timeout.ms": timeout_ms,
+            # Lines about broker connections, for the detector of requests sent twice.
+            "debug": "broker",
+        }
+    return properties

@@ -1,0 +1,133 @@
+"""The two weaker guarantees behind the same port, for flows that choose them knowingly.
+
+at least once  outputs first: flush, then commit the offsets. A crash between doubles.
+at most once   offsets first, then outputs. A crash between loses.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaException
+
+from service.adapters.kafka_errors import CONTENT, FORBIDDEN, describe
+from service.adapters.kafka_producer import Outbox
+from service.core.errors import BatchAbortedError, ProducerDeadError, StopError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from service.adapters.kafka_producer import LogLine
+    from service.adapters.kafka_source import KafkaSource
+    from service.core.ports import Clock, Message, Watch
+
+
+class KafkaAtLeastOnce:
+    """Outputs are flushed before their offsets commit."""
+
+    def __init__(  # noqa: PLR0913 - what a transaction needs of the world
+        self,
+        properties: Mapping[str, Any],
+        source: KafkaSource,
+        *,
+        required_topics: frozenset[str],
+        round_robin: bool,
+        deadline_s: float,
+        clock: Clock,
+        forward: LogLine,
+        watch: Watch,
+    ) -> None:
+        self._properties = properties
+        self._source = source
+        self._required_topics = required_topics
+        self._round_robin = round_robin
+        self._deadline_s = deadline_s
+        self._clock = clock
+        self._forward = forward
+        self._watch = watch
+        self._outbox: Outbox | None = None
+        self._progress: Mapping[tuple[str, int], int] = {}
+        self._messages: Sequence[Message] = ()
+        self._began_s = 0.0
+        self.doubts: list[str] = []
+        """Always empty: without transactions a request sent twice is only a duplicate."""
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the last begin."""
+        return self._clock.monotonic() - self._began_s
+
+    def open(self) -> Any:
+        """Build a producer; return cluster metadata."""
+        self._outbox = Outbox(self._properties, self._forward, round_robin=self._round_robin)
+        with self._watch("list_topics"):
+            try:
+                return self._outbox.connect()
+            except KafkaException as error:
+                raise ProducerDeadError(f"no broker answered: {describe(error.args[0])}") from error
+
+    def close(self) -> None:
+        """Drop the producer; everything it took is flushed before its batch ends."""
+        self._outbox = None
+
+    def begin(self) -> None:
+        """Start; nothing is sent before commit, so an abort has nothing to undo."""
+        self._began_s = self._clock.monotonic()
+        self._messages, self._progress = (), {}
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Keep the outputs until commit."""
+        self._messages = messages
+
+    def send_offsets(self, progress: Mapping[tuple[str, int], int]) -> None:
+        """Keep the progress until commit."""
+        foreign = progress.keys() - self._source.assignment()
+        if foreign:
+            raise BatchAbortedError(f"partitions are no longer ours: {sorted(foreign)}")
+        self._progress = progress
+
+    def commit(self) -> None:
+        """Flush the outputs, then commit the offsets."""
+        self._flush()
+        self._commit_offsets()
+
+    def abort(self) -> None:
+        """Forget what was kept."""
+        self._messages, self._progress = (), {}
+
+    def _flush(self) -> None:
+        outbox = self._outbox
+        if outbox is None:
+            raise ProducerDeadError("no producer")
+        with self._watch("flush"):
+            outbox.send(self._messages, reports=True)
+            left = outbox.producer.flush(self._deadline_s)
+        if left:
+            outbox.producer.purge()
+            raise BatchAbortedError(f"{left} outputs were not delivered in time", resolved=False)
+        codes = {error.code() for error in outbox.failed}
+        if codes & FORBIDDEN:
+            raise StopError(f"not allowed to write: {describe(outbox.failed[0])}")
+        gone = sorted(outbox.unknown_topics & self._required_topics)
+        if gone:
+            raise StopError(f"output topic {', '.join(gone)} is gone: create it again")
+        if outbox.failed:
+            raise BatchAbortedError(
+                f"{len(outbox.failed)} outputs were refused: {describe(outbox.failed[0])}",
+                refused=outbox.refused,
+                content=bool(codes & CONTENT),
+                resolved=False,
+            )
+
+    def _commit_offsets(self) -> None:
+        with self._watch("commit"):
+            self._source.commit(self._progress)
+
+
+class KafkaAtMostOnce(KafkaAtLeastOnce):
+    """Offsets commit before any output leaves."""
+
+    def commit(self) -> None:
+        """Commit the offsets, then flush the outputs; what fails now is lost, by choice."""
+        self._commit_offsets()
+        self._flush()

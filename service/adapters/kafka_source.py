@@ -1,0 +1,413 @@
+"""Records of the input topics, and positions: the Source port on a Kafka consumer.
+
+Callbacks only record; what they saw is judged after the call that ran them. The client hands a
+batch out twice in rare group starts (about 1 in 50: KAFKA facts in docs/non-obvious.md), so
+everything below the next offset is dropped here and counted.
+"""
+
+from __future__ import annotations
+
+import struct
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from service.adapters.kafka_errors import describe
+from service.core.errors import (
+    BatchAbortedError,
+    PositionLostError,
+    StopError,
+    TwinError,
+)
+from service.core.ports import Batch, Changes
+from service.core.records import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from confluent_kafka import Message
+
+    from service.core.ports import Clock, Watch
+    from service.core.records import Progress
+    from service.core.records import TopicPartition as Where
+
+ANSWER_TIMEOUT_S = 5.0
+ELECTION_S = 10.0
+
+
+class KafkaSource:
+    """Brings records of a consumer group's partitions. One thread only."""
+
+    def __init__(
+        self,
+        properties: Mapping[str, Any],
+        topics: Sequence[str],
+        *,
+        start: str,
+        logger: object,
+        clock: Clock,
+        watch: Watch,
+    ) -> None:
+        self._consumer = Consumer(dict(properties), logger=logger)
+        self._watch = watch
+        self._topics = list(topics)
+        self._start = start
+        self._group = str(properties["group.id"])
+        self._next: Progress = {}
+        self._settled: Progress = {}
+        self._ends: Progress = {}
+        self._stash: list[Message] = []
+        self._changes = Changes()
+        self._touched: set[Where] = set()
+        self._missing_since_s: dict[Where, float] = {}
+        self._clock = clock
+
+    # -- positions ------------------------------------------------------------------------
+
+    def subscribe(self) -> None:
+        """Join the group; partitions arrive with later calls of take or attend."""
+        self._consumer.subscribe(
+            self._topics,
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_lost,
+        )
+
+    def list_topics(self, timeout_s: float) -> Any:
+        """Return the cluster's metadata; raises KafkaException when no broker answers."""
+        return self._consumer.list_topics(timeout=timeout_s)
+
+    def take(self, records_max: int, wait_s: float) -> Batch:
+        """Return what is there, waiting up to ``wait_s`` only for the first record."""
+        messages, self._stash = self._stash, []
+        with self._asking("take"):
+            if not messages:
+                # consume(n, t) waits all of t when short of n: one blocking poll, then the rest.
+                head = self._consumer.poll(wait_s)
+                if head is None:
+                    return Batch([], {}, {})
+                messages = [head]
+            if records_max > len(messages):
+                messages += self._consumer.consume(records_max - len(messages), 0)
+            return self._batch(messages)
+
+    def attend(self, wait_s: float = 0.0) -> None:
+        """Serve rebalances without taking records; one that arrives waits for the next take."""
+        with self._asking("attend"):
+            message = self._consumer.poll(wait_s)
+            if message is None:
+                return
+            error = message.error()
+            if error is None:
+                self._stash.append(message)
+            else:
+                self._on_event(message, error)
+
+    def settle(self, progress: Mapping[Where, int]) -> None:
+        """Take note that everything below these offsets has had its effect."""
+        self._settled.update(progress)
+
+    def settled(self) -> Progress:
+        """Return per partition where to read again when nothing later is certain.
+
+        A partition without committed offset always has its place here: it started by a rewind.
+        """
+        return dict(self._settled)
+
+    def rewind(self, progress: Mapping[Where, int]) -> None:
+        """Read again from these offsets; partitions that are no longer ours are ignored."""
+        ours = self.assignment()
+        with self._asking("seek"):
+            for where, offset in progress.items():
+                if where not in ours:
+                    continue
+                self._stash = [m for m in self._stash if (m.topic(), m.partition()) != where]
+                self._ends.pop(where, None)
+                self._next[where] = self._settled[where] = offset
+                self._place(TopicPartition(*where, offset))
+
+    def _place(self, position: TopicPartition) -> None:
+        try:
+            self._consumer.seek(position)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._STATE:  # noqa: SLF001 - the only name it has
+                raise
+            # A partition whose fetching has not started, or has ended in an error, cannot be
+            # sought; taking it anew can.
+            self._consumer.incremental_unassign([position])
+            self._consumer.incremental_assign([position])
+
+    def committed(self, partitions: Iterable[Where]) -> dict[Where, int | None]:
+        """Return the group's stable committed offsets; None where there is none.
+
+        Waits while a transaction holds a pending offset, so the answer is never undone. Raises
+        BatchAbortedError on a time-out: ask again.
+        """
+        wanted = [TopicPartition(*where) for where in partitions]
+        if not wanted:
+            return {}
+        with self._asking("committed"):
+            answers = self._consumer.committed(wanted, timeout=ANSWER_TIMEOUT_S)
+        for answer in answers:
+            if answer.error is not None:
+                raise BatchAbortedError(f"committed: {describe(answer.error)}", resolved=False)
+        return {
+            (answer.topic, answer.partition): answer.offset if answer.offset >= 0 else None
+            for answer in answers
+        }
+
+    def commit(self, progress: Mapping[Where, int]) -> None:
+        """Commit offsets outside of any transaction (the weaker guarantees only)."""
+        offsets = [TopicPartition(*where, offset) for where, offset in progress.items()]
+        with self._asking("commit"):
+            self._consumer.commit(offsets=offsets, asynchronous=False)
+
+    def assignment(self) -> frozenset[Where]:
+        """Return the partitions that are ours now."""
+        return frozenset((p.topic, p.partition) for p in self._consumer.assignment())
+
+    def member(self) -> bytes:
+        """Return the live group metadata.
+
+        Raises BatchAbortedError when we are no live member: the broker accepts generation -1 and
+        an empty member id *unfenced*, even while others are live members of the group.
+        """
+        metadata = bytes(self._consumer.consumer_group_metadata())
+        generation, member_id = parse_metadata(metadata)
+        if generation < 0 or not member_id:
+            raise BatchAbortedError("no live member of the group: offsets are not sent")
+        return metadata
+
+    def changes(self) -> Changes:
+        """Return and forget what happened since the last call."""
+        changes, self._changes = self._changes, Changes()
+        return changes
+
+    # -- holding --------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        """Deliver nothing from the partitions that are ours now."""
+        self._consumer.pause(self._consumer.assignment())
+
+    def resume(self) -> None:
+        """Deliver again."""
+        self._consumer.resume(self._consumer.assignment())
+
+    def ends(self) -> Progress:
+        """Return the ends of all partitions of the input topics, as a reader may see them."""
+        ends: Progress = {}
+        for topic in self._topics:
+            for number in self._partitions(topic):
+                ends[(topic, number)] = self._watermarks((topic, number))[1]
+        return ends
+
+    def lag(self) -> dict[Where, int]:
+        """Return per owned partition the records not yet read, as far as the client knows."""
+        lag = {}
+        for where, offset in self._next.items():
+            marks = self._consumer.get_watermark_offsets(TopicPartition(*where), cached=True)
+            if marks[1] >= 0:
+                lag[where] = max(0, marks[1] - offset)
+        return lag
+
+    def close(self) -> None:
+        """Leave; a static member stays known to the group for its session timeout."""
+        with self._watch("close"):
+            self._consumer.close()
+
+    # -- inside ---------------------------------------------------------------------------
+
+    @contextmanager
+    def _asking(self, call: str) -> Iterator[None]:
+        """Watch a call to the client; its errors leave nothing certain but what is committed."""
+        try:
+            with self._watch(call):
+                yield
+        except KafkaException as exception:
+            error = exception.args[0]
+            if error.fatal():
+                self._fatal(error)
+            raise BatchAbortedError(f"{call}: {describe(error)}", resolved=False) from exception
+
+    def _partitions(self, topic: str) -> list[int]:
+        with self._asking("list_topics"):
+            metadata = self._consumer.list_topics(topic, timeout=ANSWER_TIMEOUT_S)
+        return sorted(metadata.topics[topic].partitions)
+
+    def _watermarks(self, where: Where) -> tuple[int, int]:
+        with self._asking("get_watermark_offsets"):
+            low, high = self._consumer.get_watermark_offsets(
+                TopicPartition(*where), timeout=ANSWER_TIMEOUT_S
+            )
+        return low, high
+
+    def _batch(self, messages: list[Any]) -> Batch:
+        records: list[Record] = []
+        batch = Batch(records, {}, {})
+        next_offsets = self._next
+        topic, partition, next_offset, skip, opened = "", -1, 0, False, False
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                self._on_event(message, error)
+                continue
+            here, number, offset = message.topic(), message.partition(), message.offset()
+            if number != partition or here != topic:
+                if partition >= 0 and not skip:
+                    next_offsets[(topic, partition)] = next_offset
+                topic, partition = here, number
+                skip = (topic, partition) in self._touched
+                next_offset = next_offsets.get((topic, partition), 0)
+                opened = (topic, partition) in batch.first
+            if offset < next_offset or skip:
+                if not skip:
+                    repeated = self._changes.repeated
+                    repeated[(topic, partition)] = repeated.get((topic, partition), 0) + 1
+                continue
+            if not opened:
+                batch.first[(topic, partition)] = offset
+                opened = True
+            next_offset = offset + 1
+            try:
+                headers = message.headers()
+            except UnicodeDecodeError:
+                batch.unreadable[len(records)] = "a header name is not UTF-8"
+                headers = None
+            records.append(
+                Record(
+                    topic,
+                    partition,
+                    offset,
+                    message.key(),
+                    message.value(),
+                    tuple(headers) if headers else (),
+                    message.timestamp()[1],
+                )
+            )
+        if partition >= 0 and not skip:
+            next_offsets[(topic, partition)] = next_offset
+        return self._finish(batch)
+
+    def _finish(self, batch: Batch) -> Batch:
+        """Add progress: behind the records, and behind what no reader can see."""
+        if self._touched:
+            self._reread_touched()
+        for where in batch.first:
+            batch.next[where] = self._next[where]
+        ends, self._ends = self._ends, {}
+        for where, end in ends.items():
+            if end >= self._next.get(where, 0):
+                self._next[where] = batch.next[where] = end
+        return batch
+
+    def _reread_touched(self) -> None:
+        """Partitions that left or came back inside one call: what was fetched before is stale."""
+        touched, self._touched = self._touched, set()
+        again = touched & self.assignment()
+        for where in touched:
+            self._ends.pop(where, None)
+            self._next.pop(where, None)
+            self._settled.pop(where, None)
+        stable = self.committed(again)
+        self.rewind({where: offset for where, offset in stable.items() if offset is not None})
+        for where in again:
+            if stable[where] is None:
+                self._begin(where)
+
+    def _on_event(self, message: Any, error: KafkaError) -> None:
+        code = error.code()
+        where = (message.topic() or "", message.partition() or 0)
+        if code == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the only name it has
+            if where not in self._touched:
+                self._ends[where] = message.offset()
+        elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION}:  # noqa: SLF001
+            self._position_missing(where)
+        elif error.fatal() or code == KafkaError._FATAL:  # noqa: SLF001
+            self._fatal(error)
+        elif code in {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED}:
+            raise StopError(f"not allowed to read: {describe(error)}; grant the right and restart")
+        else:
+            # Transport, time-outs, max.poll.interval: these heal, or end in a rebalance.
+            self._changes.errors.append(describe(error))
+
+    def _fatal(self, error: KafkaError) -> None:
+        text = describe(error)
+        if "instance" in text.lower() or "FENCED_INSTANCE" in text:
+            raise TwinError(
+                f"another process joined group {self._group} under our instance name ({text});"
+                " give each process its own HAPAX_INSTANCE"
+            )
+        raise StopError(f"the consumer is dead: {text}")
+
+    def _position_missing(self, where: Where) -> None:
+        """Tell a group without offsets from a position that fell off the log."""
+        committed = self.committed([where])[where]
+        position = committed if committed is not None else self._next.get(where)
+        if position is None:
+            self._begin(where)
+            return
+        low, high = self._watermarks(where)
+        now_s = self._clock.monotonic()
+        since_s = self._missing_since_s.setdefault(where, now_s)
+        # Right after an election the end of the log may lag behind for a moment; its beginning
+        # never comes back.
+        if position < low or (position > high and now_s - since_s > ELECTION_S):
+            raise PositionLostError(
+                f"{where[0]}/{where[1]}: the next record is {position}, but the log now holds"
+                f" {low} to {high}: it was deleted by retention or the topic is another one."
+                " Decide what to do with the gap, set the group's offset, then start again"
+            )
+        self.rewind({where: position})
+
+    def _begin(self, where: Where) -> None:
+        """Start a partition for which the group has no offset."""
+        low, high = self._watermarks(where)
+        if self._start == "refuse":
+            raise PositionLostError(
+                f"{where[0]}/{where[1]}: group {self._group} has no committed offset and"
+                " HAPAX_INPUT__START=refuse; set the group's offset, or choose earliest or latest"
+            )
+        latest = self._start == "latest" and not self._group_knows(where[0])
+        self.rewind({where: high if latest else low})
+
+    def _group_knows(self, topic: str) -> bool:
+        """Whether the group has offsets in this topic: then a partition without is a new one,
+        and its records from the earliest on have not been seen by anybody."""
+        partitions = [(topic, number) for number in self._partitions(topic)]
+        return any(offset is not None for offset in self.committed(partitions).values())
+
+    def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._changes.assigned += _places(partitions)
+
+    def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._changes.revoked += _places(partitions)
+        self._leave(_places(partitions))
+
+    def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._changes.lost += _places(partitions)
+        self._leave(_places(partitions))
+
+    def _leave(self, places: list[Where]) -> None:
+        for where in places:
+            self._next.pop(where, None)
+            self._settled.pop(where, None)
+            self._ends.pop(where, None)
+        self._touched.update(places)
+
+
+def _places(partitions: Iterable[TopicPartition]) -> list[Where]:
+    return [(partition.topic, partition.partition) for partition in partitions]
+
+
+def parse_metadata(metadata: bytes) -> tuple[int, str]:
+    """Return generation and member id of ``consumer_group_metadata()``.
+
+    Layout ``CGMDv2:``, int32 generation in native order, group NUL, member NUL, instance.
+    Raises BatchAbortedError for any other layout: unfenced offsets are worse than none.
+    """
+    if not metadata.startswith(b"CGMDv2:"):
+        raise BatchAbortedError("group metadata of an unknown layout: offsets are not sent")
+    (generation,) = struct.unpack_from("=i", metadata, 7)
+    _group, member_id, *_rest = metadata[11:].split(b"\0")
+    return generation, member_id.decode("utf-8", "replace")

@@ -1,0 +1,240 @@
+"""Outputs and offsets in one Kafka transaction: the Transaction port that keeps the promise.
+
+The only caller of the client's transactional methods. Two pieces of state: whether a transaction
+is open, and the doubts, which say what made the client send a request twice since begin.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from service.adapters.kafka_errors import (
+    CONTENT,
+    FORBIDDEN,
+    REFUSED,
+    Reaction,
+    describe,
+    is_fenced,
+    reaction,
+    transactional_error,
+)
+from service.adapters.kafka_producer import Outbox
+from service.core.errors import BatchAbortedError, PreflightError, ProducerDeadError, StopError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from service.adapters.kafka_producer import LogLine
+    from service.core.ports import Clock, Message, Source, Watch
+
+CALL_TIMEOUT_S = 3.0
+"""One blocking call. Resumable ones are repeated until the deadline, so this is also how often
+a long outage lets us look at the clock."""
+ABORT_FLUSH_S = 1.0
+
+
+class KafkaTransaction:
+    """One transactional producer at a time, rebuilt on demand under the same id."""
+
+    def __init__(  # noqa: PLR0913 - what a transaction needs of the world
+        self,
+        properties: Mapping[str, Any],
+        source: Source,
+        *,
+        required_topics: frozenset[str],
+        round_robin: bool,
+        deadline_s: float,
+        clock: Clock,
+        forward: LogLine,
+        watch: Watch,
+    ) -> None:
+        self._properties = properties
+        self._source = source
+        self._required_topics = required_topics
+        self._round_robin = round_robin
+        self._deadline_s = deadline_s
+        self._clock = clock
+        self._forward = forward
+        self._watch = watch
+        self._outbox: Outbox | None = None
+        self._diagnosing = False
+        self._began_s = 0.0
+        self.doubts: list[str] = []
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the last begin."""
+        return self._clock.monotonic() - self._began_s
+
+    # -- the producer ---------------------------------------------------------------------
+
+    def open(self) -> Any:
+        """Build a producer and fence every older one of this id; return cluster metadata.
+
+        ``init_transactions`` finishes or aborts what the predecessor left, so after this call the
+        committed offsets are the truth. Raises ProducerDeadError when brokers do not answer
+        within the deadline: call again.
+        """
+        self._outbox = None  # its destructor sends nothing: the new epoch speaks for the old one
+        self.doubts = []
+        outbox = Outbox(self._properties, self._forward, round_robin=self._round_robin)
+        deadline_s = self._clock.monotonic() + self._deadline_s
+        with self._watch("list_topics"):
+            try:
+                metadata = outbox.connect()
+            except KafkaException as error:
+                raise ProducerDeadError(f"no broker answered: {describe(error.args[0])}") from error
+        while (failure := self._init(outbox)) is not None:
+            if reaction(failure) is Reaction.AGAIN and self._clock.monotonic() < deadline_s:
+                continue
+            if failure.code() in REFUSED:
+                raise PreflightError([f"the brokers refuse our producer: {describe(failure)}"])
+            raise ProducerDeadError(
+                f"init_transactions: {describe(failure)}", fenced=is_fenced(failure)
+            )
+        self._outbox = outbox
+        return metadata
+
+    def _init(self, outbox: Outbox) -> KafkaError | None:
+        with self._watch("init_transactions"):
+            try:
+                outbox.producer.init_transactions(CALL_TIMEOUT_S)
+            except KafkaException as error:
+                return transactional_error(error)
+        return None
+
+    def close(self) -> None:
+        """Drop the producer. Nothing is open between batches, so nothing is lost by it."""
+        self._outbox = None
+
+    # -- one transaction ------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Start; local, costs no request."""
+        outbox = self._producer()
+        outbox.producer.poll(0)  # lines older than this transaction doubt nothing of it
+        outbox.log.doubts.clear()
+        self._began_s = self._clock.monotonic()
+        error = self._call(outbox, "begin_transaction")
+        if error is not None:
+            raise ProducerDeadError(f"begin: {describe(error)}", fenced=is_fenced(error))
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Hand the outputs over. Not yet durable, not yet visible."""
+        outbox = self._producer()
+        try:
+            with self._watch("produce"):
+                outbox.send(messages, reports=self._diagnosing)
+        except BatchAbortedError:
+            self.abort()
+            raise
+
+    def send_offsets(self, progress: Mapping[tuple[str, int], int]) -> None:
+        """Add the progress, with the metadata of a live member of the group, read just now.
+
+        The broker never checks who owns a partition, and takes offsets without a live member
+        unfenced: both are refused here.
+        """
+        outbox = self._producer()
+        offsets = [TopicPartition(*where, offset) for where, offset in progress.items()]
+        try:
+            foreign = progress.keys() - self._source.assignment()
+            if foreign:
+                raise BatchAbortedError(f"partitions are no longer ours: {sorted(foreign)}")
+            member = self._source.member()
+        except BatchAbortedError:
+            self.abort()
+            raise
+        deadline_s = self._clock.monotonic() + self._deadline_s
+        while True:
+            error = self._call(
+                outbox, "send_offsets_to_transaction", offsets, member, CALL_TIMEOUT_S
+            )
+            if error is None:
+                return
+            self._doubt("send_offsets_to_transaction", error)
+            if reaction(error) is Reaction.AGAIN and self._clock.monotonic() < deadline_s:
+                continue
+            self._fail(outbox, "send_offsets", error, resolved=True)
+
+    def commit(self) -> None:
+        """Make all of it visible; return only when it is certain.
+
+        After a time-out only the same call may be made again; past the deadline a new producer
+        finds out, never an abort.
+        """
+        outbox = self._producer()
+        deadline_s = self._clock.monotonic() + self._deadline_s
+        while True:
+            error = self._call(outbox, "commit_transaction", CALL_TIMEOUT_S)
+            if error is None:
+                break
+            self._doubt("commit_transaction", error)
+            if reaction(error) is Reaction.AGAIN:
+                if self._clock.monotonic() < deadline_s:
+                    continue
+                raise ProducerDeadError(f"commit outcome unknown: {describe(error)}")
+            self._fail(outbox, "commit", error, resolved=False)
+        self._diagnosing = False
+        self.doubts = outbox.log.doubts.copy()
+
+    def abort(self) -> None:
+        """Make none of it visible. Raises ProducerDeadError when that is not certain."""
+        outbox = self._producer()
+        # An abort right behind the first produce can overtake its registration and kill the
+        # producer (librdkafka #4849): let what is under way arrive first.
+        outbox.producer.flush(ABORT_FLUSH_S)
+        deadline_s = self._clock.monotonic() + self._deadline_s
+        while True:
+            error = self._call(outbox, "abort_transaction", CALL_TIMEOUT_S)
+            if error is None:
+                break
+            self._doubt("abort_transaction", error)
+            if reaction(error) is Reaction.AGAIN and self._clock.monotonic() < deadline_s:
+                continue
+            raise ProducerDeadError(f"abort: {describe(error)}", fenced=is_fenced(error))
+        self.doubts = outbox.log.doubts.copy()
+
+    # -- inside ---------------------------------------------------------------------------
+
+    def _producer(self) -> Outbox:
+        if self._outbox is None:
+            raise ProducerDeadError("no producer")
+        return self._outbox
+
+    def _call(self, outbox: Outbox, name: str, *arguments: object) -> KafkaError | None:
+        method: Callable[..., object] = getattr(outbox.producer, name)
+        failure: KafkaError | None = None
+        with self._watch(name):
+            try:
+                method(*arguments)
+            except Exception as error:  # noqa: BLE001 - SystemError may wrap a fatal KafkaError
+                failure = transactional_error(error)
+            outbox.producer.poll(0)  # the client's lines about this call arrive through poll
+        return failure
+
+    def _doubt(self, call: str, error: KafkaError) -> None:
+        if error.code() == KafkaError._TIMED_OUT:  # noqa: SLF001 - the only name it has
+            self._producer().log.doubts.append(f"{call}: {describe(error)}")
+
+    def _fail(self, outbox: Outbox, step: str, error: KafkaError, *, resolved: bool) -> None:
+        """Roll back what the client wants rolled back and raise what happens next."""
+        codes = {error.code(), *(failed.code() for failed in outbox.failed)}
+        if codes & FORBIDDEN:
+            raise StopError(f"{step}: not allowed: {describe(error)}; grant the right and restart")
+        if reaction(error) is Reaction.REBUILD:
+            raise ProducerDeadError(f"{step}: {describe(error)}", fenced=is_fenced(error))
+        self.abort()
+        gone = {topic for topic in outbox.unknown_topics if topic in self._required_topics}
+        if gone:
+            raise StopError(f"output topic {', '.join(sorted(gone))} is gone: create it again")
+        # The next attempt asks for delivery reports, to learn which message was refused.
+        self._diagnosing = True
+        raise BatchAbortedError(
+            f"{step}: {describe(error)}",
+            refused=outbox.refused,
+            content=bool(codes & CONTENT),
+            resolved=resolved,
+        )

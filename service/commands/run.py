@@ -1,0 +1,23 @@
+"""``hapax run``: the service itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from service.core.errors import ConfigurationError, ExitCode
+
+
+def run(environ: dict[str, str] | None = None) -> int:
+    """Run until stopped; return the exit code. Problems go to stderr, one sentence a line."""
+    try:
+        from service.settings import load_settings  # noqa: PLC0415 - errors of all kinds end below
+
+        settings = load_settings(dict(os.environ) if environ is None else environ)
+        from service.wiring import serve  # noqa: PLC0415 - clients are loaded for good settings
+
+        return int(serve(settings))
+    except ConfigurationError as error:
+        for problem in error.problems:
+            sys.stderr.write(f"hapax: {problem}\n")
+        return int(ExitCode.CONFIGURATION)

@@ -1,0 +1,34 @@
+"""All commands in one tree; each is a file of this folder."""
+
+from __future__ import annotations
+
+import typer
+
+from service import __version__
+from service.commands import config
+from service.commands.run import run as run_service
+
+app = typer.Typer(
+    name="hapax",
+    help="Exactly-once consume-transform-produce for Kafka.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(config.app, name="config")
+
+
+@app.command()
+def run() -> None:
+    """Run the service. Settings come from the environment.
+
+    Example: HAPAX_APP=orders HAPAX_KAFKA__BOOTSTRAP_SERVERS=kafka:9092
+    HAPAX_INPUT__TOPICS=orders HAPAX_OUTPUT__TOPIC=orders-clean hapax run
+    """
+    raise typer.Exit(run_service())
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(__version__)

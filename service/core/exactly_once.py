@@ -1,0 +1,235 @@
+"""One batch, from intake to settle. The whole promise reads top to bottom here.
+
+1. intake       the engine took a batch; nothing below the next offset is in it
+2. identify     find each record's id
+3. claim        one round trip: which ids belong to other coordinates (twins)
+4. transform    business code; no transaction is open
+5. plan         pure: outputs, dead letters, skipped, progress
+6. transaction  begin, outputs, progress, commit: all visible at once, or nothing
+7. settle       facts for telemetry; nothing is written anywhere
+
+What a crash leaves behind: before 6 only claims, which name these very coordinates and let the
+record through again. Inside 6 an open transaction, which the broker or our successor aborts.
+After 6 nothing at all, because nothing follows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from service.core.errors import BatchAbortedError, ClaimsUnavailableError
+from service.core.settled import Settled
+from service.core.transform import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from service.core.identity import Identified, Identity
+    from service.core.limits import DeadLetterRate
+    from service.core.plan import Plan, Planner
+    from service.core.ports import Batch, Claims, Clock, Transaction
+    from service.core.records import Coordinates, Progress
+    from service.core.transform import Result, Transformer
+
+
+class Interrupt:
+    """Says that step 4 should end early: what is transformed so far makes the batch.
+
+    Set from a signal handler or the watchdog's thread, hence one plain attribute.
+    """
+
+    def __init__(self) -> None:
+        self.due = False
+
+
+class ExactlyOnce:
+    """Runs batches. Holds no state between two of them but the dead-letter rate."""
+
+    def __init__(  # noqa: PLR0913 - the composition root names each step once
+        self,
+        *,
+        identity: Identity,
+        claims: Claims | None,
+        transformer: Transformer,
+        planner: Planner,
+        transaction: Transaction,
+        dead_letter_rate: DeadLetterRate,
+        clock: Clock,
+        pass_on_outage: bool,
+        interrupt: Interrupt,
+    ) -> None:
+        self._identity = identity
+        self._claims = claims
+        self._transformer = transformer
+        self._planner = planner
+        self._transaction = transaction
+        self._dead_letter_rate = dead_letter_rate
+        self._clock = clock
+        self._pass_on_outage = pass_on_outage
+        self._interrupt = interrupt
+
+    def run(self, batch: Batch, condemned: Mapping[Coordinates, str], attempt: int) -> Settled:
+        """Give every record of ``batch`` its one effect, or raise and leave none.
+
+        ``condemned`` names records that the broker refused in earlier attempts: they become dead
+        letters. Raises ClaimsUnavailableError, BatchAbortedError, ProducerDeadError, StopError.
+        When step 4 was interrupted the answer covers a prefix: read on from ``settled.offsets``.
+        """
+        monotonic = self._clock.monotonic
+        times = [monotonic()]
+        found = self._identity.identify(batch.records)  # 2
+        times.append(monotonic())
+        twins, unchecked = self._claim(batch, found)  # 3
+        times.append(monotonic())
+        results = self._transform(batch, found, twins, condemned)  # 4
+        times.append(monotonic())
+        progress = _progress(batch, len(results))
+        plan = self._planner.plan(  # 5
+            batch.records, found.ids, results, progress, unchecked=unchecked
+        )
+        self._dead_letter_rate.admit(len(results), plan.failures, batch.records)
+        times.append(monotonic())
+        self._execute(batch, plan, times)  # 6
+        phases = ("identify", "claim", "transform", "plan", "send", "send_offsets", "commit")
+        durations = [after - before for before, after in zip(times, times[1:], strict=False)]
+        return _settled(  # 7
+            batch,
+            found,
+            plan,
+            len(results),
+            dict(zip(phases, durations, strict=True)),
+            unchecked=unchecked,
+            attempt=attempt,
+            claimed=self._claims is not None,
+        )
+
+    def end(self, progress: Progress) -> None:
+        """Commit progress behind which there is no record (control records, aborted data)."""
+        self._transaction.begin()
+        self._transaction.send_offsets(progress)
+        self._transaction.commit()
+
+    def _claim(self, batch: Batch, found: Identified) -> tuple[Mapping[int, Coordinates], bool]:
+        if self._claims is None:
+            return {}, False
+        records, claims, replays = batch.records, found.claims, found.replays
+        places: list[int] | None = None
+        if b"" in claims:
+            places = [index for index, claim in enumerate(claims) if claim]
+            records = [records[index] for index in places]
+            claims = [claims[index] for index in places]
+            order = {index: place for place, index in enumerate(places)}
+            replays = {order[index]: owner for index, owner in replays.items() if index in order}
+        if not claims:
+            return {}, False
+        try:
+            twins = self._claims.claim(claims, records, replays)
+        except ClaimsUnavailableError:
+            if not self._pass_on_outage:
+                raise
+            return {}, True
+        if places is None:
+            return twins, False
+        return {places[place]: owner for place, owner in twins.items()}, False
+
+    def _transform(
+        self,
+        batch: Batch,
+        found: Identified,
+        twins: Mapping[int, Coordinates],
+        condemned: Mapping[Coordinates, str],
+    ) -> list[Result | None]:
+        """Return results by index, for all records or, when interrupted, for a prefix."""
+        results: list[Result | None] = []
+        apply, interrupt = self._transformer.apply, self._interrupt
+        refused = _refused(batch, found, condemned)
+        for index, record in enumerate(batch.records):
+            if interrupt.due and results:
+                break
+            if index in twins:
+                results.append(None)
+            elif index in refused:
+                results.append(refused[index])
+            else:
+                results.append(apply(record))
+        return results
+
+    def _execute(self, batch: Batch, plan: Plan, times: list[float]) -> None:
+        transaction, monotonic = self._transaction, self._clock.monotonic
+        transaction.begin()
+        try:
+            transaction.send(plan.messages)
+            times.append(monotonic())
+            transaction.send_offsets(plan.progress)
+            times.append(monotonic())
+            transaction.commit()
+            times.append(monotonic())
+        except BatchAbortedError as error:
+            # The adapter knows messages, the engine knows records. Brokers refuse whole sets of
+            # messages, so only a record that stands alone is surely the culprit.
+            blamed = {plan.sources[index]: reason for index, reason in error.refused.items()}
+            if len(blamed) == 1:
+                ((index, reason),) = blamed.items()
+                error.culprits = {batch.records[index].coordinates: reason}
+            raise
+
+
+def _refused(
+    batch: Batch, found: Identified, condemned: Mapping[Coordinates, str]
+) -> dict[int, Failure]:
+    refused = {index: Failure("Poison", str(poison), 1) for index, poison in found.poison.items()}
+    for index, reason in batch.unreadable.items():
+        refused[index] = Failure("Poison", reason, 1)
+    if condemned:
+        for index, record in enumerate(batch.records):
+            if record.coordinates in condemned:
+                refused[index] = Failure("Refused", condemned[record.coordinates], 1)
+    return refused
+
+
+def _progress(batch: Batch, done: int) -> Progress:
+    """Return the progress that the first ``done`` records make."""
+    if done == len(batch.records):
+        return batch.next
+    progress = {where: batch.next[where] for where in batch.next.keys() - batch.first.keys()}
+    for record in batch.records[:done]:
+        progress[(record.topic, record.partition)] = record.offset + 1
+    return progress
+
+
+def _settled(  # noqa: PLR0913 - one fact of the canonical line each
+    batch: Batch,
+    found: Identified,
+    plan: Plan,
+    done: int,
+    phases_s: dict[str, float],
+    *,
+    unchecked: bool,
+    attempt: int,
+    claimed: bool,
+) -> Settled:
+    records = batch.records if done == len(batch.records) else batch.records[:done]
+    without_id = found.ids[:done].count(b"")
+    timestamps_ms = [record.timestamp_ms for record in records]
+    return Settled(
+        outcome="committed",
+        offsets={
+            where: (batch.first.get(where, offset), offset)
+            for where, offset in plan.progress.items()
+        },
+        records=done,
+        outputs=dict(Counter([message.topic for message in plan.messages])),
+        duplicates=plan.duplicates,
+        filtered=plan.filtered,
+        dead_letters=len(plan.failures),
+        dead_letter_reasons=dict(Counter(failure.reason for failure in plan.failures.values())),
+        without_id=without_id,
+        unchecked=done - without_id if unchecked else 0,
+        claims_new_or_own=done - without_id - plan.duplicates if claimed and not unchecked else 0,
+        bytes_in=sum([len(record.value) for record in records if record.value]),
+        phases_s=phases_s,
+        oldest_timestamp_ms=min(timestamps_ms, default=0),
+        newest_timestamp_ms=max(timestamps_ms, default=0),
+        attempt=attempt,
+    )

@@ -1,0 +1,154 @@
+"""Step 2, identify: find each event's id, without which no twin can be recognised.
+
+An id counts within its source: the key ``5`` and the header ``5`` are two events. Otherwise a
+record that happens to carry another record's id in another place would be dropped.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from service.core.errors import Poison
+from service.core.records import Coordinates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from service.core.records import Headers, Record
+
+    Finder = Callable[[Record, Mapping[str, bytes | None]], bytes | None]
+
+REPLAY_HEADER = "hapax-replay-of"
+_STRUCTURED = b"application/cloudevents+json"
+
+
+class Identified(msgspec.Struct, gc=False):
+    """What step 2 found for the records of a batch, all by index.
+
+    ids      the event's id as it goes into the header ``hapax-id``; b"" where none was found
+    claims   the id with its source before it: what the claim store remembers
+    replays  the coordinates that a replayed dead letter names as its original
+    poison   records whose id cannot be told, with the reason
+    """
+
+    ids: list[bytes]
+    claims: list[bytes]
+    replays: dict[int, Coordinates]
+    poison: dict[int, Poison]
+
+
+class Identity:
+    """The configured chain of id sources, tried in order."""
+
+    def __init__(self, sources: Sequence[str]) -> None:
+        self._chain = [
+            (str(place).encode() + b"\0", _finder(source)) for place, source in enumerate(sources)
+        ]
+
+    def identify(self, records: Sequence[Record]) -> Identified:
+        """Find the ids of a batch; never raises for what a record holds."""
+        ids: list[bytes] = []
+        claims: list[bytes] = []
+        found = Identified(ids=ids, claims=claims, replays={}, poison={})
+        for index, record in enumerate(records):
+            headers = dict(record.headers)
+            try:
+                if REPLAY_HEADER in headers:
+                    found.replays[index] = _original(headers[REPLAY_HEADER])
+                tag, event_id = self._first(record, headers)
+            except Poison as poison:
+                found.poison[index] = poison
+                tag = event_id = b""
+            ids.append(event_id)
+            claims.append(tag + event_id if event_id else b"")
+        return found
+
+    def _first(self, record: Record, headers: dict[str, bytes | None]) -> tuple[bytes, bytes]:
+        for tag, find in self._chain:
+            if event_id := find(record, headers):
+                return tag, event_id
+        # Header names are case-sensitive in Kafka and rarely so in people's minds: a second look
+        # costs nothing on records that carry their id as configured.
+        folded = {name.lower(): value for name, value in record.headers}
+        if folded != headers:
+            for tag, find in self._chain:
+                if event_id := find(record, folded):
+                    return tag, event_id
+        return b"", b""
+
+
+def _original(text: bytes | None) -> Coordinates:
+    try:
+        return Coordinates.parse((text or b"").decode())
+    except ValueError as error:
+        raise Poison(f"header {REPLAY_HEADER} must be topic/partition/offset") from error
+
+
+def _finder(source: str) -> Finder:
+    kind, _, argument = source.partition(":")
+    if kind == "cloudevents":
+        return _cloudevents
+    if kind == "key":
+        return lambda record, _headers: record.key
+    if kind == "header" and argument.lower() == "hapax-id":
+        return _hapax_id
+    if kind == "header" and argument:
+        name = argument.lower()
+        return lambda _record, headers: headers.get(name)
+    if kind == "json" and argument.startswith("/"):
+        pointer = _pointer(argument)
+        return lambda record, _headers: _at(_decoded(record), pointer)
+    raise ValueError(f"{source!r} is no id source: cloudevents, header:NAME, json:/POINTER or key")
+
+
+def _cloudevents(record: Record, headers: Mapping[str, bytes | None]) -> bytes | None:
+    """Return source NUL id: an id is unique only within its source (CloudEvents 1.0, 3.1)."""
+    event_id, source = headers.get("ce_id"), headers.get("ce_source")
+    if not event_id and (headers.get("content-type") or b"").startswith(_STRUCTURED):
+        event = _decoded(record)
+        event_id, source = _at(event, ["id"]), _at(event, ["source"])
+    if not event_id or not source:
+        return None
+    return source + b"\0" + event_id
+
+
+def _hapax_id(_record: Record, headers: Mapping[str, bytes | None]) -> bytes | None:
+    """Outputs of one record share its id: behind another pipeline only id and part are unique."""
+    event_id, part = headers.get("hapax-id"), headers.get("hapax-part")
+    return event_id + b"\0" + part if event_id and part else event_id
+
+
+def _pointer(text: str) -> list[str]:
+    """Split a JSON pointer (RFC 6901) into its unescaped tokens."""
+    return [token.replace("~1", "/").replace("~0", "~") for token in text[1:].split("/")]
+
+
+def _decoded(record: Record) -> Any:
+    if record.value is None:
+        return None
+    try:
+        return msgspec.json.decode(record.value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Poison(f"value is not JSON, so its id cannot be read: {error}") from error
+
+
+def _at(value: Any, pointer: Sequence[str]) -> bytes | None:
+    for token in pointer:
+        if isinstance(value, dict):
+            value = value.get(token)
+        elif isinstance(value, list) and token.isdecimal() and int(token) < len(value):
+            value = value[int(token)]
+        else:
+            return None
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value).encode()
+    return None
+
+
+def without_hapax(headers: Headers) -> list[tuple[str, bytes | None]]:
+    """Return the headers that a record passes on: all but those a Hapax before us wrote."""
+    return [pair for pair in headers if not pair[0].startswith("hapax-")]

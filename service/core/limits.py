@@ -1,0 +1,159 @@
+"""Everything has a limit; past it, the service says so loudly instead of going on for ever."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from service.core.errors import DeadLetterLimitError, TwinError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from service.core.records import Record
+    from service.core.transform import Failure
+
+
+class DeadLetterRate:
+    """Stops the service when too many of the recent records fail.
+
+    Decided before the transaction: a deployment with a broken transform must not pour a whole
+    backlog into the dead-letter topic.
+    """
+
+    def __init__(self, *, topic: str | None, rate_max: float, records_min: int) -> None:
+        self._topic = topic
+        self._rate_max = rate_max
+        self._records_min = records_min
+        self._window: deque[tuple[int, int]] = deque()
+        self._records = 0
+        self._failures = 0
+
+    def admit(self, count: int, failures: Mapping[int, Failure], records: Sequence[Record]) -> None:
+        """Count one batch; raise DeadLetterLimitError when it must not be committed."""
+        if failures and self._topic is None:
+            index, failure = next(iter(failures.items()))
+            raise DeadLetterLimitError(
+                f"record {records[index].coordinates} failed ({failure.reason}) and no dead-letter"
+                " topic is configured: set HAPAX_DEAD_LETTER__TOPIC or mend the transform"
+            )
+        self._window.append((count, len(failures)))
+        self._records += count
+        self._failures += len(failures)
+        while self._records - self._window[0][0] >= self._records_min:
+            old_count, old_failures = self._window.popleft()
+            self._records -= old_count
+            self._failures -= old_failures
+        enough = self._records >= self._records_min
+        if enough and self._failures > self._rate_max * self._records:
+            raise DeadLetterLimitError(
+                f"{self._failures} of the last {self._records} records failed, more than"
+                f" {self._rate_max:.0%}: mend the transform or the input, then start again"
+                " (nothing of the last batch was committed)"
+            )
+
+
+class Patience:
+    """Bounds the attempts at a batch whose content the broker refuses.
+
+    After ``attempts_max`` attempts the batch is halved, again and again, until the culprit
+    stands alone; then it is condemned to be a dead letter.
+    """
+
+    def __init__(self, attempts_max: int) -> None:
+        self._attempts_max = attempts_max
+        self.attempts = 0
+        self.records_max: int | None = None
+
+    @property
+    def attempt(self) -> int:
+        """The number of the coming attempt, from 1."""
+        return self.attempts + 1
+
+    def limit(self, records_max: int) -> int:
+        """Return how many records the next batch may hold."""
+        return records_max if self.records_max is None else min(records_max, self.records_max)
+
+    def fail(self, records: int) -> bool:
+        """Count a failed attempt at so many records; True when the single one is condemned."""
+        self.attempts += 1
+        if self.attempts < self._attempts_max:
+            return False
+        if records <= 1:
+            return True
+        self.records_max = records // 2
+        self.attempts = 0
+        return False
+
+    def succeed(self) -> None:
+        """Grow back to full size step by step: a batch went through."""
+        self.attempts = 0
+        if self.records_max is not None:
+            self.records_max *= 2
+            if self.records_max > 1_000_000:  # noqa: PLR2004 - beyond any batch: the limit is off
+                self.records_max = None
+
+
+class FenceBudget:
+    """Tells a twin with our name from a transaction that only took too long.
+
+    The broker says "fenced" to both. A fence while our transaction was older than its timeout
+    explains itself. Others count: two within the window with no more than one batch committed
+    between them, or five at all, mean that somebody else lives under our name (facts measured
+    with two live processes of one transactional id: one mutual fencing a second).
+    """
+
+    WINDOW_S = 30.0
+    FENCES_MAX = 5
+
+    def __init__(self, instance: str) -> None:
+        self._instance = instance
+        self._fences: deque[tuple[float, int]] = deque()
+        self._committed = 0
+
+    def commit(self) -> None:
+        """Count a committed batch."""
+        self._committed += 1
+
+    def fence(self, now_s: float, *, explained: bool) -> None:
+        """Count a fence; raise TwinError when it proves a twin."""
+        while self._fences and now_s - self._fences[0][0] > self.WINDOW_S:
+            self._fences.popleft()
+        if explained:
+            return
+        stalled = bool(self._fences) and self._committed - self._fences[-1][1] <= 1
+        self._fences.append((now_s, self._committed))
+        if stalled or len(self._fences) >= self.FENCES_MAX:
+            raise TwinError(
+                f"fenced again within {self.WINDOW_S:.0f} s: another process runs as instance"
+                f' "{self._instance}"; give each process its own HAPAX_INSTANCE'
+            )
+
+
+class Pace:
+    """Sizes batches so that one takes about the aimed interval under backlog.
+
+    Slow business code must not hold a batch for minutes: revokes, probes and SIGTERM wait for it.
+    Starts small, grows at most fourfold per batch, and follows the measured time per record.
+    """
+
+    START = 500
+
+    def __init__(self, *, interval_s: float, records_max: int, bytes_max: int) -> None:
+        self._interval_s = interval_s
+        self._records_max = records_max
+        self._bytes_max = bytes_max
+        self._bytes_each = 0.0
+        self.records = min(self.START, records_max)
+
+    def settle(self, records: int, duration_s: float, bytes_in: int) -> None:
+        """Learn from one batch: ``duration_s`` without its transaction, which size hardly moves."""
+        self._bytes_each = max(0.5 * self._bytes_each, bytes_in / records)
+        if duration_s > 2 * self._interval_s:
+            aimed = int(records * self._interval_s / duration_s)
+        elif records >= self.records:
+            aimed = self.records * 4
+        else:
+            return
+        by_bytes = int(self._bytes_max / self._bytes_each) if self._bytes_each else aimed
+        self.records = max(1, min(aimed, by_bytes, self._records_max))

@@ -1,0 +1,129 @@
+"""Step 5, plan: claims and results to outputs, dead letters and progress. No I/O, no clock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import UNSET
+
+from service.core.identity import without_hapax
+from service.core.ports import Message
+from service.core.transform import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from service.core.records import Output, Progress, Record
+    from service.core.transform import Result
+
+    Wire = list[tuple[str, bytes | None]]
+
+ERROR_CHARS_MAX = 1000
+"""Length of a dead letter's error text: enough for a cause, too short to fill a topic."""
+
+
+class Destinations(msgspec.Struct, frozen=True):
+    """Where things go, and in whose name."""
+
+    app: str
+    output_topic: str
+    dead_letter_topic: str | None
+
+
+class Plan(msgspec.Struct, gc=False):
+    """What one batch will do, all of it in one transaction."""
+
+    messages: list[Message]
+    progress: Progress
+    sources: list[int]  # by message: index of the record it comes from
+    filtered: int = 0
+    duplicates: int = 0
+    failures: dict[int, Failure] = msgspec.field(default_factory=dict)
+
+
+class Planner:
+    """Turns the answers of steps 2 to 4 into a Plan."""
+
+    def __init__(self, destinations: Destinations) -> None:
+        self._to = destinations
+
+    def plan(
+        self,
+        records: Sequence[Record],
+        ids: Sequence[bytes],
+        results: Sequence[Result | None],
+        progress: Progress,
+        *,
+        unchecked: bool = False,
+    ) -> Plan:
+        """Return the plan.
+
+        ``results`` holds by index the outputs, a Failure, or None for a duplicate.
+        ``unchecked`` marks outputs made while the claim store was away.
+        """
+        messages: list[Message] = []
+        sources: list[int] = []
+        plan = Plan(messages=messages, progress=progress, sources=sources)
+        topic, partition, prefix = "", -1, ""
+        mark: Wire = [("hapax-unchecked", b"1")] if unchecked else []
+        for index, result in enumerate(results):
+            if result is None:
+                plan.duplicates += 1
+                continue
+            record = records[index]
+            if record.partition != partition or record.topic != topic:
+                topic, partition = record.topic, record.partition
+                prefix = f"{topic}/{partition}/"
+            source = f"{prefix}{record.offset}".encode()
+            stamp: Wire = [("hapax-id", ids[index] or source), ("hapax-source", source), *mark]
+            if isinstance(result, Failure):
+                plan.failures[index] = result
+                messages.append(self._dead_letter(record, result, stamp))
+                sources.append(index)
+                continue
+            if not result:
+                plan.filtered += 1
+            several = len(result) > 1
+            for part, output in enumerate(result):
+                here = stamp
+                if several:
+                    here = [*stamp, ("hapax-part", b"%d/%d" % (part + 1, len(result)))]
+                messages.append(self._message(record, output, here))
+                sources.append(index)
+        return plan
+
+    def _message(self, record: Record, output: Output, stamp: Wire) -> Message:
+        headers = without_hapax(record.headers) if record.headers else []
+        if output.headers:
+            headers += without_hapax(tuple(output.headers))
+        headers += stamp
+        key = output.key
+        timestamp_ms = output.timestamp_ms
+        partition = output.partition
+        return Message(
+            output.topic or self._to.output_topic,
+            output.value,
+            record.key if key is UNSET else key,
+            -1 if partition is None else partition,
+            record.timestamp_ms if timestamp_ms is None else timestamp_ms,
+            headers,
+        )
+
+    def _dead_letter(self, record: Record, failure: Failure, stamp: Wire) -> Message:
+        text = f"{failure.reason}: {failure.text}"[:ERROR_CHARS_MAX]
+        headers = [
+            *without_hapax(record.headers),
+            *stamp,
+            ("hapax-error", text.encode("utf-8", "backslashreplace")),
+            ("hapax-attempts", b"%d" % failure.attempts),
+            ("hapax-app", self._to.app.encode()),
+        ]
+        return Message(
+            self._to.dead_letter_topic or "",
+            record.value,
+            record.key,
+            -1,
+            record.timestamp_ms,
+            headers,
+        )

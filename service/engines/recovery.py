@@ -1,0 +1,217 @@
+"""What the worker does when a batch did not go through. One reaction for each class of error.
+
+ClaimsUnavailableError  hold the partitions until the claim store answers
+BatchAbortedError       rewind; take it again, smaller or without its culprits when it is to blame
+ProducerDeadError       new producer, within a budget; rewind to what the group says is committed
+
+Errors named StopError pass through: they end the process with their exit code.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from service.core.errors import (
+    BatchAbortedError,
+    ClaimsUnavailableError,
+    ProducerDeadError,
+    StopError,
+)
+
+from service.core.ports import Batch
+
+if TYPE_CHECKING:
+    from service.core.limits import FenceBudget, Patience
+    from service.core.ports import Claims, Clock, Source, Transaction
+    from service.core.records import Coordinates, Progress
+    from service.engines.assignment import Ends
+    from service.engines.lifecycle import Lifecycle
+    from service.telemetry.events import Events
+
+HOLD_S = 0.2
+BACKOFF_S = 0.02
+BACKOFF_MAX_S = 1.0
+_NOTHING = Batch([], {}, {})
+
+
+class Recovery:
+    """Brings the worker back to a state that is certain."""
+
+    def __init__(  # noqa: PLR0913 - the composition root names each part once
+        self,
+        *,
+        source: Source,
+        transaction: Transaction,
+        claims: Claims | None,
+        events: Events,
+        clock: Clock,
+        lifecycle: Lifecycle,
+        patience: Patience,
+        fences: FenceBudget,
+        ends: Ends,
+        transaction_timeout_s: float,
+    ) -> None:
+        self._source = source
+        self._transaction = transaction
+        self._claims = claims
+        self._events = events
+        self._clock = clock
+        self._lifecycle = lifecycle
+        self._patience = patience
+        self._fences = fences
+        self._ends = ends
+        self._transaction_timeout_s = transaction_timeout_s
+        self._aborts = 0
+        self.condemned: dict[Coordinates, str] = {}
+
+    def recover(self, error: Exception, batch: Batch) -> None:
+        """React to ``error``, and to what goes wrong while reacting, until all is certain."""
+        if self._lifecycle.stopping:
+            # Nothing of the batch is visible, or its outcome is found by the next start: leave.
+            self._events.batch_left(str(error))
+            return
+        pending: Exception | None = error
+        while pending is not None and not self._lifecycle.overdue:
+            try:
+                if isinstance(pending, ClaimsUnavailableError):
+                    self._hold(str(pending), batch)
+                elif isinstance(pending, ProducerDeadError):
+                    self._replace_producer(pending)
+                elif isinstance(pending, BatchAbortedError):
+                    self._take_again(pending, batch)
+                else:
+                    raise pending
+                pending = None
+            except (ClaimsUnavailableError, BatchAbortedError, ProducerDeadError) as newer:
+                pending = newer
+        if pending is not None:
+            raise StopError(
+                f"told to stop while this was open: {pending}; the next start resolves it"
+            )
+
+    def settle(self) -> None:
+        """Take note of a committed transaction, and fence it off when it left doubts."""
+        self._aborts = 0
+        self._fences.commit()
+        self._patience.succeed()
+        self.condemned.clear()
+        self._fence_doubt()
+
+    # -- aborted --------------------------------------------------------------------------
+
+    def _take_again(self, error: BatchAbortedError, batch: Batch) -> None:
+        self._aborts += 1
+        rewound = self._rewind(batch, resolved=error.resolved)
+        self._events.batch_aborted(str(error), len(batch.records), self._aborts, rewound)
+        if error.culprits:
+            self.condemned.update(error.culprits)
+        elif error.content and batch.records:
+            self._lose_patience(batch, str(error))
+        else:
+            self._attend(min(BACKOFF_MAX_S, BACKOFF_S * 2 ** min(self._aborts, 6)))
+        self._fence_doubt()
+
+    def _lose_patience(self, batch: Batch, reason: str) -> None:
+        records = len(batch.records)
+        if self._patience.fail(records):
+            self.condemned[batch.records[0].coordinates] = reason
+        elif self._patience.limit(records) < records:
+            self._events.batch_halved(self._patience.limit(records), reason)
+
+    def _rewind(self, batch: Batch, *, resolved: bool) -> Progress:
+        """Read again: the batch, or what the group says when a commit may have gone through."""
+        if resolved:
+            self._put_back(batch)
+            return batch.first
+        self._ends.forget()  # the seeks below bring new end-of-partition events
+        ours = self._source.assignment()
+        stable = self._source.committed(ours)
+        fallback = self._source.settled()
+        progress: Progress = {}
+        for where, offset in stable.items():
+            if offset is not None:
+                progress[where] = offset
+            elif where in fallback:
+                progress[where] = fallback[where]
+        self._source.rewind(progress)
+        return progress
+
+    def _put_back(self, batch: Batch) -> None:
+        """Undo an intake whose transaction never committed."""
+        self._source.rewind(batch.first)
+        self._ends.forget(batch.first)
+        self._ends.note(
+            {where: end for where, end in batch.next.items() if where not in batch.first}
+        )
+
+    # -- producer -------------------------------------------------------------------------
+
+    def _fence_doubt(self) -> None:
+        """A request of the last transaction may still be on its way: let the broker refuse it.
+
+        Before the first produce of the next transaction, because later is too late.
+        """
+        doubts = list(self._transaction.doubts)
+        if doubts:
+            self._events.doubt_fenced(doubts[0])
+            self._open("doubt")
+
+    def _replace_producer(self, error: ProducerDeadError) -> None:
+        self._events.producer_died(str(error), fenced=error.fenced)
+        if error.fenced:
+            # Lost partitions, and a consumer fenced by name, are told first: a successor must not
+            # be disturbed for partitions that are gone.
+            self._attend(0.0)
+            self._count_fence()
+        self._open("fenced" if error.fenced else "fatal")
+        self._rewind(_NOTHING, resolved=False)
+
+    def _open(self, cause: str) -> None:
+        """Build a new producer, for as long as brokers are away."""
+        began_s = self._clock.monotonic()
+        while True:
+            try:
+                self._transaction.open()
+                break
+            except ProducerDeadError as error:
+                if error.fenced:
+                    self._count_fence()
+                if self._lifecycle.overdue:
+                    raise
+                self._events.brokers_awaited(str(error))
+                self._attend(HOLD_S)
+        self._events.producer_rebuilt(cause, self._clock.monotonic() - began_s)
+
+    def _count_fence(self) -> None:
+        explained = self._transaction.age_s >= self._transaction_timeout_s
+        self._fences.fence(self._clock.monotonic(), explained=explained)
+
+    # -- claims ---------------------------------------------------------------------------
+
+    def _hold(self, reason: str, batch: Batch) -> None:
+        """Keep the partitions, take nothing, until the claim store answers."""
+        self._put_back(batch)
+        self._events.claims_unavailable(reason, "pause")
+        began_s = self._clock.monotonic()
+        try:
+            while not self._lifecycle.stopping:
+                self._source.pause()
+                self._attend(HOLD_S)
+                if self._claims_answer():
+                    self._events.claims_recovered(self._clock.monotonic() - began_s)
+                    break
+        finally:
+            self._source.resume()
+
+    def _claims_answer(self) -> bool:
+        try:
+            if self._claims is not None:
+                self._claims.ping()
+        except ClaimsUnavailableError:
+            return False
+        return True
+
+    def _attend(self, wait_s: float) -> None:
+        """Stay a member of the group while there is nothing else to do."""
+        self._source.attend(wait_s)
+        self._events.loop_moved()

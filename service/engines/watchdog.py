@@ -1,0 +1,81 @@
+"""Ends the process when a client call never returns: some ignore their own timeout, and Python
+cannot interrupt them. The supervisor starts us again, and the transaction core needs no farewell.
+
+Time is counted in ticks of this thread, not by a clock: a process that was frozen and thawed must
+not kill itself for the time it could not use.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from service.core.errors import ExitCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from service.core.exactly_once import Interrupt
+
+TICK_S = 0.1
+
+
+class Watchdog:
+    """Watches one thread's blocking calls, and the length of step 4."""
+
+    def __init__(
+        self,
+        timeout_s: float,
+        *,
+        on_overrun: Callable[[str, float], None],
+        leave: Callable[[int], None] = os._exit,
+    ) -> None:
+        self._ticks_max = timeout_s / TICK_S
+        self._on_overrun = on_overrun
+        self._leave = leave
+        self._call: str | None = None
+        self._ticks = 0
+        self._alarm: Interrupt | None = None
+        self._alarm_ticks = 0.0
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+
+    def start(self) -> None:
+        """Begin to count."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopped.set()
+        self._thread.join()
+
+    @contextmanager
+    def watch(self, call: str) -> Iterator[None]:
+        """Bound one blocking call."""
+        outer = self._call
+        self._call, self._ticks = call, 0
+        try:
+            yield
+        finally:
+            self._call = outer
+
+    def alarm(self, after_s: float, interrupt: Interrupt) -> None:
+        """Make ``interrupt`` due after so long, unless set anew before."""
+        self._alarm_ticks = after_s / TICK_S
+        self._alarm = interrupt
+
+    def _run(self) -> None:
+        while not self._stopped.wait(TICK_S):
+            self._ticks += 1
+            self._alarm_ticks -= 1
+            interrupt = self._alarm
+            if interrupt is not None and self._alarm_ticks <= 0:
+                self._alarm = None
+                interrupt.due = True
+            call = self._call
+            if call is not None and self._ticks > self._ticks_max:
+                self._on_overrun(call, self._ticks * TICK_S)
+                self._leave(int(ExitCode.WATCHDOG))
+                return

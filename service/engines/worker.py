@@ -1,0 +1,178 @@
+"""The worker: one process, one member of the consumer group, one batch at a time.
+
+Everything happens on the thread that calls ``run``; what goes wrong is in recovery.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from service.core.errors import (
+    BatchAbortedError,
+    ClaimsUnavailableError,
+    ProducerDeadError,
+)
+from service.core.exactly_once import ExactlyOnce, Interrupt
+from service.core.limits import Pace, Patience
+from service.core.ports import Batch
+from service.engines.assignment import Bounds, Ends
+
+if TYPE_CHECKING:
+    from service.core.ports import Clock, Source
+    from service.core.settled import Settled
+    from service.engines.lifecycle import Lifecycle
+    from service.engines.recovery import Recovery
+    from service.engines.watchdog import Watchdog
+    from service.telemetry.events import Events
+
+WAIT_S = 0.1
+"""Longest wait for a record: also how late a signal is heard."""
+WARNING = 30
+LAG_INTERVAL_S = 1.0
+DONE_INTERVAL_S = 0.5
+
+
+class Sizing(msgspec.Struct):
+    """What decides how much one batch holds, and how long it may take."""
+
+    pace: Pace
+    patience: Patience
+    bounds: Bounds
+    cut_after_s: float
+
+
+class Worker:
+    """Takes batches and runs them until asked to stop."""
+
+    def __init__(  # noqa: PLR0913 - the composition root names each part once
+        self,
+        *,
+        core: ExactlyOnce,
+        source: Source,
+        recovery: Recovery,
+        events: Events,
+        clock: Clock,
+        lifecycle: Lifecycle,
+        interrupt: Interrupt,
+        watchdog: Watchdog,
+        sizing: Sizing,
+        ends: Ends,
+    ) -> None:
+        self._core = core
+        self._source = source
+        self._recovery = recovery
+        self._events = events
+        self._clock = clock
+        self._lifecycle = lifecycle
+        self._interrupt = interrupt
+        self._watchdog = watchdog
+        self._pace = sizing.pace
+        self._patience = sizing.patience
+        self._bounds = sizing.bounds
+        self._cut_after_s = sizing.cut_after_s
+        self._ends = ends
+        self._batch = Batch([], {}, {})
+        self._lag_seen_s = 0.0
+        self._done_seen_s = 0.0
+
+    def run(self) -> None:
+        """Work until asked to stop or the bounded run is done; raises StopError otherwise."""
+        while not self._lifecycle.stopping:
+            try:
+                self._turn()
+                if self._done():
+                    self._lifecycle.stop("the bounded run is done")
+            except (ClaimsUnavailableError, BatchAbortedError, ProducerDeadError) as error:
+                self._recovery.recover(error, self._batch)
+
+    def _turn(self) -> None:
+        self._batch = Batch([], {}, {})
+        records_max = self._bounds.limit(self._patience.limit(self._pace.records))
+        self._batch = batch = self._source.take(records_max, WAIT_S)
+        self._events.loop_moved()
+        self._observe()
+        if batch.records:
+            self._process(batch)
+        else:
+            self._end_idle(batch)
+
+    def _process(self, batch: Batch) -> None:
+        self._interrupt.due = self._lifecycle.stopping
+        self._watchdog.alarm(self._cut_after_s, self._interrupt)
+        settled = self._core.run(batch, self._recovery.condemned, self._patience.attempt)
+        progress = {where: offset for where, (_first, offset) in settled.offsets.items()}
+        self._source.settle(progress)
+        if settled.records < len(batch.records):
+            self._source.rewind({**batch.first, **progress})
+        self._events.transaction_settled(settled)
+        self._settle(settled, progress)
+
+    def _settle(self, settled: Settled, progress: dict[tuple[str, int], int]) -> None:
+        self._ends.settle(progress, self._clock.monotonic())
+        self._bounds.settle(settled.records)
+        phases_s = settled.phases_s
+        working_s = sum(phases_s[step] for step in ("identify", "claim", "transform", "plan"))
+        self._pace.settle(settled.records, working_s, settled.bytes_in)
+        self._recovery.settle()
+
+    def _end_idle(self, batch: Batch) -> None:
+        """Commit ends of partitions on which nothing is in flight."""
+        self._ends.note(batch.next)
+        partitions = self._ends.due(self._clock.monotonic())
+        if partitions:
+            self._commit_ends(partitions)
+
+    def _commit_ends(self, partitions: list[tuple[str, int]]) -> None:
+        ours = self._source.assignment()
+        stable = self._source.committed([where for where in partitions if where in ours])
+        moved = self._ends.moved(stable, self._clock.monotonic())
+        if moved:
+            try:
+                self._core.end(moved)
+            except (BatchAbortedError, ProducerDeadError):
+                self._ends.note(moved)
+                raise
+            self._source.settle(moved)
+            self._ends.settle(moved, 0.0)
+            self._events.ends_committed(moved)
+            self._recovery.settle()
+
+    def _observe(self) -> None:
+        changes = self._source.changes()
+        if changes.assigned:
+            self._events.partitions_assigned(changes.assigned)
+        if changes.revoked:
+            self._events.partitions_revoked(changes.revoked)
+        if changes.lost:
+            self._events.partitions_lost(changes.lost)
+        self._ends.forget([*changes.assigned, *changes.revoked, *changes.lost])
+        for text in changes.errors:
+            self._events.client_logged("consumer", WARNING, "ERROR", text)
+        for where, count in changes.repeated.items():
+            self._events.records_repeated(count, where)
+        now_s = self._clock.monotonic()
+        if now_s - self._lag_seen_s > LAG_INTERVAL_S:
+            self._lag_seen_s = now_s
+            self._events.lag_observed(self._source.lag())
+
+    def _done(self) -> bool:
+        """Whether a bounded run has reached its bound."""
+        if self._bounds.spent:
+            return True
+        now_s = self._clock.monotonic()
+        if not self._bounds.at_end or now_s - self._done_seen_s < DONE_INTERVAL_S:
+            return False
+        self._done_seen_s = now_s
+        if self._bounds.wants_ends:
+            self._bounds.start(self._source.ends())
+        self._commit_ends(self._ends.pending())
+        missing = self._bounds.missing(self._source.settled())
+        ours = self._source.assignment()
+        if any(where in ours for where in missing):
+            return False
+        # The rest belongs to other members: what they committed is as good.
+        stable = self._source.committed(missing)
+        told = {where: offset for where, offset in stable.items() if offset is not None}
+        return not self._bounds.missing({**self._source.settled(), **told})
