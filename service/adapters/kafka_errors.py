@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-
 from confluent_kafka import KafkaError, KafkaException
 
 

@@ -22,12 +22,13 @@ def kafka_problems(settings: Settings, list_topics: Callable[[float], Any]) -> l
     try:
         metadata = list_topics(BROKERS_TIMEOUT_S)
     except KafkaException as error:
-        return [
+        problem = (
             f"HAPAX_KAFKA__BOOTSTRAP_SERVERS={servers}: no broker answered within"
             f" {BROKERS_TIMEOUT_S:.0f} s ({describe(error.args[0])}); check address, port,"
             " protocol and credentials"
-        ]
-    wanted = {topic: "HAPAX_INPUT__TOPICS" for topic in settings.input.topics}
+        )
+        return [problem]
+    wanted = dict.fromkeys(settings.input.topics, "HAPAX_INPUT__TOPICS")
     wanted[settings.output.topic] = "HAPAX_OUTPUT__TOPIC"
     if settings.dead_letter.topic:
         wanted[settings.dead_letter.topic] = "HAPAX_DEAD_LETTER__TOPIC"

@@ -372,8 +372,10 @@ class KafkaSource:
         self.rewind({where: high if latest else low})
 
     def _group_knows(self, topic: str) -> bool:
-        """Whether the group has offsets in this topic: then a partition without is a new one,
-        and its records from the earliest on have not been seen by anybody."""
+        """Whether the group has offsets in this topic.
+
+        Then a partition without is a new one, whose records nobody has seen from the earliest on.
+        """
         partitions = [(topic, number) for number in self._partitions(topic)]
         return any(offset is not None for offset in self.committed(partitions).values())
 

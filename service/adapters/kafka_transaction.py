@@ -142,7 +142,9 @@ class KafkaTransaction:
         try:
             foreign = progress.keys() - self._source.assignment()
             if foreign:
-                raise BatchAbortedError(f"partitions are no longer ours: {sorted(foreign)}")
+                raise BatchAbortedError(  # noqa: TRY301 - one way out for both refusals
+                    f"partitions are no longer ours: {sorted(foreign)}"
+                )
             member = self._source.member()
         except BatchAbortedError:
             self.abort()

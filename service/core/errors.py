@@ -35,13 +35,15 @@ class HapaxError(Exception):
     """Root of all errors that Hapax raises on purpose."""
 
 
-class Poison(HapaxError):
+class Poison(HapaxError):  # noqa: N818 - the word that business code raises
     """This record can never have outputs. It becomes a dead letter; its batch goes on."""
 
 
 class ClaimsUnavailableError(HapaxError):
-    """Retriable: the claim store gave no answer, or one that decides nothing. No record is
-    dropped for it; the outage policy says whether to hold or to pass."""
+    """Retriable: the claim store gave no answer, or one that decides nothing.
+
+    No record is dropped for it; the outage policy says whether to hold or to pass.
+    """
 
 
 class BatchAbortedError(HapaxError):
@@ -71,8 +73,11 @@ class BatchAbortedError(HapaxError):
 
 
 class ProducerDeadError(HapaxError):
-    """Fatal for this producer, not for the process: build a new one, then rewind to what the
-    group says is committed. ``fenced``: the broker has seen a newer epoch of our id."""
+    """Fatal for this producer, not for the process.
+
+    Build a new one, then rewind to what the group says is committed. ``fenced``: the broker has
+    seen a newer epoch of our id.
+    """
 
     def __init__(self, reason: str, *, fenced: bool = False) -> None:
         super().__init__(reason)

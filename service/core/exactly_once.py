@@ -16,6 +16,7 @@ After 6 nothing at all, because nothing follows.
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from service.core.errors import BatchAbortedError, ClaimsUnavailableError
@@ -92,7 +93,7 @@ class ExactlyOnce:
         times.append(monotonic())
         self._execute(batch, plan, times)  # 6
         phases = ("identify", "claim", "transform", "plan", "send", "send_offsets", "commit")
-        durations = [after - before for before, after in zip(times, times[1:], strict=False)]
+        durations = [after - before for before, after in pairwise(times)]
         return _settled(  # 7
             batch,
             found,

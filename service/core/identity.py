@@ -115,7 +115,7 @@ def _cloudevents(record: Record, headers: Mapping[str, bytes | None]) -> bytes |
 
 
 def _hapax_id(_record: Record, headers: Mapping[str, bytes | None]) -> bytes | None:
-    """Outputs of one record share its id: behind another pipeline only id and part are unique."""
+    """Return id and part: outputs of one record share its id, behind another pipeline too."""
     event_id, part = headers.get("hapax-id"), headers.get("hapax-part")
     return event_id + b"\0" + part if event_id and part else event_id
 

@@ -1,5 +1,7 @@
-"""All that the core and the engines know of the world. Adapters implement these; memory
-adapters do it for tests, and one contract suite runs on both."""
+"""All that the core and the engines know of the world.
+
+Adapters implement these; memory adapters do it for tests, and one contract suite runs on both.
+"""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Output(_Value, frozen=True, gc=False, kw_only=True):
     partition     default: the partitioner's choice.
     """
 
-    key: bytes | None | UnsetType = UNSET
+    key: bytes | UnsetType | None = UNSET
     topic: str | None = None
     headers: Headers = ()
     timestamp_ms: int | None = None

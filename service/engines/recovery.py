@@ -17,7 +17,6 @@ from service.core.errors import (
     ProducerDeadError,
     StopError,
 )
-
 from service.core.ports import Batch
 
 if TYPE_CHECKING:
@@ -147,7 +146,7 @@ class Recovery:
     # -- producer -------------------------------------------------------------------------
 
     def _fence_doubt(self) -> None:
-        """A request of the last transaction may still be on its way: let the broker refuse it.
+        """Let the broker refuse what the last transaction may still have on its way.
 
         Before the first produce of the next transaction, because later is too late.
         """

@@ -1,5 +1,7 @@
-"""Ends the process when a client call never returns: some ignore their own timeout, and Python
-cannot interrupt them. The supervisor starts us again, and the transaction core needs no farewell.
+"""Ends the process when a client call never returns.
+
+Some ignore their own timeout, and Python cannot interrupt them. The supervisor starts us again, and
+the transaction core needs no farewell.
 
 Time is counted in ticks of this thread, not by a clock: a process that was frozen and thawed must
 not kill itself for the time it could not use.

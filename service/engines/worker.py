@@ -14,12 +14,12 @@ from service.core.errors import (
     ClaimsUnavailableError,
     ProducerDeadError,
 )
-from service.core.exactly_once import ExactlyOnce, Interrupt
-from service.core.limits import Pace, Patience
+from service.core.limits import Pace, Patience  # noqa: TC001 - msgspec reads Sizing's types
 from service.core.ports import Batch
-from service.engines.assignment import Bounds, Ends
+from service.engines.assignment import Bounds, Ends  # noqa: TC001 - as above
 
 if TYPE_CHECKING:
+    from service.core.exactly_once import ExactlyOnce, Interrupt
     from service.core.ports import Clock, Source
     from service.core.settled import Settled
     from service.engines.lifecycle import Lifecycle
