@@ -1,6 +1,6 @@
 """What the service tells: one fact becomes one log line and one movement of a metric.
 
-events        Events, the only name that engines call; its parts are the five ``*_events`` files
+events        Events, the only name that engines call; its parts are the ``*_events`` files
 narrator      what all events share: logger, metrics, health, limits on repeated lines
 metrics       the one table of metrics; families builds it, reference prints it
 logs          structlog to JSON lines or to a terminal

@@ -9,6 +9,8 @@ from service.telemetry.narrator import Narrator, printable
 if TYPE_CHECKING:
     from typing import Literal
 
+    from service.core.settled import Settled
+
 
 class ClaimEvents(Narrator):
     """The claim store goes away, comes back, or comes back empty."""
@@ -16,6 +18,8 @@ class ClaimEvents(Narrator):
     def claims_unavailable(self, reason: str, policy: Literal["pause", "pass"]) -> None:
         """Say that one call gave no answer. Under ``pass`` the service stays ready."""
         self._health.claims_ok = policy == "pass"
+        if self._health.claims_away_s is None:
+            self._health.claims_away_s = self._monotonic_s()
         self._metrics.dedup_store_up.of().set(0)
         self._metrics.dedup_lookups.of("error").inc()
         if self._first("claims_unavailable", policy):
@@ -24,6 +28,7 @@ class ClaimEvents(Narrator):
     def claims_recovered(self, outage_s: float) -> None:
         """Say that the claim store answers again."""
         self._health.claims_ok = True
+        self._health.claims_away_s = None
         self._metrics.dedup_store_up.of().set(1)
         self._logger.info("claims_recovered", outage_s=round(outage_s, 3))
 
@@ -31,3 +36,14 @@ class ClaimEvents(Narrator):
         """Say that the claim store lost what it knew: earlier events may come through twice."""
         self._metrics.dedup_store_emptied.of().inc()
         self._logger.error("claims_emptied")
+
+    def _claims_settled(self, settled: Settled) -> None:
+        """Conclude from a batch that the store went away or came back.
+
+        Under ``pass`` nobody else notices: the core goes on without claims.
+        """
+        away_s = self._health.claims_away_s
+        if settled.unchecked:
+            self.claims_unavailable("a batch was processed without claims", "pass")
+        elif away_s is not None and settled.claims_new_or_own + settled.duplicates:
+            self.claims_recovered(self._monotonic_s() - away_s)

@@ -7,8 +7,10 @@ from typing import Any, Final
 
 from service.telemetry.narrator import CRITICAL, DEBUG, INFO, WARNING, Narrator, printable
 
-_VARYING: Final = re.compile(r"\([^()]*\)|\b\d+(?:\.\d+)?(?= ?(?:ms|s|requests?|identical)\b)")
-"""What differs between two lines that say the same: "(after 12ms in state UP)", "3 request(s)"."""
+_VARYING: Final = re.compile(
+    r"\((?:[^()]|\([^()]*\))*\)|\b\d+(?:\.\d+)?(?= ?(?:ms|s|requests?|identical)\b)"
+)
+"""Where two lines that say the same differ: "(after 2ms, 9 identical error(s) suppressed)"."""
 
 
 class ClientEvents(Narrator):

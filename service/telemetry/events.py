@@ -6,12 +6,11 @@ tell different stories. Engines call these; adapters and the core do not.
 
 from __future__ import annotations
 
-from service.telemetry.claim_events import ClaimEvents
 from service.telemetry.client_events import ClientEvents
 from service.telemetry.group_events import GroupEvents
 from service.telemetry.service_events import ServiceEvents
 from service.telemetry.transaction_events import TransactionEvents
 
 
-class Events(ServiceEvents, GroupEvents, TransactionEvents, ClaimEvents, ClientEvents):
+class Events(ServiceEvents, GroupEvents, TransactionEvents, ClientEvents):
     """Everything that can be told: ``Events(metrics, health, logger)``."""

@@ -30,7 +30,8 @@ class Health:
     """State of this process.
 
     ``loop_limit_s``: longer than the longest legal blocking call (the watchdog's deadline), and
-    shorter than ``max.poll.interval.ms``.
+    shorter than ``max.poll.interval.ms``. ``loop_s`` and ``claims_away_s`` are monotonic times: of
+    the loop's last move, and of the first call to the claim store without an answer.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Health:
         self.assigned = False
         self.draining = False
         self.claims_ok = True
+        self.claims_away_s: float | None = None
         self.paused: frozenset[str] = frozenset()
         self.partitions: frozenset[TopicPartition] = frozenset()
         self.loop_s: float | None = None

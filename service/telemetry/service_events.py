@@ -73,12 +73,14 @@ class ServiceEvents(Narrator):
 
     def brokers_awaited(self, reason: str) -> None:
         """Say that nothing can go on before brokers answer again."""
+        self._metrics.brokers_awaited.of().inc()
         if self._first("brokers_awaited"):
             self._logger.error("brokers_awaited", reason=printable(reason))
 
     def batch_left(self, reason: str) -> None:
-        """Say that a stop found a batch unfinished: nothing of it is visible, or the next start
-        finds out whether it is.
+        """Say that a stop found a batch unfinished.
+
+        Nothing of it is visible, or the next start finds out whether it is.
         """
         self._logger.warning("batch_left", reason=printable(reason))
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from service.telemetry.narrator import Narrator, named, printable
+from service.telemetry.claim_events import ClaimEvents
+from service.telemetry.narrator import named, printable
 
 if TYPE_CHECKING:
     from service.core.records import Coordinates, Progress
@@ -19,7 +20,7 @@ LINES_PER_MINUTE: Final = 10
 SEVERAL_TOPICS: Final = "several"
 
 
-class TransactionEvents(Narrator):
+class TransactionEvents(ClaimEvents):
     """What happens to batches, from a failing record to a twin of the whole process."""
 
     def transaction_settled(self, settled: Settled) -> None:
@@ -27,6 +28,7 @@ class TransactionEvents(Narrator):
         now_s = self._wall_s()
         self._count(settled)
         self._measure(settled, now_s)
+        self._claims_settled(settled)
         if self._tells_info:
             self._logger.info("transaction_settled", **_line(settled, now_s))
 

@@ -64,6 +64,13 @@ CASES = [
     Case("preflight_refused", {"problems": ["no topic"]}, {"problems": ["no topic"]}, None),
     Case("service_ready", {}, {"level": "info"}, None),
     Case("intake_paused", {"reason": "claims"}, {"reason": "claims"}, ("intake_paused", {}, 1)),
+    Case(
+        "brokers_awaited",
+        {"reason": "timed out"},
+        {"reason": "timed out", "level": "error"},
+        ("brokers_awaited_total", {}, 1),
+    ),
+    Case("batch_left", {"reason": "unresolved"}, {"reason": "unresolved"}, None),
     Case("service_draining", {"reason": "SIGTERM"}, {"reason": "SIGTERM"}, None),
     Case(
         "service_stopped",
@@ -232,23 +239,3 @@ def test_every_event_has_a_case() -> None:
     silent = {"loop_moved"}  # called each time round: only stores the time
     quiet_alone = {"intake_resumed"}  # has nothing to say unless intake was paused
     assert events - silent - quiet_alone == {case.event for case in CASES}
-
-
-def test_settings_are_logged_as_given_and_the_build_becomes_a_metric(told: Told) -> None:
-    told.events.service_started(
-        {"HAPAX_KAFKA__SECURITY__PASSWORD": "***"}, version="1", engine="spark", librdkafka="2"
-    )
-    assert told.lines[0]["settings"] == {"HAPAX_KAFKA__SECURITY__PASSWORD": "***"}
-    python = told.lines[0]["python"]
-    labels = {"version": "1", "engine": "spark", "python": python, "librdkafka": "2"}
-    assert told.value("build_info", **labels) == 1
-
-
-def test_the_last_poll_is_known_without_work_in_the_loop(told: Told) -> None:
-    told.events.service_started({}, version="1", engine="worker", librdkafka="2")
-    assert told.value("last_poll_timestamp_seconds") == 0
-    told.events.loop_moved()
-    told.monotonic_s += 5
-    told.wall_s += 5
-    assert told.value("last_poll_timestamp_seconds") == 1_700_000_000
-    assert [line["event"] for line in told.lines] == ["service_started"]

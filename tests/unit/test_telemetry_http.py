@@ -1,0 +1,235 @@
+"""The server: paths, probes, formats, and clients that misbehave."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from http.client import HTTPConnection, HTTPResponse
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from service.core.errors import ConfigurationError
+from service.telemetry import http
+from service.telemetry.health import Health
+from service.telemetry.http import TelemetryServer
+from service.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LOOPBACK = "127.0.0.1"
+
+
+class Reply(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Service:
+    def __init__(self) -> None:
+        self.metrics = Metrics()
+        self.health = Health(30.0)
+        self.failure: Exception | None = None
+        self.server = TelemetryServer(
+            LOOPBACK,
+            0,
+            registry=self.metrics.registry,
+            health=self.health,
+            status=self.status,
+        )
+        self.server.start()
+
+    def status(self) -> dict[str, Any]:
+        if self.failure:
+            raise self.failure
+        return {"state": "running"}
+
+    def ask(self, path: str, method: str = "GET", **headers: str) -> Reply:
+        connection = HTTPConnection(LOOPBACK, self.server.port, timeout=10)
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, path, headers=named)
+        response = connection.getresponse()
+        reply = Reply(response.status, dict(response.headers), response.read())
+        connection.close()
+        return reply
+
+    def connect(self) -> socket.socket:
+        client = socket.create_connection((LOOPBACK, self.server.port), timeout=10)
+        client.sendall(b"GET /livez HTTP/1.1\r\n")  # and never the rest
+        return client
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    service = Service()
+    yield service
+    service.server.close()
+
+
+def test_metrics_are_prometheus_text_by_default(service: Service) -> None:
+    service.metrics.fences_on_doubt.of().inc()
+    reply = service.ask("/metrics")
+    assert reply.status == 200
+    assert reply.headers["Content-Type"].startswith("text/plain")
+    samples = [
+        sample
+        for family in text_string_to_metric_families(reply.body.decode())
+        for sample in family.samples
+    ]
+    assert [s.value for s in samples if s.name == "hapax_fences_on_doubt_total"] == [1]
+    assert [s for s in samples if s.name == "process_start_time_seconds"]
+
+
+def test_metrics_are_openmetrics_when_asked(service: Service) -> None:
+    reply = service.ask("/metrics", Accept="application/openmetrics-text; version=1.0.0")
+    assert reply.headers["Content-Type"].startswith("application/openmetrics-text")
+    parse: Any = openmetrics  # has no types, unlike the other parser
+    names = {family.name for family in parse(reply.body.decode())}
+    assert "hapax_transactions" in names
+
+
+def test_metrics_can_be_zipped_and_picked(service: Service) -> None:
+    assert service.ask("/metrics", Accept_Encoding="gzip").headers["Content-Encoding"] == "gzip"
+    picked = service.ask("/metrics?name[]=hapax_assigned_partitions").body.decode()
+    assert re.findall(r"^[a-z]\w+", picked, re.MULTILINE) == ["hapax_assigned_partitions"]
+
+
+def test_probes_answer_with_reasons(service: Service) -> None:
+    ready = service.ask("/readyz")
+    assert (ready.status, ready.json["ok"]) == (503, False)
+    assert "waiting for the first assignment of partitions" in ready.json["reasons"]
+    assert service.ask("/startupz").status == 503
+    assert service.ask("/livez").json == {"ok": True, "reasons": []}
+    service.health.started = service.health.assigned = True
+    assert service.ask("/readyz").status == 200
+    assert service.ask("/startupz").status == 200
+
+
+def test_a_loop_that_stands_still_fails_the_liveness_probe(service: Service) -> None:
+    service.health.loop_s = service.health.monotonic_s() - 31
+    assert service.ask("/livez").status == 503
+
+
+def test_status_is_what_it_is_told(service: Service) -> None:
+    assert service.ask("/status.json?x=1").json == {"state": "running"}
+
+
+def test_a_status_that_fails_is_an_answer_without_the_errors_text(service: Service) -> None:
+    service.failure = LookupError("secret")
+    reply = service.ask("/status.json")
+    assert (reply.status, reply.json) == (500, {"error": "LookupError"})
+    assert service.ask("/livez").status == 200
+
+
+def test_the_first_page_links_to_pages_that_exist(service: Service) -> None:
+    page = service.ask("/")
+    assert page.headers["Content-Type"].startswith("text/html")
+    links = re.findall(r'href="([^"]+)"', page.body.decode())
+    assert len(links) == 5
+    assert {service.ask(link).status for link in links} <= {200, 503}
+
+
+def test_what_does_not_exist_is_said_in_json(service: Service) -> None:
+    reply = service.ask("/admin/../etc/passwd")
+    assert reply.status == 404
+    assert "/metrics" in reply.json["paths"]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "BREW"])
+def test_only_get_and_head_are_allowed(method: str, service: Service) -> None:
+    reply = service.ask("/metrics", method)
+    assert (reply.status, reply.headers["Allow"]) == (405, "GET, HEAD")
+
+
+def test_head_is_get_without_a_body(service: Service) -> None:
+    reply = service.ask("/readyz", "HEAD")
+    assert (reply.status, reply.body) == (503, b"")
+    assert int(reply.headers["Content-Length"]) > 0
+
+
+def test_answers_do_not_tell_the_version_of_python(service: Service) -> None:
+    assert service.ask("/livez").headers["Server"] == "hapax"
+
+
+def test_nothing_is_written_for_requests(
+    service: Service, capfd: pytest.CaptureFixture[str]
+) -> None:
+    service.ask("/livez")
+    service.ask("/nowhere")
+    broken = service.connect()
+    broken.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+    broken.close()
+    with socket.create_connection((LOOPBACK, service.server.port), timeout=10) as client:
+        client.sendall(b"\xff\xfe\r\n\r\n")
+        assert client.recv(1_000)
+    assert service.ask("/livez").status == 200
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_request_that_is_too_long_gets_json(service: Service) -> None:
+    with socket.create_connection((LOOPBACK, service.server.port), timeout=10) as client:
+        client.sendall(b"GET /livez HTTP/1.1\r\n" + b"a: b\r\n" * 101 + b"\r\n")
+        response = HTTPResponse(client)
+        response.begin()
+        assert (response.status, json.loads(response.read())) == (431, {"error": 431})
+
+
+def test_many_slow_clients_do_not_keep_a_probe_out(service: Service) -> None:
+    slow = [service.connect() for _ in range(http.CLIENTS_MAX + 5)]
+    assert service.ask("/livez").status == 200
+    assert slow[0].recv(1) == b""  # the oldest was hung up on
+    for client in slow:
+        client.close()
+
+
+def test_a_client_that_lives_too_long_is_hung_up_on(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = service.connect()
+    monkeypatch.setattr(http, "CLIENT_TIMEOUT_S", 0.0)
+    assert slow.recv(1) == b""
+    slow.close()
+
+
+def test_a_port_that_is_taken_is_a_configuration_error_that_names_it(service: Service) -> None:
+    port = service.server.port
+    with pytest.raises(ConfigurationError, match=f"HAPAX_TELEMETRY__PORT={port}.*free port"):
+        TelemetryServer(LOOPBACK, port, registry=service.metrics.registry, health=service.health)
+
+
+@pytest.mark.parametrize(("address", "port"), [(LOOPBACK, 70_000), ("203.0.113.1", 0)])
+def test_what_cannot_be_listened_on_is_a_configuration_error(address: str, port: int) -> None:
+    with pytest.raises(ConfigurationError, match="cannot listen on"):
+        TelemetryServer(address, port, registry=Metrics().registry, health=Health(1.0))
+
+
+def test_a_server_that_never_started_can_be_closed_and_gives_its_port_back() -> None:
+    registry, health = Metrics().registry, Health(1.0)
+    first = TelemetryServer(LOOPBACK, 0, registry=registry, health=health)
+    first.close()
+    second = TelemetryServer(LOOPBACK, first.port, registry=registry, health=health)
+    second.close()
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="this Python has no IPv6")
+def test_ipv6_addresses_are_listened_on_too() -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6 loopback")
+    server = TelemetryServer("::1", 0, registry=Metrics().registry, health=Health(1.0))
+    server.start()
+    connection = HTTPConnection("::1", server.port, timeout=10)
+    connection.request("GET", "/livez")
+    assert connection.getresponse().status == 200
+    connection.close()
+    server.close()

@@ -1,0 +1,116 @@
+"""What repeats is told first and counted after."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from service.core.records import Coordinates
+from service.telemetry.repeats import OVERFLOW, Repeats, Withheld
+from tests.unit.test_telemetry_events import Told
+
+REFUSED = "[thrd:b:9092/1]: b:9092/1: Connect failed: refused (after {})"
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+def test_the_first_is_told_and_the_rest_of_its_window_counted() -> None:
+    repeats = Repeats(window_s=60)
+    assert [repeats.admit(("a",), now_s) for now_s in (0, 1, 59)] == [True, False, False]
+    assert repeats.ended(59) == []
+    assert repeats.ended(60) == [Withheld(("a",), 2)]
+    assert repeats.ended(1_000) == []
+    assert repeats.admit(("a",), 60)
+
+
+def test_due_is_when_something_can_be_reported() -> None:
+    repeats = Repeats(window_s=60)
+    repeats.admit(("a",), 0)
+    assert repeats.due_s == math.inf
+    repeats.admit(("a",), 5)
+    assert repeats.due_s == 60
+    repeats.ended(60)
+    assert repeats.due_s == math.inf
+
+
+def test_a_count_survives_a_new_window_that_opens_before_the_report() -> None:
+    repeats = Repeats(window_s=60)
+    for now_s in (0, 1, 2, 70):
+        repeats.admit(("a",), now_s)
+    assert repeats.due_s == 60
+    assert repeats.ended(71) == [Withheld(("a",), 2)]
+
+
+def test_keys_are_told_apart_up_to_a_limit_and_share_one_beyond() -> None:
+    repeats = Repeats(window_s=60, keys_max=2)
+    told = [repeats.admit((key,), 0) for key in ("a", "b", "c", "d")]
+    assert told == [True, True, True, False]
+    assert repeats.ended(60) == [Withheld(OVERFLOW, 1)]
+
+
+def test_windows_that_are_over_make_room_for_new_keys() -> None:
+    repeats = Repeats(window_s=60, keys_max=1)
+    repeats.admit(("a",), 0)
+    assert repeats.admit(("b",), 60)
+    assert not repeats.admit(("b",), 61)
+    assert repeats.ended(200) == [Withheld(("b",), 1)]
+
+
+def test_ten_dead_letters_a_minute_are_told_in_full_then_one_line_counts(told: Told) -> None:
+    for offset in range(25):
+        told.events.dead_letter_written(Coordinates("orders", 0, offset), "KeyError", 3)
+    assert len(told.lines) == 10
+    told.monotonic_s += 60
+    told.events.loop_moved()
+    assert len(told.lines) == 11
+    last = told.lines[-1]
+    assert (last["event"], last["of"], last["count"]) == (
+        "lines_withheld",
+        "dead_letter_written",
+        15,
+    )
+
+
+def test_what_was_withheld_is_told_before_the_last_line(told: Told) -> None:
+    for _ in range(3):
+        told.events.client_failed("consumer", "_TRANSPORT", "gone")
+    told.events.service_stopped(0, "drained")
+    assert [line["event"] for line in told.lines] == [
+        "client_failed",
+        "lines_withheld",
+        "service_stopped",
+    ]
+    assert told.lines[1]["count"] == 2
+
+
+def test_lines_of_the_client_that_differ_in_times_only_are_repeats(told: Told) -> None:
+    for times in ("0ms in state UP", "17ms in state UP", "9ms, 30 identical error(s) suppressed"):
+        told.events.client_logged("consumer", 40, "FAIL", REFUSED.format(times))
+    assert [line["text"] for line in told.lines] == [REFUSED.format("0ms in state UP")]
+    assert told.value("librdkafka_errors_total", code="FAIL") == 3
+
+
+def test_lines_about_two_brokers_are_not_repeats(told: Told) -> None:
+    told.events.client_logged("consumer", 40, "FAIL", "b-1:9092/1: refused (after 1ms)")
+    told.events.client_logged("consumer", 40, "FAIL", "b-2:9092/2: refused (after 1ms)")
+    assert len(told.lines) == 2
+
+
+def test_the_clients_debug_lines_are_neither_limited_nor_counted(told: Told) -> None:
+    for _ in range(3):
+        told.events.client_logged("consumer", 10, "BROKER", "state")
+    assert [line["level"] for line in told.lines] == ["debug"] * 3
+    assert told.value("librdkafka_errors_total", code="BROKER") is None
+
+
+def test_what_the_level_hides_is_not_remembered_either() -> None:
+    told = Told("warning")
+    told.events.client_logged("consumer", 20, "VERSION", "hello")
+    told.events.client_logged("consumer", 10, "BROKER", "state")
+    told.monotonic_s += 60
+    assert told.events._repeats.ended(math.inf) == []
+    assert told.lines == []

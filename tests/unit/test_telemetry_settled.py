@@ -1,0 +1,151 @@
+"""The canonical line of a transaction, and the metrics that come from the same facts."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.core.settled import Settled
+from tests.unit.test_telemetry_events import Told
+
+KEYS = {
+    "timestamp", "level", "event", "app", "instance", "outcome", "attempt", "records", "offsets",
+    "outputs", "duplicates", "filtered", "dead_letters", "dead_letter_reasons", "without_id",
+    "unchecked", "claims_new_or_own", "bytes_in", "latency_ms", "phases_ms", "duration_ms",
+}  # fmt: skip
+
+SETTLED = Settled(
+    offsets={("orders", 0): (100, 107), ("orders", 3): (9, 12)},
+    records=9,
+    outputs={"invoices": 5, "dead": 1},
+    duplicates=2,
+    filtered=1,
+    dead_letters=1,
+    dead_letter_reasons={"KeyError": 1},
+    without_id=1,
+    claims_new_or_own=6,
+    bytes_in=900,
+    phases_s={"identify": 0.001, "claim": 0.002, "commit": 0.004},
+    oldest_timestamp_ms=1_699_999_990_000,
+    newest_timestamp_ms=1_699_999_999_500,
+)
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told("info")
+
+
+def test_the_line_has_the_agreed_keys_time_level_and_event_first(told: Told) -> None:
+    told.events.transaction_settled(SETTLED)
+    (line,) = told.lines
+    assert line.keys() == KEYS
+    assert list(line)[:3] == ["timestamp", "level", "event"]
+
+
+def test_the_line_says_offsets_phases_and_latency(told: Told) -> None:
+    told.events.transaction_settled(SETTLED)
+    (line,) = told.lines
+    assert line["offsets"] == {"orders/0": [100, 107], "orders/3": [9, 12]}
+    assert line["phases_ms"] == {"identify": 1.0, "claim": 2.0, "commit": 4.0}
+    assert line["duration_ms"] == 7.0
+    assert line["latency_ms"] == {"oldest": 10_000.0, "newest": 500.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "expected"),
+    [
+        ("records_consumed_total", {"topic": "orders"}, 9),
+        ("records_produced_total", {"topic": "invoices"}, 5),
+        ("records_produced_total", {"topic": "dead"}, 1),
+        ("records_skipped_total", {"reason": "duplicate"}, 2),
+        ("records_skipped_total", {"reason": "filtered"}, 1),
+        ("records_dead_lettered_total", {"reason": "KeyError"}, 1),
+        ("records_without_id_total", {}, 1),
+        ("bytes_consumed_total", {}, 900),
+        ("transactions_total", {"outcome": "committed"}, 1),
+        ("dedup_lookups_total", {"result": "miss_or_own"}, 6),
+        ("dedup_lookups_total", {"result": "hit"}, 2),
+        ("transaction_duration_seconds_sum", {"phase": "commit"}, 0.004),
+        ("transaction_duration_seconds_sum", {"phase": "total"}, pytest.approx(0.007)),
+        ("transaction_records_sum", {}, 9),
+        ("dedup_latency_seconds_sum", {}, 0.002),
+        ("record_latency_seconds_count", {}, 2),
+        ("record_latency_seconds_sum", {}, pytest.approx(10.5)),
+        ("last_commit_timestamp_seconds", {}, 1_700_000_000),
+    ],
+)
+def test_the_metrics_say_the_same(
+    name: str, labels: dict[str, str], expected: float, told: Told
+) -> None:
+    told.events.transaction_settled(SETTLED)
+    assert told.value(name, **labels) == expected
+
+
+def test_two_transactions_add_up(told: Told) -> None:
+    told.events.transaction_settled(SETTLED)
+    told.events.transaction_settled(SETTLED)
+    assert told.value("records_consumed_total", topic="orders") == 18
+
+
+def test_metrics_move_when_the_line_is_filtered() -> None:
+    told = Told("error")
+    told.events.transaction_settled(SETTLED)
+    assert told.lines == []
+    assert told.value("transactions_total", outcome="committed") == 1
+
+
+def test_records_of_several_topics_are_told_apart_when_the_core_says_how(told: Told) -> None:
+    offsets = {("a", 0): (0, 2), ("b", 0): (0, 5)}
+    told.events.transaction_settled(Settled(offsets=offsets, records=7, inputs={"a": 2, "b": 5}))
+    told.events.transaction_settled(Settled(offsets=offsets, records=7))
+    assert told.value("records_consumed_total", topic="b") == 5
+    assert told.value("records_consumed_total", topic="several") == 7
+
+
+def test_one_record_is_one_latency_and_a_clock_ahead_of_ours_is_none_below_zero(
+    told: Told,
+) -> None:
+    ahead_ms = 1_700_000_009_000
+    told.events.transaction_settled(
+        Settled(
+            offsets={("a", 0): (0, 1)},
+            records=1,
+            oldest_timestamp_ms=ahead_ms,
+            newest_timestamp_ms=ahead_ms,
+        )
+    )
+    assert told.value("record_latency_seconds_count") == 1
+    assert told.value("record_latency_seconds_sum") == 0
+
+
+def test_records_without_time_or_claims_leave_those_histograms_alone(told: Told) -> None:
+    told.events.transaction_settled(
+        Settled(offsets={("a", 0): (0, 3)}, records=3, phases_s={"claim": 0.0001})
+    )
+    assert told.value("record_latency_seconds_count") == 0
+    assert told.value("dedup_latency_seconds_count") == 0
+    assert told.lines[0]["latency_ms"] == {"oldest": None, "newest": None}
+
+
+def test_under_pass_the_batches_tell_that_the_claim_store_went_away_and_came_back(
+    told: Told,
+) -> None:
+    unchecked = Settled(offsets={("a", 0): (0, 3)}, records=3, unchecked=3)
+    told.events.transaction_settled(unchecked)
+    told.events.transaction_settled(unchecked)
+    assert told.value("dedup_store_up") == 0
+    assert told.value("records_unchecked_total") == 6
+    told.monotonic_s += 2
+    told.events.transaction_settled(SETTLED)
+    told.events.transaction_settled(SETTLED)
+    assert told.value("dedup_store_up") == 1
+    claims = [line for line in told.lines if line["event"].startswith("claims_")]
+    assert [line["event"] for line in claims] == ["claims_unavailable", "claims_recovered"]
+    assert claims[1]["outage_s"] == 2
+
+
+def test_a_batch_without_ids_says_nothing_about_the_claim_store(told: Told) -> None:
+    told.events.claims_unavailable("timeout", "pause")
+    told.events.transaction_settled(Settled(offsets={("a", 0): (0, 3)}, records=3, without_id=3))
+    assert told.value("dedup_store_up") == 0
+    assert not told.health.claims_ok

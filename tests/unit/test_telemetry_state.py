@@ -1,0 +1,181 @@
+"""Probes: what they answer, why, and which events change it."""
+
+from __future__ import annotations
+
+from threading import Event
+from typing import Any, cast
+
+import pytest
+
+from service.telemetry.events import Events
+from tests.unit.test_telemetry_events import ORDERS, Told
+
+STARTING = "starting: transactions are not initialised yet"
+UNASSIGNED = "waiting for the first assignment of partitions"
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def ready(told: Told) -> Told:
+    told.events.service_ready()
+    told.events.partitions_assigned([ORDERS])
+    assert told.health.readyz() == (True, [])
+    return told
+
+
+def test_a_service_that_starts_is_alive_and_says_what_it_waits_for(told: Told) -> None:
+    assert told.health.livez() == (True, [])
+    assert told.health.startupz() == (False, [STARTING])
+    assert told.health.readyz() == (False, [STARTING, UNASSIGNED])
+
+
+def test_ready_begins_with_the_first_assignment(told: Told) -> None:
+    told.events.service_ready()
+    assert told.health.startupz() == (True, [])
+    assert told.health.readyz() == (False, [UNASSIGNED])
+    told.events.partitions_assigned([])
+    assert told.health.readyz() == (True, [])
+
+
+def test_a_member_whose_partitions_moved_on_stays_ready(ready: Told) -> None:
+    ready.events.partitions_revoked([ORDERS])
+    assert ready.health.readyz() == (True, [])
+
+
+def test_draining_ends_readiness_and_not_life(ready: Told) -> None:
+    ready.events.service_draining("SIGTERM")
+    assert ready.health.readyz() == (False, ["draining"])
+    assert ready.health.livez().ok
+    assert ready.health.startupz().ok
+
+
+def test_a_loop_that_stands_still_past_the_limit_is_not_alive(ready: Told) -> None:
+    ready.events.loop_moved()
+    ready.monotonic_s += 30
+    assert ready.health.livez().ok
+    ready.monotonic_s += 0.5
+    reasons = ["the loop has not moved for 30.5 s (limit 30 s)"]
+    assert ready.health.livez() == (False, reasons)
+    ready.events.loop_moved()
+    assert ready.health.livez().ok
+
+
+def test_claims_that_are_away_end_readiness_under_pause(ready: Told) -> None:
+    ready.events.claims_unavailable("timeout", "pause")
+    assert ready.health.readyz() == (False, ["the claim store gives no answer"])
+    assert ready.health.livez().ok
+    ready.events.claims_recovered(3.0)
+    assert ready.health.readyz().ok
+
+
+def test_claims_that_are_away_change_nothing_under_pass(ready: Told) -> None:
+    ready.events.claims_unavailable("timeout", "pass")
+    assert ready.health.readyz() == (True, [])
+    assert ready.value("dedup_store_up") == 0
+
+
+def test_an_outage_of_claims_is_told_once_a_minute_and_counted_each_time(ready: Told) -> None:
+    for _ in range(5):
+        ready.events.claims_unavailable("timeout", "pause")
+    told = [line for line in ready.lines if line["event"] == "claims_unavailable"]
+    assert len(told) == 1
+    assert ready.value("dedup_lookups_total", result="error") == 5
+
+
+def test_each_reason_to_pause_must_be_resumed(ready: Told) -> None:
+    for reason in ("claims", "memory", "memory"):
+        ready.events.intake_paused(reason)
+    assert ready.health.readyz() == (False, ["paused: claims", "paused: memory"])
+    ready.events.intake_resumed("claims")
+    assert ready.value("intake_paused") == 1
+    for _ in range(2):
+        ready.events.intake_resumed("memory")
+    assert ready.health.readyz().ok
+    assert ready.value("intake_paused") == 0
+    events = [line["event"] for line in ready.lines]
+    assert events.count("intake_paused") == events.count("intake_resumed") == 2
+
+
+def test_assignments_add_up_and_losses_take_away(told: Told) -> None:
+    told.events.partitions_assigned([ORDERS, ("orders", 1)])
+    told.events.partitions_assigned([("orders", 2)])
+    assert told.value("assigned_partitions") == 3
+    told.events.partitions_revoked([ORDERS])
+    told.events.partitions_lost([("orders", 1), ("orders", 9)])
+    assert told.health.partitions == {("orders", 2)}
+    assert told.value("assigned_partitions") == 1
+
+
+def test_the_lag_of_a_partition_that_went_away_is_not_shown_any_more(told: Told) -> None:
+    told.events.partitions_assigned([ORDERS, ("orders", 1)])
+    told.events.lag_observed({ORDERS: 5, ("orders", 1): 6})
+    told.events.partitions_revoked([ORDERS])
+    assert told.value("consumer_lag", topic="orders", partition="0") is None
+    assert told.value("consumer_lag", topic="orders", partition="1") == 6
+
+
+def test_a_producer_that_died_unfenced_is_fatal(told: Told) -> None:
+    told.events.producer_died("out of order", fenced=False)
+    assert told.value("transactions_total", outcome="fatal") == 1
+    assert told.value("transactions_total", outcome="fenced") == 0
+
+
+def test_leaving_in_peace_is_no_error(told: Told) -> None:
+    told.events.service_stopped(0, "drained")
+    assert told.lines[0]["level"] == "info"
+
+
+def test_remarks_of_preflight_are_warnings(told: Told) -> None:
+    told.events.preflight_passed(["one replica"])
+    assert told.lines[0].items() >= {"level": "warning", "remarks": ["one replica"]}.items()
+
+
+def test_settings_are_logged_as_given_and_the_build_becomes_a_metric(told: Told) -> None:
+    told.events.service_started(
+        {"HAPAX_KAFKA__SECURITY__PASSWORD": "***"}, version="1", engine="spark", librdkafka="2"
+    )
+    assert told.lines[0]["settings"] == {"HAPAX_KAFKA__SECURITY__PASSWORD": "***"}
+    python = told.lines[0]["python"]
+    labels = {"version": "1", "engine": "spark", "python": python, "librdkafka": "2"}
+    assert told.value("build_info", **labels) == 1
+
+
+def test_the_last_poll_is_known_without_work_in_the_loop(told: Told) -> None:
+    told.events.service_started({}, version="1", engine="worker", librdkafka="2")
+    assert told.value("last_poll_timestamp_seconds") == 0
+    told.events.loop_moved()
+    told.monotonic_s += 5
+    told.wall_s += 5
+    assert told.value("last_poll_timestamp_seconds") == 1_700_000_000
+    assert [line["event"] for line in told.lines] == ["service_started"]
+
+
+class StuckLogger:
+    """Stands for a stdout that nobody reads any more, until ``released``."""
+
+    def __init__(self) -> None:
+        self.released = Event()
+        self.reached = Event()
+
+    def is_enabled_for(self, level: int) -> bool:
+        return True
+
+    def critical(self, event: str, **facts: object) -> None:
+        self.reached.set()
+        self.released.wait(60)
+
+
+def test_the_watchdog_does_not_wait_for_a_stdout_that_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("service.telemetry.service_events.WATCHDOG_LINE_WAIT_S", 0.01)
+    told, stuck = Told(), StuckLogger()
+    Events(told.metrics, told.health, cast("Any", stuck)).watchdog_fired("commit", 61)
+    assert stuck.reached.wait(10)
+    assert not stuck.released.is_set()
+    assert told.value("watchdog_fired_total", call="commit") == 1
+    stuck.released.set()
