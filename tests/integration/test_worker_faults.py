@@ -1,0 +1,85 @@
+"""Workers are killed, frozen and stopped under load; each event still has its effect once."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.kit.flow import Flow, await_
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from service.sandbox import Sandbox
+
+
+@pytest.fixture
+def flow(sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path) -> Iterator[Flow]:
+    flow = Flow(
+        sandbox,
+        unique("flow"),
+        tmp_path,
+        HAPAX_GROUP__SESSION_TIMEOUT="6s",
+        HAPAX_TRANSACTION__TIMEOUT="4s",
+    )
+    yield flow
+    flow.close()
+
+
+def test_every_event_has_its_effect_once_without_any_fault(flow: Flow) -> None:
+    flow.feed(5000)
+    flow.worker("w-0")
+    verdict = flow.finish()
+    assert verdict.anomalies == {}
+    assert verdict.outputs > 5000
+    assert verdict.dead_letters == 100
+
+
+def test_workers_killed_under_load_lose_and_double_nothing(flow: Flow) -> None:
+    flow.feed_beside(1500)
+    first, second = flow.worker("w-0"), flow.worker("w-1")
+    kills = 0
+    for _round in range(3):
+        for worker in (first, second):
+            settled = len(worker.lines("transaction_settled"))
+            await_(
+                lambda worker=worker, settled=settled: (  # type: ignore[misc]
+                    len(worker.lines("transaction_settled")) > settled + 3
+                ),
+                40,
+                worker.text,
+            )
+            worker.kill()
+            kills += 1
+            worker.start()
+    verdict = flow.finish()
+    assert verdict.anomalies == {}
+    assert kills == 6
+
+
+def test_a_worker_frozen_past_its_timeouts_comes_back_and_doubles_nothing(flow: Flow) -> None:
+    flow.feed_beside(1500)
+    first, second = flow.worker("w-0"), flow.worker("w-1")
+    for worker in (first, second):
+        await_(lambda worker=worker: len(worker.lines("transaction_settled")) > 3, 40, worker.text)  # type: ignore[misc]
+    second.freeze()
+    began_s = time.monotonic()
+    await_(lambda: len(_ours(first)) == 4, 40, first.text)
+    taken_over_s = time.monotonic() - began_s
+    second.thaw()
+    await_(lambda: len(_ours(second)) == 2, 40, second.text)
+    verdict = flow.finish()
+    assert verdict.anomalies == {}
+    assert taken_over_s > 4
+
+
+def _ours(worker: object) -> list[object]:
+    lines = [
+        line
+        for line in worker.lines()  # type: ignore[attr-defined]
+        if str(line["event"]).startswith("partitions_")
+    ]
+    return [None] * int(lines[-1]["ours"]) if lines else []
