@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.kit.faults import Rule
 from tests.kit.naive import (
+    LOOPS,
     AtLeastOnce,
     PlainTransactions,
     Route,
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
     from service.sandbox import Sandbox
     from tests.integration.conftest import ProxiedBroker
 
+INVALID_PRODUCER_EPOCH = 47
 TEN = [b"%d" % number for number in range(10)]
 
 
@@ -61,42 +67,48 @@ def test_plain_transactions_are_right_as_long_as_nothing_is_late(route: Route) -
     assert progress(route) == 10
 
 
-def test_a_late_abort_makes_plain_transactions_lose_records_silently(
-    route: Route, proxied_broker: ProxiedBroker
+@pytest.mark.parametrize("renewed", [False, True])
+def test_a_late_abort_makes_plain_transactions_lose_records_silently_unless_the_epoch_is_new(
+    route: Route, proxied_broker: ProxiedBroker, *, renewed: bool
 ) -> None:
     loop = PlainTransactions(route._replace(bootstrap=proxied_broker.proxied))
     late = proxied_broker.proxy.add(Rule("EndTxn", "hold"))
     loop.abort(loop.take(10))  # the client sends a second EndTxn by itself and is content
     assert late.hit.is_set()
+    if renewed:
+        loop.renew()
 
     steps = loop.batch(loop.take(10))
     assert next(steps) == "sent"
     late.release()
-    assert late.wait_answered() == 0
+    assert late.wait_answered() == (INVALID_PRODUCER_EPOCH if renewed else 0)
     assert list(steps) == ["progressed", "committed"]  # every call says ok
     loop.close()
 
     assert progress(route) == 10
-    assert outputs(route) == []
+    assert outputs(route) == (TEN if renewed else [])
 
 
-def test_late_offsets_move_the_progress_of_plain_transactions_back(
-    route: Route, proxied_broker: ProxiedBroker
+@pytest.mark.parametrize("renewed", [False, True])
+def test_late_offsets_move_the_progress_of_plain_transactions_back_unless_the_epoch_is_new(
+    route: Route, proxied_broker: ProxiedBroker, *, renewed: bool
 ) -> None:
     loop = PlainTransactions(route._replace(bootstrap=proxied_broker.proxied))
     late = proxied_broker.proxy.add(Rule("TxnOffsetCommit", "hold"))
     loop.process(loop.take(5))
     assert late.hit.is_set()
+    if renewed:
+        loop.renew()
 
     steps = loop.batch(loop.take(4))
     assert [next(steps), next(steps)] == ["sent", "progressed"]
     late.release()
-    assert late.wait_answered() == 0
+    assert late.wait_answered() == (INVALID_PRODUCER_EPOCH if renewed else 0)
     assert list(steps) == ["committed"]
     loop.close()
 
     assert outputs(route) == TEN[:9]
-    assert progress(route) == 5
+    assert progress(route) == (9 if renewed else 5)
 
 
 def test_transactions_without_rewind_lose_an_aborted_batch(route: Route) -> None:
@@ -125,3 +137,20 @@ def test_set_nx_then_process_loses_what_a_crash_leaves_claimed(
     successor.close()
     assert progress(route) == 10
     assert outputs(route) == []
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_loop_runs_as_a_process_that_may_be_killed(
+    route: Route, redis_url: str, loop: str
+) -> None:
+    words = [f"--{name}={value}" for name, value in route._asdict().items()]
+    command = [sys.executable, "-m", "tests.kit.naive", loop, *words, f"--redis-url={redis_url}"]
+    process = subprocess.Popen(command, cwd=Path(__file__).parents[2])
+    try:
+        deadline_s = time.monotonic() + 60
+        while len(outputs(route)) < 10 and time.monotonic() < deadline_s:
+            assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()
+    assert outputs(route) == TEN

@@ -64,7 +64,8 @@ class AtLeastOnce:
                 "fetch.queue.backoff.ms": 10,
             }
         )
-        self.producer = Producer({**common, "linger.ms": 0, **self.settings, **settings})
+        self.producer_settings: Settings = {**common, "linger.ms": 0, **self.settings, **settings}
+        self.producer = Producer(self.producer_settings)
         self.consumer.subscribe([route.source])
 
     def take(self, count: int, timeout_s: float = PATIENCE_S) -> list[Message]:
@@ -112,16 +113,24 @@ class AtLeastOnce:
 class PlainTransactions(AtLeastOnce):
     """Transactions as in the textbook. A delayed request of one transaction hits the next one."""
 
+    settings: ClassVar[Settings] = {
+        "transaction.timeout.ms": 10000,
+        "socket.timeout.ms": 1500,
+        "retry.backoff.ms": 5,
+        "metadata.recovery.strategy": "none",
+    }
+
     def __init__(self, route: Route, **settings: str | int | bool) -> None:
-        transactional: dict[str, str | int | bool] = {
-            "transactional.id": route.app,
-            "transaction.timeout.ms": 10000,
-            "socket.timeout.ms": 1500,
-            "retry.backoff.ms": 5,
-            "metadata.recovery.strategy": "none",
-        }
-        super().__init__(route, **{**transactional, **settings})
-        self.producer.list_topics(route.target, timeout=PATIENCE_S)
+        super().__init__(route, **{"transactional.id": route.app, **settings})
+        self._initialise()
+
+    def renew(self) -> None:
+        """Take a new producer of the same name, which the broker gives a new epoch: the cure."""
+        self.producer = Producer(self.producer_settings)
+        self._initialise()
+
+    def _initialise(self) -> None:
+        self.producer.list_topics(self.route.target, timeout=PATIENCE_S)
         self.producer.init_transactions(PATIENCE_S)
 
     def abort(self, records: Sequence[Message]) -> None:
