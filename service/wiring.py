@@ -6,6 +6,7 @@ registration and the group's join, which take longest, run beside the rest.
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from contextlib import ExitStack
@@ -158,6 +159,9 @@ class Service:
         worker = self._worker(
             source, transaction, claims, Transformer(function, self._settings.retry.attempts)
         )
+        # What the start left lives for ever: keep it out of every later garbage collection (the
+        # first full one took 20 to 60 ms out of a batch).
+        gc.freeze()
         self._events.service_ready()
         worker.run()
         self._events.service_draining(self._lifecycle.reason)

@@ -380,7 +380,7 @@ class KafkaSource:
         return any(offset is not None for offset in self.committed(partitions).values())
 
     def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._changes.assigned += _places(partitions)
+        self._changes.assigned = [*(self._changes.assigned or []), *_places(partitions)]
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._changes.revoked += _places(partitions)

@@ -149,10 +149,11 @@ class KafkaTransaction:
         except BatchAbortedError:
             self.abort()
             raise
+        # Not resumable, so it gets the whole deadline: a lost request is sent again inside.
         deadline_s = self._clock.monotonic() + self._deadline_s
         while True:
             error = self._call(
-                outbox, "send_offsets_to_transaction", offsets, member, CALL_TIMEOUT_S
+                outbox, "send_offsets_to_transaction", offsets, member, self._deadline_s
             )
             if error is None:
                 return

@@ -51,9 +51,12 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
 
 class Changes(msgspec.Struct, gc=False):
-    """What rebalances and the client's events brought since the engine last asked."""
+    """What rebalances and the client's events brought since the engine last asked.
 
-    assigned: list[TopicPartition] = msgspec.field(default_factory=list)
+    ``assigned`` is None when there was no assignment, and empty when a standby got none.
+    """
+
+    assigned: list[TopicPartition] | None = None
     revoked: list[TopicPartition] = msgspec.field(default_factory=list)
     lost: list[TopicPartition] = msgspec.field(default_factory=list)
     errors: list[str] = msgspec.field(default_factory=list)

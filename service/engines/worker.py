@@ -141,13 +141,13 @@ class Worker:
 
     def _observe(self) -> None:
         changes = self._source.changes()
-        if changes.assigned:
-            self._events.partitions_assigned(changes.assigned)
         if changes.revoked:
             self._events.partitions_revoked(changes.revoked)
         if changes.lost:
             self._events.partitions_lost(changes.lost)
-        self._ends.forget([*changes.assigned, *changes.revoked, *changes.lost])
+        if changes.assigned is not None:  # an empty assignment is one, too: a standby is ready
+            self._events.partitions_assigned(changes.assigned)
+        self._ends.forget([*(changes.assigned or []), *changes.revoked, *changes.lost])
         for text in changes.errors:
             self._events.client_logged("consumer", WARNING, "ERROR", text)
         for where, count in changes.repeated.items():

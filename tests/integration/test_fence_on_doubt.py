@@ -1,0 +1,133 @@
+"""Requests that something on the way keeps and lets go into a later transaction (KAFKA-17754).
+
+Each case runs with the fence and, as control, without it: the control must lose or regress.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.kit.faults import Rule
+from tests.kit.parts import Parts
+from tests.kit.topics import committed, produce, read_back
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from service.sandbox import Sandbox
+    from tests.integration.conftest import ProxiedBroker
+
+INVALID_PRODUCER_EPOCH = 47
+TEN = [b"%d" % number for number in range(10)]
+
+
+@pytest.fixture
+def route(sandbox: Sandbox, unique: Callable[[str], str]) -> tuple[str, str, str]:
+    """Ten records, waiting: source, target, app."""
+    source, target = unique("source"), unique("target")
+    sandbox.create_topic(source)
+    sandbox.create_topic(target)
+    produce(sandbox.bootstrap_servers, source, *TEN)
+    return source, target, unique("app")
+
+
+def values(bootstrap: str, target: str) -> list[bytes | None]:
+    return [record.value for record in read_back(bootstrap, target)]
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+def test_a_late_abort_changes_nothing_in_the_next_transaction(
+    route: tuple[str, str, str], proxied_broker: ProxiedBroker, *, fenced: bool
+) -> None:
+    source, target, app = route
+    with Parts(proxied_broker.proxied, source, target, app) as parts:
+        late = proxied_broker.proxy.add(Rule("EndTxn", "hold"))
+        batch = parts.take(10)
+        parts.begin(batch)
+        parts.transaction.abort()  # the client sends EndTxn again by itself, and is content
+        assert late.hit.is_set()
+        assert parts.transaction.doubts
+        parts.source.rewind(batch.first)
+        if fenced:
+            parts.fence_doubt()
+        batch = parts.take(10)
+        parts.begin(batch)
+        outbox = parts.transaction._outbox
+        assert outbox is not None
+        assert outbox.producer.flush(10) == 0
+        late.release()
+        assert late.wait_answered() == (INVALID_PRODUCER_EPOCH if fenced else 0)
+        parts.transaction.send_offsets(batch.next)
+        parts.transaction.commit()
+    assert committed(proxied_broker.direct, app, source) == {0: 10}
+    assert values(proxied_broker.direct, target) == (TEN if fenced else [])
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+def test_late_offsets_do_not_move_the_progress_back(
+    route: tuple[str, str, str], proxied_broker: ProxiedBroker, *, fenced: bool
+) -> None:
+    source, target, app = route
+    with Parts(proxied_broker.proxied, source, target, app) as parts:
+        late = proxied_broker.proxy.add(Rule("TxnOffsetCommit", "hold"))
+        parts.process(parts.take(5))
+        assert late.hit.is_set()
+        assert parts.transaction.doubts
+        if fenced:
+            parts.fence_doubt()
+        batch = parts.take(4)
+        parts.begin(batch)
+        parts.transaction.send_offsets(batch.next)
+        late.release()
+        assert late.wait_answered() == (INVALID_PRODUCER_EPOCH if fenced else 0)
+        parts.transaction.commit()
+    assert values(proxied_broker.direct, target) == TEN[:9]
+    assert committed(proxied_broker.direct, app, source) == {0: 9 if fenced else 5}
+
+
+@pytest.mark.parametrize("api", ["EndTxn", "TxnOffsetCommit", "AddOffsetsToTxn", "Produce"])
+@pytest.mark.parametrize("action", ["reset_before", "reset_after"])
+def test_a_lost_connection_inside_a_transaction_is_always_doubted(
+    route: tuple[str, str, str], proxied_broker: ProxiedBroker, api: str, action: str
+) -> None:
+    source, target, app = route
+    with Parts(proxied_broker.proxied, source, target, app) as parts:
+        parts.process(parts.take(2))
+        assert parts.transaction.doubts == []
+        rule = proxied_broker.proxy.add(Rule(api, action))  # type: ignore[arg-type]
+        began_s = time.monotonic()
+        parts.process(parts.take(3))
+        assert rule.hit.is_set()
+        assert time.monotonic() - began_s < 6
+        assert parts.transaction.doubts, parts.lines
+        parts.fence_doubt()
+        parts.process(parts.take(5))
+        assert parts.transaction.doubts == []
+    assert values(proxied_broker.direct, target) == TEN
+    assert committed(proxied_broker.direct, app, source) == {0: 10}
+
+
+@pytest.mark.parametrize("api", ["EndTxn", "TxnOffsetCommit", "AddOffsetsToTxn"])
+def test_an_answer_that_never_comes_is_doubted(
+    route: tuple[str, str, str], proxied_broker: ProxiedBroker, api: str
+) -> None:
+    source, target, app = route
+    with Parts(proxied_broker.proxied, source, target, app) as parts:
+        rule = proxied_broker.proxy.add(Rule(api, "mute_after"))
+        parts.process(parts.take(5))
+        assert rule.hit.is_set()
+        assert parts.transaction.doubts
+    assert committed(proxied_broker.direct, app, source) == {0: 5}
+
+
+def test_healthy_transactions_are_never_doubted(
+    route: tuple[str, str, str], sandbox: Sandbox
+) -> None:
+    source, target, app = route
+    with Parts(sandbox.bootstrap_servers, source, target, app) as parts:
+        for _record in TEN:
+            parts.process(parts.take(1))
+            assert parts.transaction.doubts == [], parts.lines

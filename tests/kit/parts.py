@@ -1,0 +1,104 @@
+"""The service's own parts on a real broker, driven step by step in the test's thread."""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Self
+
+from service.adapters.kafka_clients import consumer_properties, producer_properties
+from service.adapters.kafka_source import KafkaSource
+from service.adapters.kafka_transaction import KafkaTransaction
+from service.core.ports import Batch, Message
+from service.settings import load_settings
+
+if TYPE_CHECKING:
+    from service.core.records import Record
+
+
+class MachineClock:
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class Quiet:
+    """A logger for clients whose lines nobody reads."""
+
+    def log(self, *_line: object) -> None: ...
+
+
+class Parts:
+    """One member of the group and one producer, as ``hapax run`` would make them."""
+
+    def __init__(self, bootstrap: str, source: str, target: str, app: str, **more: str) -> None:
+        self.settings = load_settings(
+            {
+                "HAPAX_APP": app,
+                "HAPAX_INSTANCE": "test",
+                "HAPAX_KAFKA__BOOTSTRAP_SERVERS": bootstrap,
+                "HAPAX_INPUT__TOPICS": source,
+                "HAPAX_OUTPUT__TOPIC": target,
+                "HAPAX_TRANSACTION__TIMEOUT": "8s",
+                **more,
+            }
+        )
+        clock = MachineClock()
+        self.target = target
+        self.lines: list[str] = []
+        self.source = KafkaSource(
+            consumer_properties(self.settings),
+            self.settings.input.topics,
+            start=self.settings.input.start,
+            logger=Quiet(),
+            clock=clock,
+            watch=lambda _call: nullcontext(),
+        )
+        self.transaction = KafkaTransaction(
+            producer_properties(self.settings),
+            self.source,
+            required_topics=frozenset(),
+            round_robin=False,
+            deadline_s=8.0,
+            clock=clock,
+            forward=lambda _client, _level, facility, text: self.lines.append(
+                f"{facility}: {text}"
+            ),
+            watch=lambda _call: nullcontext(),
+        )
+
+    def __enter__(self) -> Self:
+        self.transaction.open()
+        self.source.subscribe()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.transaction.close()
+        self.source.close()
+
+    def take(self, count: int) -> Batch:
+        """Take exactly ``count`` records, waiting for them."""
+        deadline_s = time.monotonic() + 60
+        while time.monotonic() < deadline_s:
+            batch = self.source.take(count, 0.1)
+            if batch.records:
+                assert len(batch.records) == count, "the first intake was smaller than the input"
+                return batch
+        raise AssertionError("no records within 60 s")
+
+    def begin(self, batch: Batch) -> None:
+        self.transaction.begin()
+        self.transaction.send([self.copy(record) for record in batch.records])
+
+    def process(self, batch: Batch) -> None:
+        self.begin(batch)
+        self.transaction.send_offsets(batch.next)
+        self.transaction.commit()
+        self.source.settle(batch.next)
+
+    def fence_doubt(self) -> None:
+        """Do what the worker does between two transactions."""
+        if self.transaction.doubts:
+            self.transaction.open()
+
+    def copy(self, record: Record) -> Message:
+        return Message(self.target, record.value, record.key, -1, record.timestamp_ms, [])
