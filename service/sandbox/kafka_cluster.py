@@ -75,6 +75,10 @@ class Kafka:
             left_s = max(0.0, deadline - time.monotonic())
             broker.wait_until(partial(_names, asked, everybody), left_s)
 
+    def has_topic(self, name: str) -> bool:
+        """Say whether a topic is there, with a leader for one partition at least."""
+        return metadata.led_partitions(metadata.admin(self.bootstrap_servers), name) > 0
+
     def create_topic(
         self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
     ) -> None:

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import hashlib
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service.sandbox import jars, machine
+from service.sandbox.jars import Jar
+from service.sandbox.machine import SandboxError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LOCKED = (
+    Jar("org.example", "one", "1.0", hashlib.sha256(b"one").hexdigest()),
+    Jar("org.example", "two", "2.0", hashlib.sha256(b"two").hexdigest()),
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without Maven and PySpark, and an empty cache; two small jars are wanted."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(machine, "find_spec", lambda _: None)
+    monkeypatch.setattr(jars, "locked", lambda: LOCKED)
+    return folder
+
+
+def script(folder: Path, name: str, *lines: str) -> None:
+    tool = folder / name
+    tool.write_text("\n".join(("#!/bin/sh", *lines, "")), encoding="utf-8")
+    tool.chmod(0o755)
+
+
+def a_maven(folder: Path, *lines: str) -> None:
+    """Maven as far as it is used: its last argument names the output folder."""
+    script(
+        folder,
+        "mvn",
+        f'echo "$@" > {folder}/call',
+        'for last; do :; done; out="${last#*=}"',
+        *lines,
+    )
+
+
+def kept(tmp_path: Path) -> list[str]:
+    return sorted(one.name for one in (tmp_path / "cache" / "hapax").iterdir() if one.is_dir())
+
+
+def test_the_lock_names_kafka_and_a_binding_for_its_log() -> None:
+    files = {jar.file for jar in jars.locked()}
+    assert f"kafka_2.13-{jars.KAFKA_VERSION}.jar" in files
+    assert "slf4j-simple-1.7.36.jar" in files
+    assert len(files) == len(jars.locked()) == 46
+    assert all(len(jar.sha256) == 64 for jar in jars.locked())
+
+
+def test_maven_fetches_once_and_the_second_time_no_tool_is_called(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a_maven(
+        path,
+        "printf one > $out/one-1.0.jar; printf two > $out/two-2.0.jar",
+        "echo 'Downloaded from somewhere: //x/one-1.0.jar (1 kB)'",
+        "echo 'Downloaded from somewhere: //x/two-2.0.jar (1 kB)'",
+    )
+
+    folder = jars.fetched()
+
+    assert sorted(one.name for one in folder.iterdir()) == ["one-1.0.jar", "two-2.0.jar"]
+    assert "dependency:copy-dependencies" in (path / "call").read_text(encoding="utf-8")
+    said = capsys.readouterr().err
+    assert "once: 2 files" in said
+    assert f"Kafka {jars.KAFKA_VERSION}: 2 of 2" in said
+
+    (path / "mvn").unlink()
+    assert jars.fetched() == folder
+    assert capsys.readouterr().err == ""
+
+
+def test_the_ivy_inside_pyspark_does_without_maven(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pyspark = tmp_path / "pyspark"
+    (pyspark / "jars").mkdir(parents=True)
+    (pyspark / "jars" / "ivy-2.5.3.jar").touch()
+    spec = SimpleNamespace(origin=str(pyspark / "__init__.py"))
+    monkeypatch.setattr(machine, "find_spec", lambda name: spec if name == "pyspark" else None)
+    monkeypatch.setattr(machine, "java", lambda: path / "java")
+    script(
+        path,
+        "java",
+        f'echo "$@" > {path}/call; for last; do :; done; out="${{last%/*}}"',
+        "printf one > $out/one-1.0.jar; printf two > $out/two-2.0.jar",
+    )
+
+    assert len(list(jars.fetched().iterdir())) == 2
+    call = (path / "call").read_text(encoding="utf-8")
+    assert "-jar" in call
+    assert "ivy-2.5.3.jar -m2compatible" in call
+
+    settings = tmp_path / ".ivy2" / "ivysettings.xml"
+    settings.parent.mkdir()
+    settings.touch()
+    for jar in jars.folder().iterdir():
+        jar.unlink()
+    jars.folder().rmdir()
+    jars.fetched()
+    assert f"-settings {settings}" in (path / "call").read_text(encoding="utf-8")
+
+
+def test_without_maven_and_pyspark_the_error_says_what_to_type(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(SandboxError, match="Type: sudo apt-get install maven"):
+        jars.fetched()
+    assert kept(tmp_path) == []
+
+
+def test_a_tool_that_fails_is_heard_and_leaves_nothing(path: Path, tmp_path: Path) -> None:
+    a_maven(path, "printf one > $out/one-1.0.jar; echo the mirror is away; exit 1")
+    with pytest.raises(SandboxError, match="the mirror is away"):
+        jars.fetched()
+    assert kept(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("delivered", "complaint"),
+    [
+        ("printf one > $out/one-1.0.jar", "two-2.0.jar was not delivered"),
+        (
+            "printf one > $out/one-1.0.jar; printf evil > $out/two-2.0.jar",
+            "two-2.0.jar is not the file that jars.lock names",
+        ),
+    ],
+)
+def test_what_is_not_as_locked_is_refused_and_not_kept(
+    path: Path, tmp_path: Path, delivered: str, complaint: str
+) -> None:
+    a_maven(path, delivered)
+    with pytest.raises(SandboxError, match=complaint):
+        jars.fetched()
+    assert kept(tmp_path) == []

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import fcntl
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service.core.errors import ExitCode
+from service.sandbox import machine
+from service.sandbox.machine import SandboxError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def script(folder: Path, name: str, *lines: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text("\n".join(("#!/bin/sh", *lines, "")), encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def a_java(folder: Path, version: str) -> Path:
+    return script(folder, "java", f"echo 'openjdk version \"{version}\" 2025-01-01' >&2")
+
+
+@pytest.fixture(autouse=True)
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with nothing on it, for a user who may not install."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(machine, "find_spec", lambda _: None)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    return folder
+
+
+def test_without_java_the_error_says_what_to_type() -> None:
+    with pytest.raises(
+        SandboxError, match="sudo apt-get install openjdk-17-jre-headless"
+    ) as raised:
+        machine.java()
+    assert raised.value.exit_code is ExitCode.PREFLIGHT
+
+
+def test_without_redis_the_error_says_what_to_type() -> None:
+    with pytest.raises(SandboxError, match="sudo apt-get install redis-server"):
+        machine.redis_server()
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "17", "21.0.2", "25-ea"])
+def test_java_on_the_path_is_taken_from_version_17_on(path: Path, version: str) -> None:
+    installed = a_java(path, version)
+    assert machine.java() == installed
+
+
+@pytest.mark.parametrize("version", ["1.8.0_402", "11.0.22", "16.0.2"])
+def test_an_older_java_is_not_taken(path: Path, version: str) -> None:
+    a_java(path, version)
+    with pytest.raises(SandboxError, match="Java 17 or newer"):
+        machine.java()
+
+
+def test_java_home_goes_before_the_path_when_it_is_new_enough(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    on_path = a_java(path, "17.0.15")
+    a_java(tmp_path / "home" / "bin", "11.0.22")
+    assert machine.java() == on_path
+
+    at_home = a_java(tmp_path / "home" / "bin", "21.0.2")
+    assert machine.java() == at_home
+
+
+def test_a_file_that_is_no_program_is_not_a_java(path: Path) -> None:
+    a_java(path, "17").write_bytes(b"\x7fELF")
+    with pytest.raises(SandboxError, match="Java 17 or newer"):
+        machine.java()
+
+
+def test_root_on_debian_gets_java_installed(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    prepared = a_java(path.parent / "package", "21.0.2")
+    script(
+        path,
+        "apt-get",
+        f'echo "$@" >> {path.parent}/calls',
+        'case "$*" in',
+        "*openjdk-17*) exit 100;;",
+        f"*default-jre-headless) /bin/cp {prepared} {path}/java;;",
+        "esac",
+    )
+
+    assert machine.java() == path / "java"
+
+    calls = (path.parent / "calls").read_text(encoding="utf-8").splitlines()
+    assert [call.split("=300 ")[1].split()[0] for call in calls] == ["update", "install", "install"]
+    assert "Installing default-jre-headless" in capsys.readouterr().err
+
+
+def test_nobody_else_gets_anything_installed(path: Path) -> None:
+    script(path, "apt-get", f"echo called > {path.parent}/calls")
+    with pytest.raises(SandboxError):
+        machine.redis_server()
+    assert not (path.parent / "calls").exists()
+
+
+def test_work_done_alone_is_locked_for_others(tmp_path: Path) -> None:
+    lock = tmp_path / "cache" / "hapax" / "fetch.lock"
+    with machine.alone("fetch"), lock.open() as other, pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with lock.open() as other:
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_cache_that_cannot_be_written_is_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(SandboxError, match="Point XDG_CACHE_HOME to a folder"):
+        machine.cache_folder()

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service.sandbox.machine import SandboxError
+from service.sandbox.ports import LOOPBACK, Ports
+from service.sandbox.processes import Server
+from service.sandbox.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def watchdog() -> Iterator[Watchdog]:
+    dog = Watchdog()
+    yield dog
+    dog.close()
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path, watchdog: Watchdog) -> Iterator[Server]:
+    server = Server("Sleeper", ["/bin/sh", "-c", "exec sleep 600"], tmp_path / "log", watchdog)
+    server.start()
+    yield server
+    server.kill()
+
+
+def state(pid: int) -> str:
+    """One letter, as ps has it; nothing when there is no such process."""
+    shown = subprocess.run(
+        ["/bin/ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
+    return shown.stdout.strip()[:1]
+
+
+def test_a_server_that_ends_at_once_fails_with_its_last_words(
+    tmp_path: Path, watchdog: Watchdog
+) -> None:
+    command = ["/bin/sh", "-c", "for n in $(seq 30); do echo line $n; done; exit 1"]
+    server = Server("Broken", command, tmp_path / "log", watchdog)
+    server.start()
+    with pytest.raises(SandboxError, match="Broken ended while it started") as raised:
+        server.wait_until(lambda: False)
+    assert str(raised.value).splitlines()[1:] == [f"line {n}" for n in range(11, 31)]
+
+
+def test_a_server_that_never_answers_is_given_up(sleeper: Server) -> None:
+    with pytest.raises(SandboxError, match="Sleeper gave no answer for 0 s"):
+        sleeper.wait_until(lambda: False, timeout_s=0.01)
+
+
+def test_a_kill_is_the_end_and_a_new_start_is_a_new_process(sleeper: Server) -> None:
+    first = sleeper.pid
+    assert state(first)
+
+    sleeper.kill()
+    assert not sleeper.running
+    assert not state(first)
+
+    sleeper.start()
+    assert state(sleeper.pid)
+    assert sleeper.pid != first
+
+
+def test_a_running_server_is_not_started_twice(sleeper: Server) -> None:
+    with pytest.raises(SandboxError, match="runs already"):
+        sleeper.start()
+
+
+def test_a_paused_server_stands_still_until_it_is_resumed(sleeper: Server) -> None:
+    sleeper.pause()
+    sleeper.wait_until(lambda: state(sleeper.pid) == "T")
+    sleeper.resume()
+    sleeper.wait_until(lambda: state(sleeper.pid) == "S")
+
+
+@pytest.mark.parametrize("end", [Server.kill, Server.terminate])
+def test_a_paused_server_can_be_ended(sleeper: Server, end: object) -> None:
+    assert callable(end)
+    sleeper.pause()
+    end(sleeper)
+    assert not sleeper.running
+
+
+def test_the_watchdog_ends_what_is_left_and_removes_the_folders(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    dog = Watchdog(folder)
+    server = Server("Sleeper", ["/bin/sh", "-c", "exec sleep 600"], folder / "log", dog)
+    server.start()
+
+    dog.close()  # all that it ever sees of the death of its parent: the end of its input
+
+    assert server._process is not None
+    assert server._process.wait(30) == -9
+    assert not folder.exists()
+
+
+def test_the_watchdog_spares_what_was_reaped(tmp_path: Path) -> None:
+    dog = Watchdog()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        dog.watch(other.pid)
+        dog.forget(other.pid)
+        dog.close()
+        assert other.poll() is None
+
+
+def test_a_reserved_port_is_free_for_its_server_and_nobody_else() -> None:
+    ports = Ports()
+    port = ports.reserve()
+    with (
+        socket.socket() as stranger,
+        pytest.raises(OSError, match="in use"),
+    ):
+        stranger.bind((LOOPBACK, port))
+    for _start in range(2):
+        with socket.create_server((LOOPBACK, port)):
+            assert ports.reserve() != port
+    ports.close()
+    with socket.socket() as stranger:
+        stranger.bind((LOOPBACK, port))
