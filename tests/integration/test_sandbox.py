@@ -1,9 +1,19 @@
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil  # type: ignore[import-untyped] # psutil has no types
+import pytest
 import redis
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
+from service.sandbox import Sandbox, SandboxError
 from tests.kit.topics import (
     Given,
     committed,
@@ -17,8 +27,6 @@ from tests.kit.topics import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from service.sandbox import Sandbox
 
 
 def test_what_is_produced_is_read_back_whole(
@@ -75,3 +83,164 @@ def test_redis_keeps_what_it_acknowledged_through_a_kill(sandbox: Sandbox, redis
     with redis.Redis.from_url(redis_url) as client:
         assert client.get("claim") == b"owner"
         assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
+
+
+def test_a_killed_broker_comes_back_with_its_data(
+    sandbox: Sandbox, unique: Callable[[str], str]
+) -> None:
+    topic = unique("kept")
+    sandbox.create_topic(topic)
+    produce_committed(sandbox.bootstrap_servers, topic, b"before")
+    (broker,) = sandbox.kafka.brokers
+    first = broker.pid
+
+    broker.kill()
+    assert not broker.running
+    broker.start()
+    broker.await_ready()
+
+    assert broker.pid != first
+    produce_committed(sandbox.bootstrap_servers, topic, b"after")
+    visible = read_back(sandbox.bootstrap_servers, topic)
+    assert [one.value for one in visible] == [b"before", b"after"]
+
+
+def test_a_paused_broker_answers_nobody_until_it_is_resumed(sandbox: Sandbox) -> None:
+    (broker,) = sandbox.kafka.brokers
+    client = AdminClient({"bootstrap.servers": broker.address, "log_level": 0})
+    broker.pause()
+    try:
+        with pytest.raises(KafkaException):
+            client.list_topics(timeout=1)
+    finally:
+        broker.resume()
+    broker.await_ready()
+
+
+def test_who_comes_through_a_proxy_is_sent_to_the_proxy_again(sandbox: Sandbox) -> None:
+    (broker,) = sandbox.kafka.brokers
+
+    def advertised(port: int | None) -> list[int]:
+        client = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
+        return [one.port for one in client.list_topics(timeout=60).brokers.values()]
+
+    assert advertised(broker.port) == [broker.port]
+    assert advertised(broker.proxy_target_port) == [broker.proxy_listen_port]
+    assert len({broker.port, broker.proxy_target_port, broker.proxy_listen_port}) == 3
+
+
+def test_records_below_an_offset_can_be_cut_off(
+    sandbox: Sandbox, unique: Callable[[str], str]
+) -> None:
+    topic = unique("cut")
+    sandbox.create_topic(topic)
+    produce(sandbox.bootstrap_servers, topic, b"0", b"1", b"2")
+
+    sandbox.delete_records(topic, 0, before_offset=2)
+
+    assert [one.offset for one in read_back(sandbox.bootstrap_servers, topic)] == [2]
+
+
+def test_a_topic_that_nobody_created_is_not_created_by_asking(
+    sandbox: Sandbox, unique: Callable[[str], str]
+) -> None:
+    name = unique("never")
+    assert not sandbox.kafka.has_topic(name)
+    client = AdminClient({"bootstrap.servers": sandbox.bootstrap_servers, "log_level": 0})
+    assert client.list_topics(name, timeout=60).topics[name].error is not None
+    assert not sandbox.kafka.has_topic(name)
+
+
+def test_three_nodes_replicate_everything_and_outlive_one(
+    cluster: Sandbox, unique: Callable[[str], str]
+) -> None:
+    topic = unique("replicated")
+    cluster.create_topic(topic, partitions=3)
+    produce_committed(cluster.bootstrap_servers, topic, b"three")
+
+    client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+    topics = client.list_topics(timeout=60).topics
+    for name in (topic, "__transaction_state"):
+        for partition in topics[name].partitions.values():
+            assert sorted(partition.replicas) == [1, 2, 3]
+
+    victim = cluster.kafka.brokers[0]
+    victim.kill()
+    try:
+        produce_committed(cluster.bootstrap_servers, topic, b"two")
+    finally:
+        victim.start()
+        cluster.kafka.await_ready()
+    visible = read_back(cluster.bootstrap_servers, topic)
+    assert {one.value for one in visible} == {b"three", b"two"}
+
+
+def test_data_given_a_place_outlive_the_sandbox(tmp_path: Path) -> None:
+    with Sandbox(data_dir=tmp_path) as first:
+        first.create_topic("kept")
+        produce_committed(first.bootstrap_servers, "kept", b"value")
+        with redis.Redis.from_url(first.redis_url) as client:
+            client.set("claim", "owner")
+
+    with Sandbox(data_dir=tmp_path) as second:
+        assert [one.value for one in read_back(second.bootstrap_servers, "kept")] == [b"value"]
+        with redis.Redis.from_url(second.redis_url) as client:
+            assert client.get("claim") == b"owner"
+
+
+def test_a_broker_that_cannot_start_fails_with_its_last_words(tmp_path: Path) -> None:
+    with Sandbox(redis=False, data_dir=tmp_path) as sandbox:
+        (broker,) = sandbox.kafka.brokers
+        broker.terminate()
+        with broker.configuration.open("a", encoding="utf-8") as properties:
+            properties.write("num.io.threads=none\n")
+        broker.start()
+        with pytest.raises(SandboxError, match=r"(?s)ended while it started.*num\.io\.threads"):
+            broker.await_ready()
+
+
+def up(*options: str) -> subprocess.Popen[str]:
+    start = "from service.commands.sandbox import app; app()"
+    return subprocess.Popen(
+        [sys.executable, "-c", start, "up", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def servers_of(command: subprocess.Popen[str]) -> list[psutil.Process]:
+    children: list[psutil.Process] = psutil.Process(command.pid).children(recursive=True)
+    assert {"java", "redis-server"} <= {one.name() for one in children}
+    return children
+
+
+@pytest.mark.real
+def test_the_command_prints_the_environment_and_ends_all_when_told_to() -> None:
+    with up("--json", "--topic", "orders:3") as command:
+        assert command.stdout is not None
+        variables = json.loads(command.stdout.readline())
+        servers = servers_of(command)
+        bootstrap = variables["HAPAX_KAFKA__BOOTSTRAP_SERVERS"]
+        assert ends(bootstrap, "orders") == {0: 0, 1: 0, 2: 0}
+        with redis.Redis.from_url(variables["HAPAX_DEDUP__REDIS_URL"]) as client:
+            assert client.ping()
+
+        command.send_signal(signal.SIGTERM)
+        assert command.wait(60) == 0
+    assert psutil.wait_procs(servers, timeout=0)[1] == []
+
+
+@pytest.mark.real
+def test_a_killed_command_leaves_no_server_and_no_folder_behind() -> None:
+    with up() as command:
+        assert command.stdout is not None
+        assert command.stdout.readline().startswith("export HAPAX_KAFKA__BOOTSTRAP_SERVERS=127.0.")
+        assert command.stdout.readline().startswith("export HAPAX_DEDUP__REDIS_URL=redis://127.0.")
+        servers = servers_of(command)
+        (redis_server,) = (one for one in servers if one.name() == "redis-server")
+        folder = Path(redis_server.cwd())
+        assert "hapax-sandbox-" in str(folder)
+        command.kill()
+    assert psutil.wait_procs(servers, timeout=60)[1] == []
+    assert not folder.exists()
