@@ -1,0 +1,171 @@
+"""The Transaction port in memory, for tests and the simulator: one producer of the memory broker.
+
+Rolls back, or leaves open, exactly what the real adapter does at each step, so that a schedule of
+faults that this one can play is one that Kafka can play too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from service.adapters.memory_kafka import no_faults
+from service.core.errors import BatchAbortedError, ProducerDeadError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from service.adapters.memory_broker import MemoryBroker
+    from service.adapters.memory_kafka import Fault, Faults, MemorySource
+    from service.core.ports import Clock, Message
+    from service.core.records import Progress, TopicPartition
+
+
+class MemoryTransaction:
+    """The Transaction port as one producer of the broker."""
+
+    def __init__(
+        self,
+        broker: MemoryBroker,
+        source: MemorySource,
+        transactional_id: str,
+        *,
+        clock: Clock,
+        faults: Faults = no_faults,
+    ) -> None:
+        self.doubts: list[str] = []
+        self._broker = broker
+        self._source = source
+        self._transactional_id = transactional_id
+        self._clock = clock
+        self._faults = faults
+        self._epoch: int | None = None
+        self._new_doubts: list[str] = []
+        self._rejected = False
+        self._began_s = 0.0
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the last begin."""
+        return self._clock.monotonic() - self._began_s
+
+    def open(self) -> None:
+        """Fence every older producer of our name."""
+        self._epoch = None
+        self.doubts = []
+        fault = self._faults("open")
+        if fault is not None and not fault.after:
+            self._fail("open", fault)
+        self._epoch = self._broker.init_producer(self._transactional_id)
+        if fault is not None:
+            self._fail("open", fault)
+
+    def begin(self) -> None:
+        """Start; local."""
+        self._name()
+        self._new_doubts = []
+        self._rejected = False
+        self._began_s = self._clock.monotonic()
+        fault = self._faults("begin")
+        if fault is not None:
+            self._fail("begin", fault)
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Hand the outputs over; a message that is too large is refused by name."""
+        fault = self._before("send")
+        for index, message in enumerate(messages):
+            if self._broker.bytes_max is not None and _size(message) > self._broker.bytes_max:
+                self._abort()
+                raise BatchAbortedError(
+                    "MSG_SIZE_TOO_LARGE", refused={index: "MSG_SIZE_TOO_LARGE"}, content=True
+                )
+        self._ask(lambda name: self._broker.add_messages(name, messages))
+        self._rejected = any(self._broker.rejects(message) for message in messages)
+        self._after("send", fault)
+
+    def send_offsets(self, progress: Mapping[TopicPartition, int]) -> None:
+        """Add the progress, of partitions that are ours, in the name of a live member."""
+        fault = self._before("send_offsets")
+        try:
+            foreign = progress.keys() - self._source.assignment()
+            if foreign:
+                raise BatchAbortedError(f"partitions are no longer ours: {sorted(foreign)}")  # noqa: TRY301 - one way out for both refusals
+            name, _, generation = self._source.member().decode().rpartition(":")
+            member = (name, int(generation))
+            self._ask(lambda name: self._broker.add_offsets(name, member, dict(progress)))
+        except BatchAbortedError:
+            self._abort()
+            raise
+        if fault is not None and fault.doubt:
+            self._doubt("send_offsets", offsets=dict(progress))
+        self._after("send_offsets", fault)
+
+    def commit(self) -> None:
+        """Make all of it visible."""
+        fault = self._before("commit")
+        if self._rejected:
+            self._abort()
+            raise BatchAbortedError("INVALID_RECORD", content=True, resolved=False)
+        self._ask(lambda name: self._broker.end_transaction(name, commit=True))
+        if fault is not None and fault.doubt:
+            self._doubt("commit", end=True)
+        self.doubts = self._new_doubts
+        self._after("commit", fault)
+
+    def _before(self, step: str) -> Fault | None:
+        self._name()
+        fault = self._faults(step)
+        if fault is not None and not fault.after:
+            if fault.error == "aborted":
+                self._abort()
+            self._fail(step, fault)
+        return fault
+
+    def _after(self, step: str, fault: Fault | None) -> None:
+        if fault is None or not fault.after:
+            return
+        if fault.error == "aborted" and step != "commit":
+            self._abort()
+        self._fail(step, fault)
+
+    def _fail(self, step: str, fault: Fault) -> None:
+        """Raise what the real adapter raises: begin and open know no abort."""
+        if fault.error is None:
+            return
+        if fault.error == "aborted" and step not in {"open", "begin"}:
+            raise BatchAbortedError(f"{step} failed", resolved=step != "commit")
+        self._die(f"{step} failed", fenced=fault.error == "fenced")
+
+    def _abort(self) -> None:
+        fault = self._faults("abort")
+        if fault is not None and fault.error is not None:
+            self._die("abort failed", fenced=fault.error == "fenced")
+        self._ask(lambda name: self._broker.end_transaction(name, commit=False))
+        if fault is not None and fault.doubt:
+            self._doubt("abort", end=False)
+        self.doubts = self._new_doubts
+
+    def _doubt(
+        self, step: str, *, offsets: Progress | None = None, end: bool | None = None
+    ) -> None:
+        self._broker.send_late(self._name(), offsets=offsets, end=end)
+        self._new_doubts.append(f"{step}: sent twice")
+
+    def _ask(self, request: Callable[[tuple[str, int]], None]) -> None:
+        try:
+            request(self._name())
+        except ProducerDeadError:
+            self._epoch = None
+            raise
+
+    def _name(self) -> tuple[str, int]:
+        if self._epoch is None:
+            raise ProducerDeadError("no producer")
+        return (self._transactional_id, self._epoch)
+
+    def _die(self, reason: str, *, fenced: bool) -> NoReturn:
+        self._epoch = None
+        raise ProducerDeadError(reason, fenced=fenced)
+
+
+def _size(message: Message) -> int:
+    return len(message.value or b"") + sum(len(value or b"") for _, value in message.headers)

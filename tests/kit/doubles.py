@@ -1,0 +1,74 @@
+"""Stand-ins for time, telemetry and chance."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from service.telemetry.events import Events
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from service.adapters.memory_kafka import Fault
+
+
+class StuckError(AssertionError):
+    """The worker went round and round without an end."""
+
+
+class Ticking:
+    """A clock on which every look costs a microsecond, and waiting costs no time of ours."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def monotonic(self) -> float:
+        self.now_s += 1e-6
+        return self.now_s
+
+    def wait(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+class Told:
+    """Records events; refuses any that the real Events does not know, or not so."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.on: dict[str, Callable[[], None]] = {}
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        method = getattr(Events, name)
+
+        def tell(*values: object, **named: object) -> None:
+            bound = inspect.signature(method).bind(self, *values, **named)
+            self.events.append((name, {k: v for k, v in bound.arguments.items() if k != "self"}))
+            self.on.get(name, lambda: None)()
+
+        return tell
+
+    def names(self) -> list[str]:
+        return [name for name, _ in self.events]
+
+    def of(self, name: str) -> list[dict[str, Any]]:
+        return [facts for each, facts in self.events if each == name]
+
+
+class Script:
+    """Faults by step, in order: ``None`` lets one pass. ``then`` is called for each step."""
+
+    def __init__(self, **faults: list[Fault | None]) -> None:
+        self.faults = {step: list(each) for step, each in faults.items()}
+        self.steps: list[str] = []
+        self.then: Callable[[str], None] = lambda _step: None
+
+    def __call__(self, step: str) -> Fault | None:
+        self.steps.append(step)
+        self.then(step)
+        waiting = self.faults.get(step)
+        return waiting.pop(0) if waiting else None
+
+    @property
+    def unplayed(self) -> dict[str, list[Fault | None]]:
+        return {step: left for step, left in self.faults.items() if left}

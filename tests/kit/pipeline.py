@@ -1,0 +1,221 @@
+"""The real worker, recovery and core on memory adapters, with a clock that never waits.
+
+A scenario writes input, names faults and runs; then it asks what a reader of the topics sees.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, cast
+
+from service.adapters.memory_broker import MemoryBroker
+from service.adapters.memory_claims import MemoryClaims
+from service.adapters.memory_kafka import MemorySource
+from service.adapters.memory_transaction import MemoryTransaction
+from service.core.exactly_once import ExactlyOnce, Interrupt
+from service.core.identity import Identity
+from service.core.limits import DeadLetterRate, FenceBudget, Pace, Patience
+from service.core.plan import Destinations, Planner
+from service.core.records import Output
+from service.core.transform import Transformer
+from service.engines.assignment import Bounds, Ends
+from service.engines.lifecycle import Lifecycle
+from service.engines.recovery import Recovery
+from service.engines.watchdog import Watchdog
+from service.engines.worker import Sizing, Worker
+from tests.kit.doubles import Script, StuckError, Ticking, Told
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from service.adapters.memory_kafka import Fault
+    from service.core.records import Record, TopicPartition
+    from service.core.transform import Transform
+    from service.telemetry.events import Events
+
+TURNS_MAX = 3000
+ATTEMPTS_MAX = 3
+TRANSACTION_TIMEOUT_S = 10.0
+
+
+def upper(record: Record) -> Any:
+    """Say what happens to a record in its value: filter, two, boom, or anything else."""
+    value = record.value or b""
+    if value.startswith(b"filter"):
+        return None
+    if value.startswith(b"boom"):
+        raise ValueError("boom")
+    if value.startswith(b"two"):
+        return [Output(value), Output(value + b"!")]
+    return Output(value.upper())
+
+
+class Pipeline:
+    """One broker, one claim store, and workers that come and go."""
+
+    def __init__(
+        self,
+        partitions: int = 1,
+        *,
+        faults: Callable[[str], Fault | None] | None = None,
+        transform: Transform = upper,
+        sources: tuple[str, ...] = ("header:id",),
+        claims: bool = True,
+        pass_on_outage: bool = False,
+        records_max: int | None = None,
+        at_end: bool = False,
+        batch_max: int = 500,
+        shutdown_s: float = 25.0,
+    ) -> None:
+        self.clock = Ticking()
+        self.broker = MemoryBroker({"in": partitions, "out": 2, "dead": 1}, inputs=["in"])
+        self.claims = MemoryClaims(clock=self.clock, ttl_ms=3_600_000) if claims else None
+        self.faults = faults or Script()
+        self.told = Told()
+        self.turns = 0
+        self._transform = transform
+        self._sources = sources
+        self._pass_on_outage = pass_on_outage
+        self._bounds = (records_max, at_end)
+        self._batch_max = batch_max
+        self._shutdown_s = shutdown_s
+        self.start("w")
+
+    def start(self, name: str) -> None:
+        """Build a worker as a new process would; the broker and the claims are what lasts."""
+        broker, clock, events = self.broker, self.clock, cast("Events", self.told)
+        self.interrupt = Interrupt()
+        self.lifecycle = Lifecycle(clock, self.interrupt, timeout_s=self._shutdown_s)
+        self.source = MemorySource(broker, name, wait=clock.wait, faults=self.faults)
+        self.transaction = MemoryTransaction(
+            broker, self.source, "app-w", clock=clock, faults=self.faults
+        )
+        self.patience = Patience(ATTEMPTS_MAX)
+        self.ends = Ends(idle_s=0.3, interval_s=1.0)
+        self.core = ExactlyOnce(
+            identity=Identity(self._sources),
+            claims=self.claims,
+            transformer=Transformer(self._transform, 1),
+            planner=Planner(Destinations("app", "out", "dead")),
+            transaction=self.transaction,
+            dead_letter_rate=DeadLetterRate(topic="dead", rate_max=0.1, records_min=10_000),
+            clock=clock,
+            pass_on_outage=self._pass_on_outage,
+            interrupt=self.interrupt,
+        )
+        self.recovery = Recovery(
+            source=self.source,
+            transaction=self.transaction,
+            claims=self.claims,
+            events=events,
+            clock=clock,
+            lifecycle=self.lifecycle,
+            patience=self.patience,
+            fences=FenceBudget("w"),
+            ends=self.ends,
+            transaction_timeout_s=TRANSACTION_TIMEOUT_S,
+        )
+        self.worker = self._worker(events)
+
+    def _worker(self, events: Events) -> Worker:
+        return Worker(
+            core=self.core,
+            source=self.source,
+            recovery=self.recovery,
+            events=events,
+            clock=self.clock,
+            lifecycle=self.lifecycle,
+            interrupt=self.interrupt,
+            watchdog=Watchdog(60.0, on_overrun=lambda _call, _s: None),
+            sizing=Sizing(
+                pace=Pace(interval_s=0.1, records_max=self._batch_max, bytes_max=1 << 20),
+                patience=self.patience,
+                bounds=Bounds(records_max=self._bounds[0], at_end=self._bounds[1]),
+                cut_after_s=1.0,
+            ),
+            ends=self.ends,
+        )
+
+    # -- input ----------------------------------------------------------------------------
+
+    def write(self, *values: bytes, partition: int = 0) -> None:
+        """Write records whose id is their value up to a slash: ``a/2`` is a twin of ``a``."""
+        for value in values:
+            headers = (("id", value.split(b"/")[0]),)
+            self.broker.write("in", value, key=value, partition=partition, headers=headers)
+
+    # -- running --------------------------------------------------------------------------
+
+    def run(self, *, open_first: bool = True) -> None:
+        """Work until all input has had its effect (or a bounded run ends by itself)."""
+        self.told.on["loop_moved"] = self._watch
+        if open_first:
+            self.transaction.open()
+        self.worker.run()
+
+    def drained(self) -> bool:
+        """Whether every input offset is committed."""
+        ends = {where: end for where, end in self.broker.ends().items() if end}
+        return {where: self.broker.committed.get(where) for where in ends} == ends
+
+    def _watch(self) -> None:
+        self.turns += 1
+        if self.turns > TURNS_MAX:
+            raise StuckError(f"{self.broker.committed} of {self.broker.ends()}")
+        unbounded = self._bounds == (None, False)
+        if unbounded and self.drained() and not self.lifecycle.stopping:
+            self.lifecycle.stop("drained")
+
+    # -- judging --------------------------------------------------------------------------
+
+    def outputs(self) -> list[bytes]:
+        """Return the values that a reader of the output topic sees, sorted."""
+        return sorted(record.value or b"" for record in self.broker.records("out"))
+
+    def dead(self) -> list[bytes]:
+        """Return the values of the dead letters, in order."""
+        return [record.value or b"" for record in self.broker.records("dead")]
+
+    def committed(self) -> Mapping[TopicPartition, int]:
+        """Return the group's offsets."""
+        return self.broker.committed
+
+    def judge(self) -> None:
+        """Hold the broker's topics against the promise; AssertionError names the record."""
+        assert self.drained(), f"committed {self.broker.committed}, ends {self.broker.ends()}"
+        effects: dict[str, list[bytes]] = defaultdict(list)
+        for topic in ("out", "dead"):
+            for record in self.broker.records(topic):
+                effects[_source(record)].append(record.value or b"")
+        groups: dict[bytes, list[list[bytes]]] = defaultdict(list)
+        for record in self.broker.records("in"):
+            found = effects.pop(str(record.coordinates), [])
+            assert found in ([], expected(record)), f"{record.coordinates}: {found}"
+            groups[(record.value or b"").split(b"/")[0]].append(found)
+        assert not effects, f"outputs of nothing: {dict(effects)}"
+        for name, twins in groups.items():
+            once = 0 if name.startswith(b"filter") else 1
+            with_effect = sum(1 for found in twins if found)
+            assert with_effect == once, f"{name!r} had {with_effect} effects"
+        for number in (0, 1):
+            self._judge_order(number)
+
+    def _judge_order(self, number: int) -> None:
+        last: dict[str, int] = {}
+        for record in self.broker.records("out"):
+            if record.partition == number:
+                place, _, offset = _source(record).rpartition("/")
+                assert int(offset) >= last.get(place, -1), f"out of order: {record}"
+                last[place] = int(offset)
+
+
+def expected(record: Record) -> list[bytes]:
+    """Return the effect of one record under ``upper``."""
+    value = record.value or b""
+    if value.startswith(b"two"):
+        return [value, value + b"!"]
+    return [value if value.startswith(b"boom") else value.upper()]
+
+
+def _source(record: Record) -> str:
+    return (dict(record.headers)["hapax-source"] or b"").decode()

@@ -1,0 +1,207 @@
+"""Step 4: what the answers of business code mean."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from service.core.errors import ConfigurationError, Poison
+from service.core.records import Output, Record
+from service.core.transform import Failure, Transformer, identity, load_transform
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+RECORD = Record("in", 0, 0, b"k", b"v")
+
+
+def apply(function: Callable[[Record], Any], attempts_max: int = 1) -> Any:
+    return Transformer(function, attempts_max).apply(RECORD)
+
+
+def answering(answer: object) -> Any:
+    return apply(lambda _record: answer)
+
+
+def test_none_means_filtered() -> None:
+    assert answering(None) == ()
+
+
+@pytest.mark.parametrize(
+    "answer", [[], (), [Output(b"1")], (Output(b"1"), Output(None)), {Output(b"1"): 1}.keys()]
+)
+def test_an_iterable_means_its_outputs_in_order(answer: list[Output]) -> None:
+    assert answering(answer) == tuple(answer)
+
+
+def test_one_output_means_itself() -> None:
+    assert answering(Output(b"1")) == (Output(b"1"),)
+
+
+def test_a_generator_is_read_to_its_end() -> None:
+    def both(record: Record) -> Iterator[Output]:
+        yield Output(record.value)
+        yield Output(record.key)
+
+    assert apply(both) == (Output(b"v"), Output(b"k"))
+
+
+def test_a_generator_that_yields_two_and_then_raises_leaves_only_a_failure() -> None:
+    def breaking(_record: Record) -> Iterator[Output]:
+        yield Output(b"1")
+        yield Output(b"2")
+        raise RuntimeError("third")
+
+    assert apply(breaking) == Failure("RuntimeError", "third", 1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (b"v", "not bytes"),
+        ("v", "not str"),
+        ({"a": 1}, "not dict"),
+        (7, "not int"),
+        ([b"v"], "yields Output, not bytes"),
+        ([Output(b"1"), None], "yields Output, not NoneType"),
+        (Output("v"), "Output.value must be bytes or None, not str"),  # type: ignore[arg-type]
+        (Output(bytearray(b"v")), "Output.value must be bytes or None, not bytearray"),  # type: ignore[arg-type]
+        (Output(b"", key="k"), "Output.key must be bytes or None, not str"),  # type: ignore[arg-type]
+        (Output(b"", topic=7), "Output.topic must be str, not int"),  # type: ignore[arg-type]
+        (Output(b"", partition=-1), "Output.partition must be a number from 0, not -1"),
+        (Output(b"", partition=True), "Output.partition must be a number from 0, not True"),
+        (Output(b"", partition="1"), "Output.partition must be a number from 0"),  # type: ignore[arg-type]
+        (Output(b"", headers=(("a", "b"),)), "Output.headers must be pairs"),  # type: ignore[arg-type]
+        (Output(b"", headers=((b"a", b"b"),)), "Output.headers must be pairs"),  # type: ignore[arg-type]
+        (Output(b"", headers={"a": b"b"}), "Output.headers must be pairs"),  # type: ignore[arg-type]
+        (Output(b"", headers=(("a", b"b", b"c"),)), "Output.headers must be pairs"),  # type: ignore[arg-type]
+    ],
+)
+def test_an_answer_of_a_wrong_type_is_poison_that_says_what_is_wrong(
+    answer: object, text: str
+) -> None:
+    failure = answering(answer)
+    assert isinstance(failure, Failure)
+    assert failure.reason == "Poison"
+    assert text in failure.text
+
+
+def test_all_that_an_output_may_say_is_accepted() -> None:
+    output = Output(
+        None, key=b"k", topic="t", headers=(("a", None), ("b", b"1")), timestamp_ms=5, partition=3
+    )
+    assert answering(output) == (output,)
+    assert answering(Output(b"", key=None)) == (Output(b"", key=None),)
+
+
+def failing(times: int, calls: list[Record], error: Exception) -> Callable[[Record], Output]:
+    def function(record: Record) -> Output:
+        calls.append(record)
+        if len(calls) <= times:
+            raise error
+        return Output(b"ok")
+
+    return function
+
+
+def test_attempts_are_bounded_and_success_on_the_last_one_counts() -> None:
+    calls: list[Record] = []
+    assert apply(failing(2, calls, OSError("no")), attempts_max=3) == (Output(b"ok"),)
+    assert len(calls) == 3
+
+
+def test_after_the_last_attempt_the_failure_tells_how_many_there_were() -> None:
+    calls: list[Record] = []
+    failure = apply(failing(9, calls, OSError("no")), attempts_max=3)
+    assert failure == Failure("OSError", "no", 3)
+    assert len(calls) == 3
+
+
+def test_poison_is_not_tried_again() -> None:
+    calls: list[Record] = []
+    failure = apply(failing(9, calls, Poison("never")), attempts_max=3)
+    assert failure == Failure("Poison", "never", 1)
+    assert len(calls) == 1
+
+
+def test_poison_on_a_later_attempt_ends_the_attempts() -> None:
+    errors = [OSError("once"), Poison("never"), OSError("not reached")]
+
+    def function(_record: Record) -> Output:
+        raise errors.pop(0)
+
+    assert apply(function, attempts_max=3) == Failure("Poison", "never", 2)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=RuntimeError,
+    reason="Transformer._again calls str(error) unguarded: an exception whose text raises ends"
+    " the service at this record, at every start",
+)
+def test_an_exception_that_cannot_even_tell_its_text_is_poison_too() -> None:
+    class Mute(Exception):  # noqa: N818 - stands for a foreign class
+        def __str__(self) -> str:
+            raise RuntimeError("mute")
+
+    assert apply(failing(9, [], Mute())).reason == "Mute"
+
+
+def test_a_wish_to_end_the_process_is_not_poison() -> None:
+    def function(_record: Record) -> Output:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        apply(function)
+
+
+def test_without_a_transform_records_pass_as_they_are() -> None:
+    assert load_transform(None) is identity
+    assert apply(identity) == (Output(b"v"),)
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Return a function that writes the module ``rules``."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "rules", raising=False)
+
+    def write(text: str) -> None:
+        (tmp_path / "rules.py").write_text(text)
+
+    return write
+
+
+def test_a_transform_is_found_by_its_name(module: Callable[[str], None]) -> None:
+    module("def go(record): return None")
+    assert load_transform("rules:go")(RECORD) is None
+    sys.modules.pop("rules")
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "problem"),
+    [
+        ("", "no_such_module:go", "cannot import no_such_module: ModuleNotFoundError"),
+        ("import no_such_library", "rules:go", "cannot import rules: ModuleNotFoundError"),
+        ("1 / 0", "rules:go", "cannot import rules: ZeroDivisionError: division by zero"),
+        ("def (", "rules:go", "cannot import rules: SyntaxError"),
+        ("", "rules:go", "rules has no go"),
+        ("", "rules", "rules has no "),
+        ("", ":go", "cannot import"),
+        ("go = 7", "rules:go", "go is not a function"),
+        ("async def go(record): ...", "rules:go", "async functions are not supported"),
+        ("async def go(record): yield 1", "rules:go", "async functions are not supported"),
+    ],
+)
+def test_a_transform_that_cannot_be_loaded_says_why(
+    module: Callable[[str], None], text: str, name: str, problem: str
+) -> None:
+    module(text)
+    with pytest.raises(ConfigurationError) as caught:
+        load_transform(name)
+    sys.modules.pop("rules", None)
+    assert f'HAPAX_TRANSFORM="{name}": ' in str(caught.value)
+    assert problem in str(caught.value)
