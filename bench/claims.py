@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 APP = "bench"
 PARTITIONS = 4
 DAY_MS = 86_400_000
+BATCH = 5_000
 
 
 def batches(total: int, size: int, *, kind: str, shift: int) -> Iterator[tuple[list[bytes], Any]]:
@@ -95,30 +96,37 @@ def passes(server: Redis, total: int, size: int) -> Iterator[dict[str, Any]]:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="What claims cost.")
-    parser.add_argument("--ids", type=int, default=1_000_000)
-    parser.add_argument("--batch", type=int, default=5_000)
-    parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
+def run(ids: int, batch: int) -> dict[str, Any]:
+    """Measure all passes on a Redis of their own."""
     watchdog, ports = Watchdog(), Ports()
     with tempfile.TemporaryDirectory() as folder:
         server = Redis(Path(folder) / "redis", ports, watchdog)
         server.start()
         try:
             server.await_ready()
-            results = list(passes(server, asked.ids, asked.batch))
+            return {"batch": batch, "passes": list(passes(server, ids, batch))}
         finally:
             server.kill()
             ports.close()
             watchdog.close()
-    if asked.json:
-        print(json.dumps({"batch": asked.batch, "passes": results}))
-        return
+
+
+def table(found: dict[str, Any]) -> list[str]:
+    results = found["passes"]
     columns = list(results[0])
-    print("  ".join(f"{column:>16}" for column in columns))
-    for result in results:
-        print("  ".join(f"{result[column]:>16}" for column in columns))
+    lines = [f"|{'|'.join(columns)}|", "|---" * len(columns) + "|"]
+    lines += [f"|{'|'.join(str(result[column]) for column in columns)}|" for result in results]
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What claims cost.")
+    parser.add_argument("--ids", type=int, default=1_000_000)
+    parser.add_argument("--batch", type=int, default=BATCH)
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    found = run(asked.ids, asked.batch)
+    print(json.dumps(found) if asked.json else "\n".join(table(found)))
 
 
 if __name__ == "__main__":

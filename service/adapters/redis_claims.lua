@@ -9,8 +9,8 @@
 --          number of ids 4; all big endian
 -- ARGV[6]… topics
 --
--- Returns the epoch; 1 if this call began it; the foreign owners (index 4, length 1, owner); and
--- number and name, in turn, of every topic that these owners speak of.
+-- Returns the epoch; the foreign owners (index 4, length 1, owner); and number and name, in turn, of
+-- every topic that these owners speak of.
 -- Without runs it only tries out what a claim needs permission for.
 
 local ID_BYTES = 16
@@ -143,9 +143,8 @@ local function names_of(foreign)
 end
 
 local epoch, stored, count = unpack(call('HMGET', meta, 'epoch', 'segments', 'count'))
-local begun = 0
 if not epoch then
-  epoch, stored, begun = ARGV[2], false, 1
+  epoch = ARGV[2]
   call('HSET', meta, 'epoch', epoch)
 end
 local live = open_segment(epoch, stored, tonumber(count or 0))
@@ -167,4 +166,4 @@ for at = 1, #runs, RUN_BYTES do
 end
 if new > 0 then call('HINCRBY', meta, 'count', new) end
 
-return {epoch, begun, table.concat(foreign), names_of(foreign)}
+return {epoch, table.concat(foreign), names_of(foreign)}
