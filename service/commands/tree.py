@@ -6,6 +6,7 @@ import typer
 
 from service import __version__
 from service.commands import config
+from service.commands.demo import demo
 from service.commands.run import run as run_service
 
 app = typer.Typer(
@@ -16,6 +17,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(config.app, name="config")
+app.command()(demo)
 
 
 @app.command()

@@ -1,0 +1,152 @@
+"""What is done to the processes, and the proof that it struck them while they worked."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from service.demo.child import DemoError
+from service.demo.readings import open_transactions
+from service.demo.stage import ORDERS, PRICED, SESSION_TIMEOUT_S, TRANSACTION_TIMEOUT_S
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from service.demo.child import Child
+    from service.demo.stage import Stage
+
+_TRIES = 8
+_STALLED_S = 0.6
+
+
+class Fault(msgspec.Struct):
+    """One fault that really struck.
+
+    kind          kill or freeze
+    target        the process
+    while_doing   what is known to have gone on at that moment
+    back_after_s  until the process itself committed again; None for the ordinary loop
+    """
+
+    kind: str
+    target: str
+    while_doing: str
+    back_after_s: float | None = None
+
+
+def kill_inside(stage: Stage, worker: Child) -> list[Fault]:
+    """Kill a worker inside a transaction, and the ordinary loop with it; else as ``kill``.
+
+    It is frozen first, for as long as it takes to see that its transaction is open.
+    """
+    _await_ordinary(stage)
+    inside = _freeze_inside(stage, worker)
+    return _kill(stage, [Fault("kill", worker.name, _where(inside=inside))], [worker])
+
+
+def kill(stage: Stage, *workers: Child) -> list[Fault]:
+    """Kill workers, each right after a commit of its own, and the ordinary loop with them.
+
+    All are started again at once. Returns when the workers have committed again.
+    """
+    _await_ordinary(stage)
+    for worker in workers:
+        _await_commit(stage, worker, since=worker.position())
+    faults = [Fault("kill", worker.name, "committing batch after batch") for worker in workers]
+    return _kill(stage, faults, workers)
+
+
+def _kill(stage: Stage, faults: list[Fault], workers: Sequence[Child]) -> list[Fault]:
+    for child in (*workers, stage.ordinary):
+        stage.kill(child)
+    killed_s = time.monotonic()
+    lives = [worker.position() for worker in workers]
+    for child in (*workers, stage.ordinary):
+        stage.start(child)
+    stage.struck += len(faults)
+    for worker, fault, since in zip(workers, faults, lives, strict=True):
+        _await_commit(stage, worker, since)
+        fault.back_after_s = round(time.monotonic() - killed_s, 1)
+    return [*faults, Fault("kill", stage.ordinary.name, "between two commits")]
+
+
+def freeze(stage: Stage, worker: Child) -> Fault:
+    """Freeze a worker inside a transaction, past both timeouts, and thaw it again.
+
+    Returns when another worker has gone on in its place and it has found its way back.
+    """
+    inside = _freeze_inside(stage, worker)
+    frozen_s = time.monotonic()
+    stage.struck += 1
+    before = stage.group.committed()
+    partitions = _partitions(worker)
+    if not partitions:
+        raise DemoError(f"{worker.name} was frozen without partitions: its log has none assigned.")
+    past_s = frozen_s + max(SESSION_TIMEOUT_S, TRANSACTION_TIMEOUT_S) + 1.0
+
+    def taken_over() -> bool:
+        if time.monotonic() < past_s:
+            return False
+        now = stage.group.committed()
+        return all(now[partition] > before[partition] for partition in partitions)
+
+    stage.wait(taken_over, f"another worker commits on the partitions of {worker.name}")
+    since = worker.position()
+    worker.thaw()
+    thawed_s = time.monotonic()
+    _await_commit(stage, worker, since)
+    back_after_s = round(time.monotonic() - thawed_s, 1)
+    return Fault("freeze", worker.name, _where(inside=inside), back_after_s)
+
+
+def _where(*, inside: bool) -> str:
+    return "inside a transaction" if inside else "between two transactions"
+
+
+def _freeze_inside(stage: Stage, worker: Child) -> bool:
+    """Freeze; when no transaction of it is open, thaw and try again. Say whether one is open."""
+    servers = stage.sandbox.bootstrap_servers
+    for _ in range(_TRIES):
+        _await_commit(stage, worker, since=worker.position())
+        worker.freeze()
+        since_s = time.monotonic()
+        open_ = open_transactions(servers, PRICED)
+        # The other worker's transactions end by themselves: what stays was frozen.
+        while open_ and time.monotonic() - since_s < _STALLED_S:
+            open_ &= open_transactions(servers, PRICED)
+        if open_:
+            return True
+        worker.thaw()
+    worker.freeze()
+    return False
+
+
+def _await_commit(stage: Stage, worker: Child, since: int) -> None:
+    stage.wait(
+        lambda: any(line.get("event") == "transaction_settled" for line in worker.events(since)),
+        f"{worker.name} commits",
+    )
+
+
+def _await_ordinary(stage: Stage) -> None:
+    """Wait until the ordinary loop has committed something new."""
+    before = stage.ordinary_group.committed()
+    stage.wait(lambda: stage.ordinary_group.committed() != before, "the ordinary loop commits")
+
+
+def _partitions(worker: Child) -> set[int]:
+    """Return the partitions that are the worker's, as its log has it."""
+    ours: set[str] = set()
+    for line in worker.events():
+        changed = line.get("partitions")
+        names = set(changed) if isinstance(changed, list) else set()
+        match line.get("event"):
+            case "service_started":
+                ours.clear()
+            case "partitions_assigned":
+                ours |= names
+            case "partitions_revoked" | "partitions_lost":
+                ours -= names
+    return {int(name.removeprefix(f"{ORDERS}/")) for name in ours}

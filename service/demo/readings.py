@@ -1,0 +1,130 @@
+"""What Kafka says: how far a group is, and what stands in a topic."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import TYPE_CHECKING, Literal
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+
+from service.demo.ordinary import as_record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from service.core.records import Record
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+_TIMEOUT_S = 30.0
+_PAUSE_S = 0.05
+_STARTING = frozenset({KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS})
+"""What a broker that has just started says about groups, for a second or so."""
+_AT_ONCE, _TAKE_S = 5000, 0.2
+
+
+class Group:
+    """A consumer group on one topic, watched from outside: it is never joined."""
+
+    def __init__(self, bootstrap_servers: str, group: str, topic: str, partitions: int) -> None:
+        self._partitions = [TopicPartition(topic, number) for number in range(partitions)]
+        self._stable = _consumer(bootstrap_servers, group, "read_committed")
+        # Does not wait for open transactions, in which progress may be pending.
+        self._at_once = _consumer(bootstrap_servers, group, "read_uncommitted")
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._stable.close()
+        self._at_once.close()
+
+    def committed(self, *, stable: bool = False) -> dict[int, int]:
+        """Return the committed offsets by partition, 0 where there is none.
+
+        ``stable``: wait for the outcome of transactions that carry progress.
+        """
+        asked = self._stable if stable else self._at_once
+        deadline_s = time.monotonic() + _TIMEOUT_S
+        while True:
+            try:
+                answers = asked.committed(self._partitions, _TIMEOUT_S)
+            except KafkaException as error:
+                if error.args[0].code() not in _STARTING or time.monotonic() > deadline_s:
+                    raise
+                time.sleep(_PAUSE_S)
+            else:
+                return {one.partition: max(0, one.offset) for one in answers}
+
+    def ends(self) -> dict[int, int]:
+        """Return the last stable offset of each partition."""
+        return {
+            one.partition: self._stable.get_watermark_offsets(one, _TIMEOUT_S)[1]
+            for one in self._partitions
+        }
+
+    def lag(self, *, stable: bool = False) -> int:
+        """Return the offsets between what is committed and the last stable offsets."""
+        committed = self.committed(stable=stable)
+        return sum(end - committed[partition] for partition, end in self.ends().items())
+
+
+def read_back(bootstrap_servers: str, topic: str, isolation: Isolation) -> Iterator[Record]:
+    """Yield all records from the first offset to the end, with a fresh consumer.
+
+    Records of one partition come in order.
+    """
+    consumer = _consumer(bootstrap_servers, f"reader-{uuid.uuid4().hex}", isolation)
+    try:
+        partitions = consumer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions
+        unfinished = set(partitions)
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
+        while unfinished:
+            messages = consumer.consume(_AT_ONCE, _TAKE_S)
+            for message in messages:
+                error = message.error()
+                if error is None:
+                    yield as_record(message)
+                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+                    unfinished.discard(message.partition())
+                else:
+                    raise KafkaException(error)
+    finally:
+        consumer.close()
+
+
+def open_transactions(bootstrap_servers: str, topic: str) -> set[tuple[int, int]]:
+    """Return partition and last stable offset wherever a transaction is open."""
+    readers: list[Isolation] = ["read_committed", "read_uncommitted"]
+    ends: list[set[tuple[int, int]]] = []
+    for isolation in readers:
+        consumer = _consumer(bootstrap_servers, f"reader-{uuid.uuid4().hex}", isolation)
+        try:
+            partitions = consumer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions
+            asked = [TopicPartition(topic, number) for number in partitions]
+            marks = {
+                (one.partition, consumer.get_watermark_offsets(one, _TIMEOUT_S)[1]) for one in asked
+            }
+        finally:
+            consumer.close()
+        ends.append(marks)
+    return ends[0] - ends[1]
+
+
+def _consumer(bootstrap_servers: str, group: str, isolation: Isolation) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
+            "auto.offset.reset": "error",
+            "fetch.queue.backoff.ms": 10,
+            "log_level": 0,
+        }
+    )

@@ -1,0 +1,97 @@
+"""The result: what people read, and what machines read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from service.demo.faults import Fault
+    from service.demo.judge import Verdict
+    from service.demo.story import Outcome
+
+Row = tuple[str, Callable[["Verdict"], int]]
+
+_ROWS: list[Row] = [
+    ("records in", lambda verdict: verdict.records_in),
+    ("  distinct events", lambda verdict: verdict.events),
+    ("records out", lambda verdict: verdict.outputs),
+    ("dead letters", lambda verdict: verdict.dead_letters),
+    ("duplicates removed", lambda verdict: verdict.duplicates_removed),
+]
+_ANOMALIES: list[Row] = [
+    ("lost", lambda verdict: verdict.lost),
+    ("doubled", lambda verdict: verdict.doubled),
+    ("  because it was sent twice", lambda verdict: verdict.doubled_by_repeats),
+    ("  because of a kill", lambda verdict: verdict.doubled_by_crashes),
+    ("out of order", lambda verdict: verdict.out_of_order),
+    ("wrong or torn", lambda verdict: verdict.wrong),
+    ("from aborted records", lambda verdict: verdict.from_aborted),
+]
+
+
+def table(outcome: Outcome) -> Table:
+    """Return both columns side by side."""
+    grid = Table(box=SIMPLE_HEAD)
+    grid.add_column("", no_wrap=True)
+    grid.add_column("hapax", justify="right", no_wrap=True)
+    grid.add_column("ordinary at-least-once loop", justify="right", no_wrap=True)
+    both = (outcome.hapax, outcome.ordinary)
+    for name, of in _ROWS:
+        grid.add_row(name, *(f"{of(verdict):,}" for verdict in both))
+    grid.add_row("aborted records hidden", *[f"{outcome.aborted:,}"] * 2)
+    grid.add_row("faults", _counted(outcome.faults), _counted(outcome.ordinary_faults))
+    grid.add_section()
+    for name, of in _ANOMALIES:
+        grid.add_row(name, *(_judged(of(verdict)) for verdict in both))
+    return grid
+
+
+def sentences(outcome: Outcome) -> list[str]:
+    """Return the result in words, offenders included."""
+    words = []
+    if outcome.exact:
+        words.append("Exactly once: every event had its whole effect once, in order.")
+    else:
+        words.append("The promise was broken.")
+        words += [
+            f"  {kind}: {example}"
+            for kind, examples in outcome.hapax.examples.items()
+            for example in examples
+        ]
+        if any(outcome.exit_codes):
+            words.append(f"  exit codes of the workers: {outcome.exit_codes}, not 0")
+    if outcome.ordinary.exact:
+        words.append("The ordinary loop was exact, too, this time: the faults missed its gap.")
+    return words
+
+
+def figures(outcome: Outcome) -> dict[str, object]:
+    """Return everything as JSON can have it."""
+    found: dict[str, object] = msgspec.to_builtins(outcome)
+    for name, verdict in (("hapax", outcome.hapax), ("ordinary", outcome.ordinary)):
+        found[name] = {
+            **msgspec.to_builtins(verdict),
+            "doubled": verdict.doubled,
+            "exact": verdict.exact,
+        }
+    return {"exact": outcome.exact, **found}
+
+
+def _counted(faults: list[Fault]) -> str:
+    kinds = [fault.kind for fault in faults]
+    words = [
+        f"{kinds.count(kind)} {kind}{'s' if kinds.count(kind) > 1 else ''}"
+        for kind in ("kill", "freeze")
+        if kind in kinds
+    ]
+    return ", ".join(words) or "none"
+
+
+def _judged(count: int) -> Text:
+    return Text(f"{count:,}", "bold red" if count else "green")
