@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from service.sandbox.watchdog import Watchdog
 
-READY_TIMEOUT_S = 120.0  # a loaded machine was seen to need 47 s for a broker
+READY_TIMEOUT_S = 120.0  # three brokers after a kill of all took 47 s on a loaded machine
 _STOP_TIMEOUT_S = 30.0
 _POLL_S = 0.02
 _LAST_WORDS = 20
