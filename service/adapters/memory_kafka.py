@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from service.core.errors import BatchAbortedError
+from service.core.errors import BatchAbortedError, MemberFencedError
 from service.core.ports import Batch, Changes
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 class Fault(msgspec.Struct, frozen=True):
     """What goes wrong at one step.
 
-    error  ``aborted``, ``dead``, ``fenced``, or None: the call succeeds
+    error  ``aborted``, ``dead``, ``fenced``, or None: the call succeeds. A source knows no dead
+           producer: there, ``fenced`` is the member and everything else is no answer
     after  whether the step has its effect before the error is raised
     doubt  whether a copy of the request stays under way (send_offsets, commit and abort)
     """
@@ -83,6 +84,14 @@ class MemorySource:
         self._shift()
         self._wait(wait_s)
         _raise(fault, "attend")
+
+    def reopen(self) -> None:
+        """Join the group anew, at the committed offsets."""
+        fault = self._before("reopen")
+        self._broker.expel(self._name)
+        self._changes.lost += sorted(self._position)
+        self._position, self._settled, self._ends_told = {}, {}, {}
+        _raise(fault, "reopen")
 
     def settle(self, progress: Mapping[TopicPartition, int]) -> None:
         """Take note that everything below these offsets has had its effect."""
@@ -182,5 +191,7 @@ class MemorySource:
 
 
 def _raise(fault: Fault | None, step: str) -> None:
+    if fault is not None and fault.error == "fenced":
+        raise MemberFencedError(f"{step}: FENCED_INSTANCE_ID", explained=False)
     if fault is not None and fault.error is not None:
         raise BatchAbortedError(f"{step} failed", resolved=False)

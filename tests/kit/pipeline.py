@@ -111,7 +111,8 @@ class Pipeline:
             clock=clock,
             lifecycle=self.lifecycle,
             patience=self.patience,
-            fences=FenceBudget("w"),
+            fences=FenceBudget("w", 5),
+            member_fences=FenceBudget("w", 5),
             ends=self.ends,
             transaction_timeout_s=TRANSACTION_TIMEOUT_S,
         )

@@ -1,0 +1,31 @@
+"""One batch at a time through a pipeline in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.kit.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from service.core.ports import Batch
+    from service.core.settled import Settled
+
+
+def taken(pipeline: Pipeline) -> Batch:
+    return pipeline.source.take(500, 0.0)
+
+
+def run(pipeline: Pipeline, batch: Batch | None = None) -> Settled:
+    return pipeline.core.run(batch or taken(pipeline), {}, 1)
+
+
+def opened(pipeline: Pipeline) -> Pipeline:
+    pipeline.transaction.open()
+    return pipeline
+
+
+def filled(**options: Any) -> Pipeline:
+    pipeline = Pipeline(2, **options)
+    pipeline.write(b"a", b"two", b"a/2", b"boom", b"filter")
+    pipeline.write(b"b", partition=1)
+    return opened(pipeline)

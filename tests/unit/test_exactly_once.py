@@ -1,0 +1,142 @@
+"""One batch through the real core on memory adapters: all of its effects, or none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service.adapters.memory_kafka import Fault
+from service.core.errors import BatchAbortedError, HapaxError, ProducerDeadError
+from tests.kit.batches import filled, opened, run, taken
+from tests.kit.doubles import Script
+from tests.kit.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+STEPS = ("begin", "send", "send_offsets", "commit")
+ERRORS = ("aborted", "dead", "fenced")
+
+
+class CrashError(BaseException):
+    """The process ends here; nothing of it goes on."""
+
+
+def test_a_batch_settles_every_fate_and_its_numbers_add_up() -> None:
+    pipeline = filled()
+    settled = run(pipeline)
+    pipeline.judge()
+    assert settled.records == 6
+    assert settled.outputs == {"out": 4, "dead": 1}
+    assert (settled.duplicates, settled.filtered, settled.dead_letters) == (1, 1, 1)
+    assert settled.dead_letter_reasons == {"ValueError": 1}
+    assert settled.offsets == {("in", 0): (0, 5), ("in", 1): (0, 1)}
+    assert (settled.without_id, settled.unchecked, settled.claims_new_or_own) == (0, 0, 5)
+    assert settled.bytes_in == len(b"atwoa/2boomfilterb")
+    assert list(settled.phases_s) == [
+        "identify", "claim", "transform", "plan", "send", "send_offsets", "commit",
+    ]  # fmt: skip
+    assert min(settled.phases_s.values()) > 0
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_batch_that_fails_at_any_step_is_seen_whole_or_not_at_all(
+    step: str, error: str, *, after: bool
+) -> None:
+    fault: Fault | None = Fault(error, after=after)  # type: ignore[arg-type] # one of three
+    script = Script(**{step: [fault]})
+    pipeline = filled(faults=script)
+    with pytest.raises((BatchAbortedError, ProducerDeadError)) as caught:
+        run(pipeline)
+    assert not script.unplayed
+    if step == "commit" and after:
+        pipeline.judge()
+        assert not getattr(caught.value, "resolved", False)
+        return
+    assert pipeline.outputs() == pipeline.dead() == []
+    assert pipeline.committed() == {}
+    pipeline.start("w2")
+    pipeline.broker.expel("w")
+    run(opened(pipeline))
+    pipeline.judge()
+
+
+def crashing_at(step: str) -> Callable[[str], None]:
+    def crash(reached: str) -> None:
+        if reached == step:
+            raise CrashError
+
+    return crash
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_crash_before_any_step_leaves_nothing_and_the_next_start_finishes(step: str) -> None:
+    script = Script()
+    pipeline = filled(faults=script)
+    batch = taken(pipeline)
+    script.then = crashing_at(step)
+    with pytest.raises(CrashError):
+        run(pipeline, batch)
+    assert pipeline.outputs() == pipeline.dead() == []
+    script.then = lambda _reached: None
+    pipeline.broker.expel("w")
+    pipeline.start("w2")
+    pipeline.run()
+    pipeline.judge()
+
+
+def test_a_crash_right_after_the_commit_leaves_nothing_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pipeline = filled()
+    commit = pipeline.transaction.commit
+
+    def commit_and_crash() -> None:
+        commit()
+        raise CrashError
+
+    monkeypatch.setattr(pipeline.transaction, "commit", commit_and_crash)
+    with pytest.raises(CrashError):
+        run(pipeline)
+    pipeline.judge()
+    pipeline.broker.expel("w")
+    pipeline.start("w2")
+    assert taken(pipeline).records == []
+
+
+def test_ends_alone_are_committed_in_a_transaction() -> None:
+    pipeline = opened(Pipeline())
+    pipeline.broker.hide(("in", 0), 3)
+    taken(pipeline)
+    pipeline.core.end({("in", 0): 3})
+    assert pipeline.committed() == {("in", 0): 3}
+
+
+def test_ends_of_partitions_that_are_not_ours_are_refused() -> None:
+    pipeline = opened(Pipeline())
+    taken(pipeline)
+    with pytest.raises(HapaxError, match="no longer ours"):
+        pipeline.core.end({("other", 0): 3})
+    assert pipeline.committed() == {}
+
+
+def test_progress_of_a_member_that_was_expelled_is_refused() -> None:
+    pipeline = filled()
+    batch = taken(pipeline)
+    pipeline.broker.expel("w")
+    with pytest.raises(BatchAbortedError, match="no live member"):
+        run(pipeline, batch)
+    assert pipeline.outputs() == []
+    assert pipeline.committed() == {}
+
+
+def test_progress_of_an_old_generation_is_refused() -> None:
+    pipeline = filled()
+    batch = taken(pipeline)
+    pipeline.broker.join("other")
+    with pytest.raises(BatchAbortedError, match="ILLEGAL_GENERATION"):
+        run(pipeline, batch)
+    assert pipeline.outputs() == []

@@ -1,0 +1,211 @@
+"""Limits: dead letters, patience with a batch, fences, and the size of a batch."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.core.errors import DeadLetterLimitError, ExitCode, TwinError
+from service.core.limits import DeadLetterRate, FenceBudget, Pace, Patience
+from service.core.records import Record
+from service.core.transform import Failure
+
+FAILURE = Failure("ValueError", "no", 1)
+
+
+def failures(count: int) -> dict[int, Failure]:
+    return dict.fromkeys(range(count), FAILURE)
+
+
+def rate() -> DeadLetterRate:
+    return DeadLetterRate(topic="dead", rate_max=0.1, records_min=1000)
+
+
+def test_the_first_poison_stops_the_service_when_it_has_nowhere_to_go() -> None:
+    records = [Record("in", 0, 4, None, b""), Record("in", 0, 5, None, b"")]
+    limit = DeadLetterRate(topic=None, rate_max=0.1, records_min=1000)
+    limit.admit(2, {}, records)
+    with pytest.raises(DeadLetterLimitError, match=r"in/0/5 failed \(ValueError\)") as caught:
+        limit.admit(2, {1: FAILURE}, records)
+    assert "HAPAX_DEAD_LETTER__TOPIC" in str(caught.value)
+    assert caught.value.exit_code is ExitCode.DEAD_LETTER_LIMIT
+
+
+def test_the_share_is_not_judged_before_there_are_enough_records() -> None:
+    limit = rate()
+    for _ in range(9):
+        limit.admit(100, failures(100), [])
+    with pytest.raises(DeadLetterLimitError, match="1000 of the last 1000"):
+        limit.admit(100, failures(100), [])
+
+
+def test_exactly_the_share_is_admitted_and_one_more_is_not() -> None:
+    limit = rate()
+    limit.admit(1000, failures(100), [])
+    with pytest.raises(DeadLetterLimitError, match="101 of the last 1000 records failed"):
+        rate().admit(1000, failures(101), [])
+
+
+def test_only_recent_records_count() -> None:
+    limit = rate()
+    for _ in range(50):
+        limit.admit(100, {}, [])
+    limit.admit(100, failures(100), [])  # 100 of the last 1000
+    with pytest.raises(DeadLetterLimitError, match="101 of the last 1000"):
+        limit.admit(100, failures(1), [])
+
+
+def test_old_failures_are_forgotten() -> None:
+    limit = rate()
+    limit.admit(900, failures(90), [])
+    limit.admit(1000, {}, [])
+    limit.admit(1000, failures(100), [])
+
+
+def test_a_batch_is_never_judged_by_less_than_the_window() -> None:
+    limit = rate()
+    limit.admit(999, {}, [])
+    limit.admit(1, failures(1), [])
+    limit.admit(10, failures(10), [])
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=DeadLetterLimitError,
+    reason="ExactlyOnce calls admit at every attempt, and nothing takes an aborted one back: 40"
+    " poisoned of 300 records, aborted three times, count as 160 of 1200",
+)
+def test_a_batch_that_is_taken_again_is_counted_once() -> None:
+    limit = rate()
+    for _ in range(4):
+        limit.admit(300, failures(40), [Record("in", 0, n, None, b"") for n in range(300)])
+
+
+def test_a_batch_is_tried_three_times_before_it_is_halved() -> None:
+    patience = Patience(3)
+    assert patience.attempt == 1
+    assert not patience.fail(100)
+    assert not patience.fail(100)
+    assert (patience.attempt, patience.limit(100)) == (3, 100)
+    assert not patience.fail(100)
+    assert (patience.attempt, patience.limit(100)) == (1, 50)
+
+
+def test_a_batch_is_halved_until_the_culprit_stands_alone_and_is_condemned() -> None:
+    patience, size, fails = Patience(3), 100, 0
+    while not patience.fail(size):
+        size = patience.limit(size)
+        fails += 1
+        assert fails < 100
+    assert size == 1
+    assert fails == 3 * 6 + 2  # 100, 50, 25, 12, 6, 3, and the last of three at 1
+
+
+def test_after_success_batches_grow_back_step_by_step() -> None:
+    patience = Patience(1)
+    patience.fail(64)
+    sizes = []
+    for _ in range(3):
+        sizes.append(patience.limit(10_000))
+        patience.succeed()
+    assert sizes == [32, 64, 128]
+    for _ in range(20):
+        patience.succeed()
+    assert patience.records_max is None
+    assert patience.limit(10_000_000) == 10_000_000
+
+
+def test_success_forgets_the_attempts() -> None:
+    patience = Patience(3)
+    patience.fail(4)
+    patience.fail(4)
+    patience.succeed()
+    assert patience.attempt == 1
+    assert patience.limit(4) == 4
+
+
+def test_a_fence_that_explains_itself_never_counts() -> None:
+    budget = FenceBudget("w-0", 5)
+    for now_s in range(100):
+        budget.fence(float(now_s), explained=True)
+
+
+def test_two_fences_without_progress_between_them_prove_a_twin() -> None:
+    budget = FenceBudget("w-0", 5)
+    budget.fence(0.0, explained=False)
+    budget.commit()
+    with pytest.raises(TwinError, match='instance "w-0"') as caught:
+        budget.fence(30.0, explained=False)
+    assert caught.value.exit_code is ExitCode.FENCED
+    assert "HAPAX_INSTANCE" in str(caught.value)
+
+
+def test_fences_far_apart_prove_nothing() -> None:
+    budget = FenceBudget("w-0", 5)
+    for turn in range(20):
+        budget.fence(turn * 30.5, explained=False)
+
+
+def test_five_fences_within_the_window_prove_a_twin_even_with_progress() -> None:
+    budget = FenceBudget("w-0", 5)
+    for turn in range(4):
+        budget.fence(turn * 7.0, explained=False)
+        budget.commit()
+        budget.commit()
+    with pytest.raises(TwinError):
+        budget.fence(28.0, explained=False)
+
+
+def pace(**limits: int) -> Pace:
+    return Pace(
+        interval_s=0.1,
+        records_max=limits.get("records_max", 10_000),
+        bytes_max=limits.get("bytes_max", 1 << 30),
+    )
+
+
+def test_a_batch_starts_small_and_never_above_the_limit() -> None:
+    assert pace().records == 500
+    assert pace(records_max=20).records == 20
+
+
+def test_full_and_fast_batches_grow_fourfold_up_to_the_limit() -> None:
+    size = pace()
+    size.settle(500, 0.01, 500)
+    assert size.records == 2000
+    size.settle(2000, 0.01, 2000)
+    size.settle(8000, 0.01, 8000)
+    assert size.records == 10_000
+
+
+def test_a_batch_that_was_not_full_teaches_nothing_about_speed() -> None:
+    size = pace()
+    size.settle(10, 0.01, 10)
+    assert size.records == 500
+
+
+def test_slow_business_code_shrinks_batches_to_the_interval() -> None:
+    size = pace()
+    size.settle(500, 5.0, 500)
+    assert size.records == 10
+    size.settle(10, 60.0, 10)
+    assert size.records == 1
+
+
+def test_a_full_batch_within_twice_the_interval_is_left_to_grow() -> None:
+    size = pace()
+    size.settle(500, 0.2, 500)
+    assert size.records == 2000
+
+
+def test_large_records_bound_the_batch_by_bytes_and_are_remembered_for_a_while() -> None:
+    size = pace(bytes_max=1_000_000)
+    size.settle(500, 0.01, 500 * 10_000)
+    assert size.records == 100
+    size.settle(100, 0.01, 100)
+    assert size.records == 200  # halved memory of 10 kB: 5 kB each
+
+
+def test_records_without_values_are_bounded_by_number_only() -> None:
+    size = pace(bytes_max=1)
+    size.settle(500, 0.01, 0)
+    assert size.records == 2000
