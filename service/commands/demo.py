@@ -26,7 +26,7 @@ _FAILED = 1
 def demo(
     seconds: Annotated[
         float, typer.Option(min=1.0, help="Publish for so long; at least until all faults struck.")
-    ] = 35.0,
+    ] = 30.0,
     rate: Annotated[int, typer.Option(min=100, max=20_000, help="Records a second.")] = 3000,
     seed: Annotated[int, typer.Option(help="The same seed publishes the same orders.")] = 1,
     keep: Annotated[
@@ -36,10 +36,11 @@ def demo(
 ) -> None:
     """Kill and freeze real workers on a real Kafka, and count what came out.
 
-    Orders are published: some twice, some poison, some in transactions that are aborted. Two
-    workers are killed and frozen while they work; an ordinary at-least-once loop beside them reads
-    the same input and is killed as often. Then input and output are read back and compared, record
-    by record. Exit code 1: something was lost, doubled or out of order.
+    Orders are published: some twice, some poison, some in transactions
+    that are aborted. Two workers are killed and frozen while they work. An
+    ordinary at-least-once loop reads the same input beside them and is killed,
+    too. Then input and output are read back and compared record by record.
+    Exit code 1: something of Hapax was lost, doubled or out of order.
 
     Examples:
       hapax demo

@@ -14,12 +14,10 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from service.demo.ordinary import as_record
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from service.core.records import Record
+    from confluent_kafka import Message
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 _TIMEOUT_S = 30.0
@@ -73,7 +71,7 @@ class Group:
         return sum(end - committed[partition] for partition, end in self.ends().items())
 
 
-def read_back(bootstrap_servers: str, topic: str, isolation: Isolation) -> Iterator[Record]:
+def read_back(bootstrap_servers: str, topic: str, isolation: Isolation) -> Iterator[Message]:
     """Yield all records from the first offset to the end, with a fresh consumer.
 
     Records of one partition come in order.
@@ -88,7 +86,7 @@ def read_back(bootstrap_servers: str, topic: str, isolation: Isolation) -> Itera
             for message in messages:
                 error = message.error()
                 if error is None:
-                    yield as_record(message)
+                    yield message
                 elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
                     unfinished.discard(message.partition())
                 else:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from service.core.records import Coordinates
 from service.demo import faults
 from service.demo.child import DemoError
 from service.demo.judge import Input, Verdict, as_effect, as_given, judge
 from service.demo.orders import shipments
+from service.demo.ordinary import as_record
 from service.demo.readings import read_back
 from service.demo.stage import (
     DEAD_LETTERS,
@@ -134,9 +136,12 @@ def _read_input(stage: Stage) -> Input:
     servers = stage.sandbox.bootstrap_servers
     visible = {
         record.coordinates: as_given(record)
-        for record in read_back(servers, ORDERS, "read_committed")
+        for record in map(as_record, read_back(servers, ORDERS, "read_committed"))
     }
-    everything = {record.coordinates for record in read_back(servers, ORDERS, "read_uncommitted")}
+    everything = {
+        Coordinates(ORDERS, message.partition() or 0, message.offset() or 0)
+        for message in read_back(servers, ORDERS, "read_uncommitted")
+    }
     given = Input(visible, frozenset(everything - visible.keys()))
     publisher = stage.publisher
     if (len(visible), len(given.aborted)) != (publisher.visible, publisher.aborted):
@@ -164,7 +169,7 @@ def _await_ordinary(stage: Stage, given: Input) -> None:
 
 def _effects(stage: Stage, outputs: str, dead_letters: str) -> Iterator[Effect]:
     servers = stage.sandbox.bootstrap_servers
-    for record in read_back(servers, outputs, "read_committed"):
-        yield as_effect(record)
-    for record in read_back(servers, dead_letters, "read_committed"):
-        yield as_effect(record, dead=True)
+    for message in read_back(servers, outputs, "read_committed"):
+        yield as_effect(as_record(message))
+    for message in read_back(servers, dead_letters, "read_committed"):
+        yield as_effect(as_record(message), dead=True)

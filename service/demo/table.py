@@ -27,8 +27,8 @@ _ROWS: list[Row] = [
 _ANOMALIES: list[Row] = [
     ("lost", lambda verdict: verdict.lost),
     ("doubled", lambda verdict: verdict.doubled),
-    ("  because it was sent twice", lambda verdict: verdict.doubled_by_repeats),
-    ("  because of a kill", lambda verdict: verdict.doubled_by_crashes),
+    ("  sent twice", lambda verdict: verdict.doubled_by_repeats),
+    ("  after a kill", lambda verdict: verdict.doubled_by_crashes),
     ("out of order", lambda verdict: verdict.out_of_order),
     ("wrong or torn", lambda verdict: verdict.wrong),
     ("from aborted records", lambda verdict: verdict.from_aborted),

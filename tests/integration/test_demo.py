@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]  # it carries no types
+import pytest
+
+COMMAND = [sys.executable, "-m", "service", "demo"]
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.real
+
+
+@pytest.mark.timeout(280)
+def test_a_short_demo_strikes_and_shows_that_nothing_was_lost_doubled_or_reordered() -> None:
+    done = subprocess.run(
+        [*COMMAND, "--json", "--seconds", "5", "--rate", "1500"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    figures: dict[str, Any] = json.loads(done.stdout)
+    ours, ordinary = figures["hapax"], figures["ordinary"]
+
+    assert figures["exact"] is ours["exact"] is True
+    anomalies = ("lost", "doubled", "out_of_order", "wrong", "from_aborted")
+    assert {name: ours[name] for name in anomalies} == dict.fromkeys(anomalies, 0)
+    assert figures["exit_codes"] == [0, 0]
+
+    # There was something to get wrong, and the faults struck.
+    assert [fault["kind"] for fault in figures["faults"]] == ["kill", "freeze", "kill", "kill"]
+    assert {fault["target"] for fault in figures["faults"]} == {"demo-0", "demo-1"}
+    assert all(fault["back_after_s"] is not None for fault in figures["faults"])
+    assert figures["aborted"] > 0
+    assert ours["dead_letters"] > 0
+    assert ours["duplicates_removed"] == ours["records_in"] - ours["events"] > 0
+    assert ours["outputs"] > ours["events"] - ours["dead_letters"]
+
+    # The ordinary loop read the same input, and the judge sees what the kills did to it.
+    assert len(figures["ordinary_faults"]) == 2
+    assert ordinary["records_in"] == ours["records_in"]
+    assert ordinary["doubled_by_repeats"] > 0
+    assert ordinary["doubled_by_crashes"] > 0
+    assert ordinary["exact"] is False
+
+
+@pytest.mark.timeout(150)
+def test_ctrl_c_ends_everything_that_was_started(tmp_path: Path) -> None:
+    demo = subprocess.Popen(
+        COMMAND,
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert demo.stderr is not None
+        for line in demo.stderr:
+            if "kill -9" in line:
+                break
+        family = psutil.Process(demo.pid).children(recursive=True)
+        commands = [" ".join(process.cmdline()) for process in family]
+        demo.send_signal(signal.SIGINT)
+        out, err = demo.communicate(timeout=60)
+    finally:
+        demo.kill()
+    assert sum("-m service run" in command for command in commands) == 2
+    assert any("redis-server" in command for command in commands)
+    assert demo.returncode == 130
+    assert (out, err) == ("", "Interrupted; everything that was started has ended.\n")
+    assert psutil.wait_procs(family, timeout=10)[1] == []
+    assert list(tmp_path.iterdir()) == []
