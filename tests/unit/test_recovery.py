@@ -1,0 +1,214 @@
+"""What the worker does when a batch did not go through: one reaction for each class of error."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.adapters.memory_kafka import Fault
+from service.core.errors import (
+    BatchAbortedError,
+    ClaimsUnavailableError,
+    ProducerDeadError,
+    TwinError,
+)
+from service.core.ports import Batch
+from tests.kit.batches import opened, taken
+from tests.kit.doubles import Script
+from tests.kit.pipeline import Pipeline
+
+ABORTED, DEAD, FENCED = Fault("aborted"), Fault("dead"), Fault("fenced")
+P0, P1 = ("in", 0), ("in", 1)
+NOTHING = Batch([], {}, {})
+
+
+def filled(script: Script | None = None, partitions: int = 1) -> Pipeline:
+    pipeline = Pipeline(partitions, faults=script)
+    pipeline.write(b"a", b"b")
+    if partitions > 1:
+        pipeline.write(b"c", partition=1)
+    return opened(pipeline)
+
+
+def test_an_aborted_batch_is_taken_again_from_its_first_offset() -> None:
+    pipeline = filled()
+    batch = taken(pipeline)
+    pipeline.recovery.recover(BatchAbortedError("aborted"), batch)
+    assert pipeline.source.take(500, 0.0) == batch
+    assert pipeline.told.of("batch_aborted") == [
+        {"reason": "aborted", "records": 2, "attempt": 1, "rewound_to": {P0: 0}}
+    ]
+
+
+def test_an_open_outcome_is_decided_by_what_the_group_has_committed() -> None:
+    pipeline = filled(partitions=2)
+    batch = taken(pipeline)
+    pipeline.broker.committed = {P0: 2}
+    pipeline.recovery.recover(BatchAbortedError("unknown", resolved=False), batch)
+    again = pipeline.source.take(500, 0.0)
+    assert again.first == {P1: 0}, "P0 went through; P1 never committed and starts where it did"
+    assert pipeline.told.of("batch_aborted")[0]["rewound_to"] == {P0: 2, P1: 0}
+
+
+def test_without_committed_offset_the_last_settled_place_decides() -> None:
+    pipeline = filled()
+    batch = taken(pipeline)
+    pipeline.source.settle({P0: 1})
+    pipeline.recovery.recover(BatchAbortedError("unknown", resolved=False), batch)
+    assert pipeline.source.take(500, 0.0).first == {P0: 1}
+
+
+def test_a_dead_producer_is_replaced_and_the_group_says_where_to_go_on() -> None:
+    script = Script()
+    pipeline = filled(script)
+    batch = taken(pipeline)
+    pipeline.recovery.recover(ProducerDeadError("dead"), batch)
+    reopened = script.steps[script.steps.index("take") :]
+    assert reopened == ["take", "open", "committed", "rewind"]
+    assert pipeline.told.of("producer_died") == [{"reason": "dead", "fenced": False}]
+    assert pipeline.told.of("producer_rebuilt")[0]["cause"] == "fatal"
+    assert pipeline.source.take(500, 0.0) == batch
+
+
+def test_a_producer_is_rebuilt_for_as_long_as_brokers_are_away() -> None:
+    pipeline = filled(Script(open=[None, DEAD, DEAD, DEAD]))
+    batch = taken(pipeline)
+    pipeline.recovery.recover(ProducerDeadError("dead"), batch)
+    assert len(pipeline.told.of("brokers_awaited")) == 3
+    assert pipeline.told.of("producer_rebuilt")[0]["duration_s"] > 0.5
+
+
+def test_fenced_once_is_survived_and_fenced_again_means_a_twin() -> None:
+    pipeline = filled()
+    batch = taken(pipeline)
+    pipeline.transaction.begin()
+    pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)
+    assert pipeline.told.of("producer_rebuilt")[0]["cause"] == "fenced"
+    pipeline.transaction.begin()
+    with pytest.raises(TwinError):
+        pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)
+
+
+def test_a_fence_of_a_transaction_older_than_its_timeout_explains_itself() -> None:
+    pipeline = filled()
+    batch = taken(pipeline)
+    for _ in range(6):
+        pipeline.transaction.begin()
+        pipeline.clock.wait(10.0)
+        pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)
+
+
+def test_a_fence_while_opening_counts_as_well() -> None:
+    pipeline = filled(Script(open=[None, FENCED]))
+    batch = taken(pipeline)
+    pipeline.transaction.begin()
+    with pytest.raises(TwinError):
+        pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        Script(rewind=[ABORTED, ABORTED]),
+        Script(rewind=[Fault("aborted", after=True)], committed=[ABORTED]),
+        Script(attend=[ABORTED]),
+        Script(attend=[Fault("aborted", after=True)], open=[None, DEAD], rewind=[ABORTED]),
+    ],
+)
+@pytest.mark.parametrize(
+    "error",
+    [
+        BatchAbortedError("aborted"),
+        BatchAbortedError("unknown", resolved=False),
+        ProducerDeadError("dead"),
+        ProducerDeadError("fenced", fenced=True),
+        ClaimsUnavailableError("away"),
+    ],
+)
+def test_what_goes_wrong_while_recovering_is_handled_in_the_same_loop(
+    error: Exception, script: Script
+) -> None:
+    script = Script(**script.faults)
+    pipeline = filled(script)
+    batch = taken(pipeline)
+    pipeline.recovery.recover(error, batch)
+    assert pipeline.source.take(500, 0.0).records == batch.records
+    pipeline.source.rewind({P0: 0})
+    pipeline.run(open_first=False)
+    pipeline.judge()
+
+
+def test_an_error_that_no_reaction_knows_is_raised() -> None:
+    pipeline = filled()
+    with pytest.raises(ZeroDivisionError):
+        pipeline.recovery.recover(ZeroDivisionError(), NOTHING)
+
+
+def refused_at(pipeline: Pipeline, **facts: object) -> BatchAbortedError:
+    return BatchAbortedError("refused", content=True, **facts)  # type: ignore[arg-type] # test data
+
+
+def test_refused_content_is_tried_three_times_then_halved_until_the_culprit_is_condemned() -> None:
+    pipeline = filled()
+    batch = taken(pipeline)
+    for _ in range(3):
+        assert pipeline.patience.limit(500) == 500
+        pipeline.recovery.recover(refused_at(pipeline), batch)
+    assert pipeline.told.of("batch_halved") == [{"records_max": 1, "reason": "refused"}]
+    single = pipeline.source.take(1, 0.0)
+    for _ in range(3):
+        assert pipeline.recovery.condemned == {}
+        pipeline.recovery.recover(refused_at(pipeline), single)
+    assert pipeline.recovery.condemned == {single.records[0].coordinates: "refused"}
+    pipeline.recovery.settle()
+    assert pipeline.recovery.condemned == {}
+
+
+def test_a_culprit_that_is_known_by_name_is_condemned_at_once() -> None:
+    pipeline = filled()
+    batch = taken(pipeline)
+    error = refused_at(pipeline)
+    error.culprits = {batch.records[1].coordinates: "too large"}
+    pipeline.recovery.recover(error, batch)
+    assert pipeline.recovery.condemned == {batch.records[1].coordinates: "too large"}
+    assert pipeline.told.of("batch_halved") == []
+
+
+def test_repeated_aborts_back_off_up_to_a_second() -> None:
+    pipeline = filled()
+    batch = taken(pipeline)
+    waits = []
+    for _ in range(9):
+        before_s = pipeline.clock.now_s
+        pipeline.recovery.recover(BatchAbortedError("aborted"), batch)
+        waits.append(round(pipeline.clock.now_s - before_s, 2))
+    assert waits == [0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0, 1.0, 1.0]
+    pipeline.recovery.settle()
+    pipeline.recovery.recover(BatchAbortedError("aborted"), batch)
+    assert pipeline.told.of("batch_aborted")[-1]["attempt"] == 1
+
+
+def test_doubts_of_a_committed_transaction_are_fenced_off_before_the_next() -> None:
+    script = Script()
+    pipeline = filled(script)
+    taken(pipeline)
+    pipeline.transaction.doubts = ["commit: sent twice"]
+    pipeline.recovery.settle()
+    assert script.steps[-1] == "open"
+    assert pipeline.told.of("doubt_fenced") == [{"evidence": "commit: sent twice"}]
+    assert pipeline.told.of("producer_rebuilt")[0]["cause"] == "doubt"
+
+
+def test_doubts_of_an_aborted_transaction_are_fenced_off_too() -> None:
+    script = Script()
+    pipeline = filled(script)
+    batch = taken(pipeline)
+    pipeline.transaction.doubts = ["abort: sent twice"]
+    pipeline.recovery.recover(BatchAbortedError("aborted"), batch)
+    assert script.steps[-1] == "open"
+
+
+def test_without_doubts_nothing_is_rebuilt() -> None:
+    pipeline = filled()
+    taken(pipeline)
+    pipeline.recovery.settle()
+    assert pipeline.told.events == []
