@@ -255,7 +255,8 @@ class Service:
             clock=self._clock,
             lifecycle=self._lifecycle,
             patience=patience,
-            fences=FenceBudget(settings.instance),
+            fences=FenceBudget(settings.instance, fences_max=5),
+            member_fences=FenceBudget(settings.instance, fences_max=2),
             ends=ends,
             transaction_timeout_s=settings.transaction.timeout_ms / 1000,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,19 @@ class Outbox:
         """Return cluster metadata; raises KafkaException when no broker answers in time."""
         return self.producer.list_topics(timeout=METADATA_TIMEOUT_S)
 
+    def serve(self, wait_s: float = 0.0) -> None:
+        """Let the client tell its lines and reports.
+
+        It raises a fatal error here, too; the transactional call that asks next gets the same.
+        """
+        with suppress(KafkaException):
+            self.producer.poll(wait_s)
+
+    def settle(self, timeout_s: float) -> None:
+        """Give what is under way time to arrive."""
+        with suppress(KafkaException):
+            self.producer.flush(timeout_s)
+
     def _turn(self, topic: str) -> int:
         """Return the next partition in turn; librdkafka has no such partitioner."""
         turns = self._turns.get(topic)
@@ -102,7 +116,7 @@ class Outbox:
                         message.headers,  # type: ignore[arg-type] # list is invariant in the stub
                     )
                 except BufferError:
-                    self.producer.poll(_QUEUE_FULL_WAIT_S)
+                    self.serve(_QUEUE_FULL_WAIT_S)
                     continue
                 except (KafkaException, TypeError, ValueError) as error:
                     raise self._refusal(index, error) from error

@@ -7,6 +7,7 @@ everything below the next offset is dropped here and counted.
 
 from __future__ import annotations
 
+import math
 import struct
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from service.adapters.kafka_errors import describe
 from service.core.errors import (
     BatchAbortedError,
+    MemberFencedError,
     PositionLostError,
     StopError,
-    TwinError,
 )
 from service.core.ports import Batch, Changes
 from service.core.records import Record
@@ -36,6 +37,29 @@ ANSWER_TIMEOUT_S = 5.0
 ELECTION_S = 10.0
 
 
+class TroubleLog:
+    """Passes a consumer's lines on, and remembers when connections last broke."""
+
+    SIGNS = frozenset({"FAIL", "REQTMOUT", "SESSTMOUT", "ERROR"})
+    MEMORY_S = 15.0
+
+    def __init__(self, logger: Any, clock: Clock) -> None:
+        self._logger = logger
+        self._clock = clock
+        self._last_s = -math.inf
+
+    def log(self, level: int, form: str, *parts: object) -> None:
+        """Take one line of the client."""
+        if parts and parts[0] in self.SIGNS:
+            self._last_s = self._clock.monotonic()
+        self._logger.log(level, form, *parts)
+
+    @property
+    def troubled(self) -> bool:
+        """Whether connections broke lately."""
+        return self._clock.monotonic() - self._last_s < self.MEMORY_S
+
+
 class KafkaSource:
     """Brings records of a consumer group's partitions. One thread only."""
 
@@ -49,7 +73,9 @@ class KafkaSource:
         clock: Clock,
         watch: Watch,
     ) -> None:
-        self._consumer = Consumer(dict(properties), logger=logger)
+        self._properties = dict(properties)
+        self._log = TroubleLog(logger, clock)
+        self._consumer = Consumer(self._properties, logger=self._log)
         self._watch = watch
         self._topics = list(topics)
         self._start = start
@@ -73,6 +99,16 @@ class KafkaSource:
             on_revoke=self._on_revoke,
             on_lost=self._on_lost,
         )
+
+    def reopen(self) -> None:
+        """Join the group anew: a new member under the same name, at the committed offsets."""
+        gone = list(self._next)
+        # Its destructor does not close the dead member: there is nothing to leave.
+        self._consumer = Consumer(self._properties, logger=self._log)
+        self._next, self._settled, self._ends, self._stash = {}, {}, {}, []
+        self._touched.clear()
+        self._changes.lost += gone
+        self.subscribe()
 
     def list_topics(self, timeout_s: float) -> Any:
         """Return the cluster's metadata; raises KafkaException when no broker answers."""
@@ -165,7 +201,8 @@ class KafkaSource:
 
     def assignment(self) -> frozenset[Where]:
         """Return the partitions that are ours now."""
-        return frozenset((p.topic, p.partition) for p in self._consumer.assignment())
+        with self._asking("assignment"):
+            return frozenset((p.topic, p.partition) for p in self._consumer.assignment())
 
     def member(self) -> bytes:
         """Return the live group metadata.
@@ -188,11 +225,13 @@ class KafkaSource:
 
     def pause(self) -> None:
         """Deliver nothing from the partitions that are ours now."""
-        self._consumer.pause(self._consumer.assignment())
+        with self._asking("pause"):
+            self._consumer.pause(self._consumer.assignment())
 
     def resume(self) -> None:
         """Deliver again."""
-        self._consumer.resume(self._consumer.assignment())
+        with self._asking("resume"):
+            self._consumer.resume(self._consumer.assignment())
 
     def ends(self) -> Progress:
         """Return the ends of all partitions of the input topics, as a reader may see them."""
@@ -333,10 +372,10 @@ class KafkaSource:
 
     def _fatal(self, error: KafkaError) -> None:
         text = describe(error)
-        if "instance" in text.lower() or "FENCED_INSTANCE" in text:
-            raise TwinError(
-                f"another process joined group {self._group} under our instance name ({text});"
-                " give each process its own HAPAX_INSTANCE"
+        if "fenced" in text.lower():
+            raise MemberFencedError(
+                f"group {self._group} gave our instance name to another member: {text}",
+                explained=self._log.troubled,
             )
         raise StopError(f"the consumer is dead: {text}")
 

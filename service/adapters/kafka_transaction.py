@@ -114,7 +114,7 @@ class KafkaTransaction:
     def begin(self) -> None:
         """Start; local, costs no request."""
         outbox = self._producer()
-        outbox.producer.poll(0)  # lines older than this transaction doubt nothing of it
+        outbox.serve()  # lines older than this transaction doubt nothing of it
         outbox.log.doubts.clear()
         self._began_s = self._clock.monotonic()
         error = self._call(outbox, "begin_transaction")
@@ -188,7 +188,7 @@ class KafkaTransaction:
         outbox = self._producer()
         # An abort right behind the first produce can overtake its registration and kill the
         # producer (librdkafka #4849): let what is under way arrive first.
-        outbox.producer.flush(ABORT_FLUSH_S)
+        outbox.settle(ABORT_FLUSH_S)
         deadline_s = self._clock.monotonic() + self._deadline_s
         while True:
             error = self._call(outbox, "abort_transaction", CALL_TIMEOUT_S)
@@ -215,7 +215,7 @@ class KafkaTransaction:
                 method(*arguments)
             except Exception as error:  # noqa: BLE001 - SystemError may wrap a fatal KafkaError
                 failure = transactional_error(error)
-            outbox.producer.poll(0)  # the client's lines about this call arrive through poll
+            outbox.serve()  # the client's lines about this call arrive through poll
         return failure
 
     def _doubt(self, call: str, error: KafkaError) -> None:

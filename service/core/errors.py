@@ -84,6 +84,18 @@ class ProducerDeadError(HapaxError):
         self.fenced = fenced
 
 
+class MemberFencedError(HapaxError):
+    """Fatal for this member of the group, not for the process: join anew.
+
+    ``explained``: connections broke shortly before, so that our own repeated request may have
+    fenced us (a join that was sent twice registers the instance twice).
+    """
+
+    def __init__(self, reason: str, *, explained: bool) -> None:
+        super().__init__(reason)
+        self.explained = explained
+
+
 class StopError(HapaxError):
     """The process must leave. The message is one sentence that says what to do."""
 

@@ -99,15 +99,15 @@ class FenceBudget:
 
     The broker says "fenced" to both. A fence while our transaction was older than its timeout
     explains itself. Others count: two within the window with no more than one batch committed
-    between them, or five at all, mean that somebody else lives under our name (facts measured
+    between them, or ``fences_max`` at all, mean that somebody else lives under our name (facts measured
     with two live processes of one transactional id: one mutual fencing a second).
     """
 
     WINDOW_S = 30.0
-    FENCES_MAX = 5
 
-    def __init__(self, instance: str) -> None:
+    def __init__(self, instance: str, fences_max: int) -> None:
         self._instance = instance
+        self._fences_max = fences_max
         self._fences: deque[tuple[float, int]] = deque()
         self._committed = 0
 
@@ -123,7 +123,7 @@ class FenceBudget:
             return
         stalled = bool(self._fences) and self._committed - self._fences[-1][1] <= 1
         self._fences.append((now_s, self._committed))
-        if stalled or len(self._fences) >= self.FENCES_MAX:
+        if stalled or len(self._fences) >= self._fences_max:
             raise TwinError(
                 f"fenced again within {self.WINDOW_S:.0f} s: another process runs as instance"
                 f' "{self._instance}"; give each process its own HAPAX_INSTANCE'

@@ -66,8 +66,12 @@ class Changes(msgspec.Struct, gc=False):
 class Source(Protocol):
     """Brings records and owns positions. One thread only.
 
-    Every call that asks a broker raises BatchAbortedError(resolved=False) when no answer comes.
+    Every call that asks a broker raises BatchAbortedError(resolved=False) when no answer comes,
+    and MemberFencedError once the group has given our name to another member.
     """
+
+    def reopen(self) -> None:
+        """Join the group anew, after MemberFencedError; everything handed out is lost."""
 
     def take(self, records_max: int, wait_s: float) -> Batch:
         """Return what is there, waiting up to ``wait_s`` only for the first record."""

@@ -2,6 +2,7 @@
 
 ClaimsUnavailableError  hold the partitions until the claim store answers
 BatchAbortedError       rewind; take it again, smaller or without its culprits when it is to blame
+MemberFencedError       join the group anew, within a budget
 ProducerDeadError       new producer, within a budget; rewind to what the group says is committed
 
 Errors named StopError pass through: they end the process with their exit code.
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from service.core.errors import (
     BatchAbortedError,
     ClaimsUnavailableError,
+    MemberFencedError,
     ProducerDeadError,
     StopError,
 )
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from service.engines.lifecycle import Lifecycle
     from service.telemetry.events import Events
 
+REACTIONS = (ClaimsUnavailableError, BatchAbortedError, ProducerDeadError, MemberFencedError)
+"""What ``recover`` knows how to react to."""
 HOLD_S = 0.2
 BACKOFF_S = 0.02
 BACKOFF_MAX_S = 1.0
@@ -47,6 +51,7 @@ class Recovery:
         lifecycle: Lifecycle,
         patience: Patience,
         fences: FenceBudget,
+        member_fences: FenceBudget,
         ends: Ends,
         transaction_timeout_s: float,
     ) -> None:
@@ -58,6 +63,7 @@ class Recovery:
         self._lifecycle = lifecycle
         self._patience = patience
         self._fences = fences
+        self._member_fences = member_fences
         self._ends = ends
         self._transaction_timeout_s = transaction_timeout_s
         self._aborts = 0
@@ -76,12 +82,14 @@ class Recovery:
                     self._hold(str(pending), batch)
                 elif isinstance(pending, ProducerDeadError):
                     self._replace_producer(pending)
+                elif isinstance(pending, MemberFencedError):
+                    self._replace_member(pending)
                 elif isinstance(pending, BatchAbortedError):
                     self._take_again(pending, batch)
                 else:
                     raise pending
                 pending = None
-            except (ClaimsUnavailableError, BatchAbortedError, ProducerDeadError) as newer:
+            except REACTIONS as newer:
                 pending = newer
         if pending is not None:
             raise StopError(
@@ -184,6 +192,13 @@ class Recovery:
     def _count_fence(self) -> None:
         explained = self._transaction.age_s >= self._transaction_timeout_s
         self._fences.fence(self._clock.monotonic(), explained=explained)
+
+    def _replace_member(self, error: MemberFencedError) -> None:
+        """Join anew; the broker refuses what the old member has not committed."""
+        self._events.member_fenced(str(error), explained=error.explained)
+        self._member_fences.fence(self._clock.monotonic(), explained=error.explained)
+        self._source.reopen()
+        self._ends.forget()
 
     # -- claims ---------------------------------------------------------------------------
 

@@ -9,14 +9,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from service.core.errors import (
-    BatchAbortedError,
-    ClaimsUnavailableError,
-    ProducerDeadError,
-)
 from service.core.limits import Pace, Patience  # noqa: TC001 - msgspec reads Sizing's types
 from service.core.ports import Batch
 from service.engines.assignment import Bounds, Ends  # noqa: TC001 - as above
+from service.engines.recovery import REACTIONS
 
 if TYPE_CHECKING:
     from service.core.exactly_once import ExactlyOnce, Interrupt
@@ -84,7 +80,7 @@ class Worker:
                 self._turn()
                 if self._done():
                     self._lifecycle.stop("the bounded run is done")
-            except (ClaimsUnavailableError, BatchAbortedError, ProducerDeadError) as error:
+            except REACTIONS as error:
                 self._recovery.recover(error, self._batch)
 
     def _turn(self) -> None:
@@ -131,7 +127,7 @@ class Worker:
         if moved:
             try:
                 self._core.end(moved)
-            except (BatchAbortedError, ProducerDeadError):
+            except REACTIONS:
                 self._ends.note(moved)
                 raise
             self._source.settle(moved)

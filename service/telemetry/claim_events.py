@@ -18,11 +18,12 @@ class ClaimEvents(Narrator):
     def claims_unavailable(self, reason: str, policy: Literal["pause", "pass"]) -> None:
         """Say that one call gave no answer. Under ``pass`` the service stays ready."""
         self._health.claims_ok = policy == "pass"
-        if self._health.claims_away_s is None:
+        begins = self._health.claims_away_s is None
+        if begins:
             self._health.claims_away_s = self._monotonic_s()
         self._metrics.dedup_store_up.of().set(0)
         self._metrics.dedup_lookups.of("error").inc()
-        if self._first("claims_unavailable", policy):
+        if self._first("claims_unavailable", policy) or begins:
             self._logger.error("claims_unavailable", reason=printable(reason), policy=policy)
 
     def claims_recovered(self, outage_s: float) -> None:

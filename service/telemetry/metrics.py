@@ -90,6 +90,7 @@ class Metrics:
     producers_rebuilt = Row(
         Counter, "Producers replaced within the process.", Label("cause", limit=20)
     )
+    members_fenced = Row(Counter, "Times the group gave our instance name to another member.")
     brokers_awaited = Row(Counter, "Times a new producer found no broker that answers.")
     fences_on_doubt = Row(
         Counter, "Producers replaced because a late request of theirs might still be applied."

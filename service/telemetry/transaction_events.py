@@ -80,6 +80,11 @@ class TransactionEvents(ClaimEvents):
         self._metrics.transactions.of("fenced" if fenced else "fatal").inc()
         self._logger.error("producer_died", reason=printable(reason), fenced=fenced)
 
+    def member_fenced(self, reason: str, *, explained: bool) -> None:
+        """Say that the group gave our name away; explained: connections broke shortly before."""
+        self._metrics.members_fenced.of().inc()
+        self._logger.error("member_fenced", reason=printable(reason), explained=explained)
+
     def producer_rebuilt(self, cause: str, duration_s: float) -> None:
         """Say that a new producer is initialised. ``cause``: one word, it is a label."""
         self._metrics.producers_rebuilt.of(cause).inc()

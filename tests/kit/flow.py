@@ -233,9 +233,7 @@ class Flow:
         """Stop feeding, let the workers reach the end, stop them, judge."""
         self.stop_feeding()
         self.await_lag_0(timeout_s)
-        codes = {
-            worker.instance: worker.terminate() for worker in self.workers if worker.running
-        }
+        codes = {worker.instance: worker.terminate() for worker in self.workers if worker.running}
         assert set(codes.values()) <= {0}, codes
         return self.judge()
 

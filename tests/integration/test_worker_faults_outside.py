@@ -1,0 +1,112 @@
+"""What is around the workers fails: brokers, the claim store, and a twin with the same name."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.kit.flow import Flow, WorkerProcess, await_
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from service.sandbox import Sandbox
+
+QUICK = {"HAPAX_GROUP__SESSION_TIMEOUT": "6s", "HAPAX_TRANSACTION__TIMEOUT": "4s"}
+
+
+@pytest.fixture
+def flow(sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path) -> Iterator[Flow]:
+    flow = Flow(sandbox, unique("flow"), tmp_path, **QUICK)
+    yield flow
+    flow.close()
+
+
+@pytest.fixture
+def cluster_flow(cluster: Sandbox, unique: Callable[[str], str], tmp_path: Path) -> Iterator[Flow]:
+    flow = Flow(cluster, unique("flow"), tmp_path, **QUICK)
+    yield flow
+    flow.close()
+
+
+def at_work(worker: WorkerProcess, more: int = 3) -> None:
+    settled = len(worker.lines("transaction_settled"))
+    await_(lambda: len(worker.lines("transaction_settled")) > settled + more, 60, worker.text)
+
+
+@pytest.mark.parametrize("membership", ["static", "dynamic"])
+def test_one_of_two_twins_leaves_with_exit_4_and_the_other_goes_on(
+    flow: Flow, membership: str
+) -> None:
+    flow.environment["HAPAX_GROUP__MEMBERSHIP"] = membership
+    flow.feed_beside(1000)
+    first = flow.worker("twin")
+    at_work(first)
+    began_s = time.monotonic()
+    second = flow.worker("twin")
+    await_(lambda: not (first.running and second.running), 30, lambda: first.text() + second.text())
+    assert time.monotonic() - began_s < 30
+    gone, alive = (first, second) if second.running else (second, first)
+    assert gone.process.wait() == 4
+    (stopped,) = gone.lines("service_stopped")
+    assert "HAPAX_INSTANCE" in str(stopped["reason"])
+    at_work(alive)
+    assert flow.finish().anomalies == {}
+
+
+def test_a_claim_store_that_dies_and_comes_back_with_its_data_costs_nothing(flow: Flow) -> None:
+    flow.feed_beside(1000)
+    worker = flow.worker("w-0")
+    outages = 2
+    for _outage in range(outages):
+        at_work(worker)
+        unavailable = len(worker.lines("claims_recovered"))
+        flow.sandbox.redis.kill()
+        await_(lambda: worker.lines()[-1]["event"] != "transaction_settled", 30, worker.text)
+        flow.sandbox.redis.start()
+        flow.sandbox.redis.await_ready()
+        await_(
+            lambda before=unavailable: len(worker.lines("claims_recovered")) > before,  # type: ignore[misc]
+            30,
+            worker.text,
+        )
+    assert len(worker.lines("claims_unavailable")) >= 1
+    assert flow.finish().anomalies == {}
+
+
+def test_brokers_killed_one_after_another_lose_and_double_nothing(cluster_flow: Flow) -> None:
+    flow = cluster_flow
+    flow.feed_beside(600)
+    first, second = flow.worker("w-0"), flow.worker("w-1")
+    at_work(first)
+    at_work(second)
+    brokers = list(flow.sandbox.kafka.brokers)
+    random.Random(1).shuffle(brokers)
+    for broker in brokers:
+        broker.kill()
+        at_work(first, 5)
+        broker.start()
+        broker.await_ready()
+        at_work(second, 5)
+    verdict = flow.finish(120)
+    assert verdict.anomalies == {}
+
+
+def test_a_frozen_broker_and_killed_workers_together(cluster_flow: Flow) -> None:
+    flow = cluster_flow
+    flow.feed_beside(600)
+    first, second = flow.worker("w-0"), flow.worker("w-1")
+    for broker, victim in zip(flow.sandbox.kafka.brokers, (first, second, first), strict=True):
+        at_work(first)
+        at_work(second)
+        broker.pause()
+        victim.kill()
+        victim.start()
+        time.sleep(3)  # shorter than the brokers' session: a grey failure, nobody is declared dead
+        broker.resume()
+    verdict = flow.finish(120)
+    assert verdict.anomalies == {}
