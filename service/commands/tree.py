@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from service import __version__
-from service.commands import config
+from service.commands import config, sandbox
 from service.commands.demo import demo
 from service.commands.run import run as run_service
 
@@ -17,6 +17,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(config.app, name="config")
+app.add_typer(sandbox.app, name="sandbox")
 app.command()(demo)
 
 
