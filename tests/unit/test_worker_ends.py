@@ -1,0 +1,172 @@
+"""The worker's loop between and behind the records: ends, rebalances, bounded runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.adapters.memory_kafka import Fault
+from tests.kit.doubles import Script, StuckError
+from tests.kit.pipeline import Pipeline
+
+P0, P1 = ("in", 0), ("in", 1)
+
+
+def test_ends_are_committed_when_idle_and_lag_reaches_zero() -> None:
+    pipeline = Pipeline(2)
+    pipeline.write(b"a")
+    pipeline.broker.hide(P0, 3)
+    pipeline.broker.hide(P1, 2)
+    pipeline.run()
+    assert pipeline.committed() == {P0: 4, P1: 2}
+
+
+def test_ends_that_come_later_are_committed_only_when_nothing_is_in_flight() -> None:
+    script = Script()
+    pipeline = Pipeline(faults=script)
+    pipeline.write(b"a")
+    hidden: list[float] = []
+
+    def then(step: str) -> None:
+        if step == "take" and pipeline.committed() and not hidden:
+            hidden.append(pipeline.clock.now_s)
+            pipeline.broker.hide(P0, 3)
+
+    script.then = then
+    pipeline.told.on["transaction_settled"] = lambda: pipeline.broker.hide(P0, 1)
+    pipeline.run()
+    assert pipeline.committed() == {P0: 5}
+    assert pipeline.clock.now_s - hidden[0] > 0.3
+    assert pipeline.told.of("ends_committed") == [{"progress": {P0: 5}}]
+
+
+@pytest.mark.parametrize("step", ["begin", "send_offsets", "commit"])
+@pytest.mark.parametrize("error", ["aborted", "dead"])
+@pytest.mark.parametrize("after", [False, True])
+def test_ends_are_committed_again_after_a_failed_attempt(
+    step: str, error: str, *, after: bool
+) -> None:
+    fault: Fault | None = Fault(error, after=after)  # type: ignore[arg-type] # one of three
+    script = Script(**{step: [fault]})
+    pipeline = Pipeline(faults=script)
+    pipeline.broker.hide(P0, 3)
+    pipeline.run()
+    assert pipeline.committed() == {P0: 3}
+    assert not script.unplayed
+
+
+def test_ends_of_a_partition_that_left_are_not_committed() -> None:
+    script = Script()
+    pipeline = Pipeline(2, faults=script)
+    pipeline.broker.hide(P0, 3)
+    pipeline.broker.hide(P1, 3)
+    pipeline.ends.settle({}, pipeline.clock.now_s)  # busy a moment ago
+    taken: list[int] = []
+
+    def then(step: str) -> None:
+        taken.append(step == "take")
+        if sum(taken) == 2 and step == "take":
+            pipeline.broker.join("a-other")  # sorts first: P0 goes there
+        if pipeline.committed():
+            pipeline.lifecycle.stop("seen")
+
+    script.then = then
+    pipeline.run()
+    assert pipeline.committed() == {P1: 3}
+    assert pipeline.told.of("partitions_revoked") == [{"partitions": [P0]}]
+
+
+def test_partitions_that_were_lost_are_told_and_taken_again_from_the_committed_offset() -> None:
+    script = Script()
+    pipeline = Pipeline(faults=script, batch_max=2)
+    pipeline.write(*[b"%d" % n for n in range(6)])
+
+    def then(step: str) -> None:
+        if step == "send" and script.steps.count("send") == 2:
+            pipeline.broker.expel("w")
+
+    script.then = then
+    pipeline.run()
+    pipeline.judge()
+    assert pipeline.told.of("partitions_lost") == [{"partitions": [P0]}]
+
+
+def test_errors_and_repeats_of_the_client_are_told() -> None:
+    pipeline = Pipeline()
+    pipeline.write(b"a")
+    pipeline.source._changes.errors.append("_TRANSPORT: gone")
+    pipeline.source._changes.repeated[P0] = 3
+    pipeline.run()
+    assert pipeline.told.of("client_logged")[0]["text"] == "_TRANSPORT: gone"
+    assert pipeline.told.of("records_repeated") == [{"count": 3, "partition": P0}]
+
+
+def test_lag_is_told_once_a_second_at_most() -> None:
+    pipeline = Pipeline()
+    pipeline.broker.hide(P0, 1)
+    pipeline.ends.settle({}, pipeline.clock.now_s + 5.0)
+    pipeline.run()
+    assert 4 <= len(pipeline.told.of("lag_observed")) <= 6
+
+
+def test_a_run_bounded_by_records_ends_after_exactly_so_many() -> None:
+    pipeline = Pipeline(records_max=5, batch_max=3)
+    pipeline.write(*[b"%d" % n for n in range(9)])
+    pipeline.run()
+    assert pipeline.committed() == {P0: 5}
+    assert pipeline.lifecycle.reason == "the bounded run is done"
+
+
+def test_a_run_to_the_ends_ends_there_and_leaves_what_came_later() -> None:
+    script = Script()
+    pipeline = Pipeline(2, faults=script, at_end=True, batch_max=3)
+    pipeline.write(*[b"%d" % n for n in range(9)])
+    pipeline.broker.hide(P0, 2)
+
+    def then(step: str) -> None:
+        if step == "commit" and script.steps.count("commit") == 2:
+            pipeline.broker.hide(P1, 1)
+
+    script.then = then
+    pipeline.run()
+    assert pipeline.committed()[P0] == 11
+
+
+def test_a_run_to_the_ends_waits_for_the_partitions_of_others() -> None:
+    script = Script()
+    pipeline = Pipeline(2, faults=script, at_end=True)
+    pipeline.broker.join("a-other")  # sorts first: P0 is its
+    pipeline.broker.join("w")
+    pipeline.broker.shift("a-other", frozenset())
+    pipeline.write(b"a", partition=1)
+    pipeline.write(b"b")
+    asked: list[int] = []
+
+    def then(step: str) -> None:
+        asked.append(step == "committed")
+        if sum(asked) == 6:
+            pipeline.broker.committed[P0] = 1
+
+    script.then = then
+    pipeline.run()
+    assert pipeline.outputs() == [b"A"]
+    assert pipeline.committed() == {P0: 1, P1: 1}
+    assert sum(asked) >= 6
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=StuckError,
+    reason="Worker._done reads source.settled(), which knows nothing of a partition that was at"
+    " its end already: ends equal to the committed offset are never settled",
+)
+def test_a_run_to_the_ends_ends_at_once_when_all_is_committed_already() -> None:
+    pipeline = Pipeline(at_end=True)
+    pipeline.write(b"a")
+    pipeline.broker.committed = {P0: 1}
+    pipeline.run()
+
+
+def test_a_run_to_the_ends_of_an_empty_topic_ends_at_once() -> None:
+    pipeline = Pipeline(at_end=True)
+    pipeline.run()
+    assert pipeline.turns < 10

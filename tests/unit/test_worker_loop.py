@@ -1,0 +1,172 @@
+"""The worker's loop on memory adapters: batches, ends, bounded runs, stops."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.adapters.memory_kafka import Fault
+from service.core.errors import DeadLetterLimitError
+from service.core.records import Output, Record
+from tests.kit.doubles import Script, StuckError
+from tests.kit.pipeline import Pipeline
+
+P0 = ("in", 0)
+STEPS = (
+    "take",
+    "begin",
+    "send",
+    "send_offsets",
+    "commit",
+    "committed",
+    "rewind",
+    "attend",
+    "abort",
+)
+
+
+def test_input_flows_through_in_batches_until_told_to_stop() -> None:
+    pipeline = Pipeline(2, batch_max=3)
+    pipeline.write(*[b"%d" % n for n in range(10)])
+    pipeline.write(*[b"x%d" % n for n in range(5)], partition=1)
+    pipeline.run()
+    pipeline.judge()
+    settled = [facts["settled"] for facts in pipeline.told.of("transaction_settled")]
+    assert [each.records for each in settled] == [3, 3, 3, 3, 3]
+    assert {each.attempt for each in settled} == {1}
+
+
+@pytest.mark.parametrize("error", ["aborted", "dead", "fenced"])
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("step", ["begin", "send", "send_offsets", "commit"])
+def test_a_transaction_that_fails_anywhere_is_done_once_in_the_end(
+    step: str, error: str, *, after: bool
+) -> None:
+    fault: Fault | None = Fault(error, after=after)  # type: ignore[arg-type] # one of three
+    script = Script(**{step: [None, fault]})
+    pipeline = Pipeline(2, faults=script, batch_max=3)
+    pipeline.write(*[b"%d" % n for n in range(10)])
+    pipeline.write(b"a", b"a/2", b"boom", b"two", partition=1)
+    pipeline.run()
+    pipeline.judge()
+    assert not script.unplayed
+
+
+@pytest.mark.parametrize("doubt", ["send_offsets", "commit", "abort"])
+def test_a_request_that_was_sent_twice_does_no_harm_to_the_next_transaction(doubt: str) -> None:
+    faults: dict[str, list[Fault | None]] = {
+        doubt: [Fault(doubt=True, after=True)],
+        "send": [None, Fault("aborted", after=True)],
+    }
+    if doubt == "abort":
+        faults["send"] = [Fault("aborted", after=True)]
+    pipeline = Pipeline(faults=Script(**faults), batch_max=2)
+    pipeline.write(b"a", b"b", b"c", b"d")
+    pipeline.run()
+    pipeline.judge()
+    assert pipeline.told.names().count("doubt_fenced") == 1
+
+
+def test_content_that_is_refused_as_a_set_is_halved_down_to_its_culprit() -> None:
+    pipeline = Pipeline()
+    pipeline.broker.rejects = lambda message: message.topic == "out" and message.value == b"BAD"
+    pipeline.write(*[b"%d" % n for n in range(10)], b"bad", *[b"x%d" % n for n in range(5)])
+    pipeline.run()
+    assert pipeline.dead() == [b"bad"]
+    assert len(pipeline.outputs()) == 15
+    sizes = [facts["records_max"] for facts in pipeline.told.of("batch_halved")]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] == 1
+
+
+def test_content_that_is_refused_by_name_becomes_a_dead_letter_at_once() -> None:
+    def long(record: Record) -> Output:
+        value = record.value or b""
+        return Output(value * 200 if value == b"bad" else value)
+
+    pipeline = Pipeline(transform=long)
+    pipeline.broker.bytes_max = 400
+    pipeline.write(b"a", b"bad", b"c")
+    pipeline.run()
+    assert (pipeline.dead(), pipeline.outputs()) == ([b"bad"], [b"a", b"c"])
+    assert pipeline.told.names().count("batch_aborted") == 1
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=StuckError,
+    reason="a condemned record whose dead letter is refused, too (as large as the record, and its"
+    " headers more) is condemned again and again, without a bound",
+)
+def test_a_dead_letter_that_is_refused_too_does_not_go_round_for_ever() -> None:
+    pipeline = Pipeline()
+    pipeline.broker.bytes_max = 400
+    pipeline.write(b"a", b"x" * 500)
+    with pytest.raises(DeadLetterLimitError):
+        pipeline.run()
+
+
+def test_an_outage_of_claims_is_waited_out_and_nothing_is_lost() -> None:
+    script = Script()
+    pipeline = Pipeline(faults=script)
+    pipeline.write(b"a", b"a/2", b"b")
+    claims = pipeline.claims
+    assert claims is not None
+    claims.outage = "away"
+
+    def then(_step: str) -> None:
+        if script.steps.count("attend") == 5:
+            claims.outage = None
+
+    script.then = then
+    pipeline.run()
+    pipeline.judge()
+
+
+def test_slow_business_code_is_cut_and_the_rest_is_taken_next() -> None:
+    def slow(record: Record) -> Output:
+        pipeline.interrupt.due = record.value == b"b"
+        return Output((record.value or b"").upper())
+
+    pipeline = Pipeline(2, transform=slow)
+    pipeline.write(b"a", b"b", b"c")
+    pipeline.write(b"d", partition=1)
+    pipeline.run()
+    pipeline.judge()
+    settled = [facts["settled"].records for facts in pipeline.told.of("transaction_settled")]
+    assert settled == [2, 2]
+
+
+def test_told_to_stop_in_the_middle_of_a_batch_the_finished_part_is_committed() -> None:
+    def stopping(record: Record) -> Output:
+        if record.value == b"b":
+            pipeline.lifecycle.stop("SIGTERM")
+        return Output(record.value)
+
+    pipeline = Pipeline(transform=stopping)
+    pipeline.write(b"a", b"b", b"c")
+    pipeline.run()
+    assert pipeline.committed() == {P0: 2}
+    assert pipeline.outputs() == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_told_to_stop_at_any_step_the_worker_leaves_and_its_successor_finishes(step: str) -> None:
+    faults: dict[str, list[Fault | None]] = {"send": [None, Fault("aborted")], "commit": [None]}
+    if step == "committed":
+        faults = {"commit": [None, Fault("aborted", after=True)]}
+    script = Script(**faults)
+    pipeline = Pipeline(faults=script, batch_max=2)
+    pipeline.write(*[b"%d" % n for n in range(6)])
+
+    def then(reached: str) -> None:
+        if reached == step and not pipeline.lifecycle.stopping:
+            pipeline.lifecycle.stop("SIGTERM")
+
+    script.then = then
+    pipeline.run()
+    assert step in script.steps
+    script.then = lambda _step: None
+    pipeline.source.close()
+    pipeline.start("w2")
+    pipeline.run()
+    pipeline.judge()
