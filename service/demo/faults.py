@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from service.demo.child import DemoError
-from service.demo.readings import open_transactions
-from service.demo.stage import ORDERS, PRICED, SESSION_TIMEOUT_S, TRANSACTION_TIMEOUT_S
+from service.demo.judge import as_effect
+from service.demo.ordinary import as_record
+from service.demo.readings import lasts, open_transactions
+from service.demo.stage import (
+    ORDERS,
+    ORDINARY_PRICED,
+    PRICED,
+    SESSION_TIMEOUT_S,
+    TRANSACTION_TIMEOUT_S,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from service.demo.child import Child
+    from service.demo.readings import Group
     from service.demo.stage import Stage
 
-_TRIES = 8
+_TRIES, _STEP_S = 20, 0.004
 _STALLED_S = 0.6
 
 
@@ -37,13 +47,13 @@ class Fault(msgspec.Struct):
 
 
 def kill_inside(stage: Stage, worker: Child) -> list[Fault]:
-    """Kill a worker inside a transaction, and the ordinary loop with it; else as ``kill``.
+    """Kill a worker inside a transaction, and the ordinary loop between produce and commit.
 
-    It is frozen first, for as long as it takes to see that its transaction is open.
+    Both are frozen first, for as long as it takes to see that they are there.
     """
-    _await_ordinary(stage)
+    other = _freeze_uncommitted(stage)
     inside = _freeze_inside(stage, worker)
-    return _kill(stage, [Fault("kill", worker.name, _where(inside=inside))], [worker])
+    return _kill(stage, other, [Fault("kill", worker.name, _where(inside=inside))], [worker])
 
 
 def kill(stage: Stage, *workers: Child) -> list[Fault]:
@@ -51,14 +61,14 @@ def kill(stage: Stage, *workers: Child) -> list[Fault]:
 
     All are started again at once. Returns when the workers have committed again.
     """
-    _await_ordinary(stage)
+    other = _freeze_uncommitted(stage)
     for worker in workers:
         _await_commit(stage, worker, since=worker.position())
     faults = [Fault("kill", worker.name, "committing batch after batch") for worker in workers]
-    return _kill(stage, faults, workers)
+    return _kill(stage, other, faults, workers)
 
 
-def _kill(stage: Stage, faults: list[Fault], workers: Sequence[Child]) -> list[Fault]:
+def _kill(stage: Stage, other: Fault, faults: list[Fault], workers: Sequence[Child]) -> list[Fault]:
     for child in (*workers, stage.ordinary):
         stage.kill(child)
     killed_s = time.monotonic()
@@ -69,7 +79,7 @@ def _kill(stage: Stage, faults: list[Fault], workers: Sequence[Child]) -> list[F
     for worker, fault, since in zip(workers, faults, lives, strict=True):
         _await_commit(stage, worker, since)
         fault.back_after_s = round(time.monotonic() - killed_s, 1)
-    return [*faults, Fault("kill", stage.ordinary.name, "between two commits")]
+    return [*faults, other]
 
 
 def freeze(stage: Stage, worker: Child) -> Fault:
@@ -108,8 +118,10 @@ def _where(*, inside: bool) -> str:
 def _freeze_inside(stage: Stage, worker: Child) -> bool:
     """Freeze; when no transaction of it is open, thaw and try again. Say whether one is open."""
     servers = stage.sandbox.bootstrap_servers
-    for _ in range(_TRIES):
+    for number in range(_TRIES):
         _await_commit(stage, worker, since=worker.position())
+        # Each try strikes at another moment of what follows the commit.
+        time.sleep(number * _STEP_S)
         worker.freeze()
         since_s = time.monotonic()
         open_ = open_transactions(servers, PRICED)
@@ -123,17 +135,32 @@ def _freeze_inside(stage: Stage, worker: Child) -> bool:
     return False
 
 
+def _freeze_uncommitted(stage: Stage) -> Fault:
+    """Freeze the ordinary loop while outputs stand in Kafka whose input is not committed."""
+    servers, loop = stage.sandbox.bootstrap_servers, stage.ordinary
+    for number in range(_TRIES):
+        before = stage.ordinary_group.committed()
+        stage.wait(partial(_has_moved, stage.ordinary_group, before), "the ordinary loop commits")
+        time.sleep(number * _STEP_S)
+        loop.freeze()
+        sources = [as_effect(as_record(last)).source for last in lasts(servers, ORDINARY_PRICED)]
+        committed = stage.ordinary_group.committed()
+        if any(source and source.offset >= committed[source.partition] for source in sources):
+            return Fault("kill", loop.name, "between produce and commit")
+        loop.thaw()
+    loop.freeze()
+    return Fault("kill", loop.name, "between two records")
+
+
+def _has_moved(group: Group, before: dict[int, int]) -> bool:
+    return group.committed() != before
+
+
 def _await_commit(stage: Stage, worker: Child, since: int) -> None:
     stage.wait(
         lambda: any(line.get("event") == "transaction_settled" for line in worker.events(since)),
         f"{worker.name} commits",
     )
-
-
-def _await_ordinary(stage: Stage) -> None:
-    """Wait until the ordinary loop has committed something new."""
-    before = stage.ordinary_group.committed()
-    stage.wait(lambda: stage.ordinary_group.committed() != before, "the ordinary loop commits")
 
 
 def _partitions(worker: Child) -> set[int]:

@@ -113,6 +113,28 @@ def open_transactions(bootstrap_servers: str, topic: str) -> set[tuple[int, int]
     return ends[0] - ends[1]
 
 
+def lasts(bootstrap_servers: str, topic: str) -> list[Message]:
+    """Return the last record of each partition that has one; for topics without transactions."""
+    consumer = _consumer(bootstrap_servers, f"reader-{uuid.uuid4().hex}", "read_committed")
+    try:
+        partitions = consumer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions
+        ends = {
+            number: consumer.get_watermark_offsets(TopicPartition(topic, number), _TIMEOUT_S)[1]
+            for number in partitions
+        }
+        asked = [TopicPartition(topic, number, end - 1) for number, end in ends.items() if end]
+        consumer.assign(asked)
+        found: dict[int | None, Message] = {}
+        deadline_s = time.monotonic() + _TIMEOUT_S
+        while len(found) < len(asked) and time.monotonic() < deadline_s:
+            message = consumer.poll(_TAKE_S)
+            if message is not None and message.error() is None:
+                found[message.partition()] = message
+    finally:
+        consumer.close()
+    return list(found.values())
+
+
 def _consumer(bootstrap_servers: str, group: str, isolation: Isolation) -> Consumer:
     return Consumer(
         {

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from service.demo.stage import Stage
 
 _DRAIN_TIMEOUT_S = 120.0
+_ROUND_S = 18.0
+"""What one round of faults takes: another one begins only when there is time for it."""
 
 
 class Outcome(msgspec.Struct):
@@ -65,9 +67,9 @@ def tell(stage: Stage, seconds: float) -> Outcome:
 
     Raises DemoError when it cannot go on.
     """
-    began_s = time.monotonic()
-    struck = _break(stage)
-    _publish_until(stage, began_s + seconds)
+    until_s = time.monotonic() + seconds
+    struck = _break(stage, until_s)
+    _publish_until(stage, until_s)
     exit_codes = _drain(stage)
     given = _read_input(stage)
     _await_ordinary(stage, given)
@@ -87,12 +89,18 @@ def tell(stage: Stage, seconds: float) -> Outcome:
     )
 
 
-def _break(stage: Stage) -> list[Fault]:
-    first, second = stage.workers
+def _break(stage: Stage, until_s: float) -> list[Fault]:
     stage.screen.phase("Publishing; two workers and an ordinary loop start")
     stage.begin()
     for worker in stage.workers:
         stage.wait(partial(_has_committed, worker), f"{worker.name} starts to commit")
+    struck = _round(stage, *stage.workers)
+    while until_s - time.monotonic() > _ROUND_S:
+        struck += _round(stage, *reversed(stage.workers))
+    return struck
+
+
+def _round(stage: Stage, first: Child, second: Child) -> list[Fault]:
     stage.screen.phase(f"kill -9 {first.name}, and the ordinary loop")
     struck = _told(stage, *faults.kill_inside(stage, first))
     stage.screen.phase(f"Freezing {second.name} for more than {SESSION_TIMEOUT_S} s")
