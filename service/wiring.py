@@ -43,8 +43,9 @@ from service.engines.worker import Sizing, Worker
 from service.telemetry.events import Events
 from service.telemetry.health import Health
 from service.telemetry.http import TelemetryServer
-from service.telemetry.logs import ClientLogger, configure_logs
+from service.telemetry.logs import ClientLogger, capture_library_logs, configure_logs
 from service.telemetry.metrics import Metrics
+from service.telemetry.status import status_of
 
 if TYPE_CHECKING:
     from service.adapters.redis_claims import RedisClaims
@@ -85,6 +86,7 @@ def serve(settings: Settings) -> ExitCode:
     )
     metrics, health = Metrics(), Health(settings.watchdog.timeout_ms / 1000 + 5)
     events = Events(metrics, health, logger)
+    capture_library_logs(events)
     try:
         with ExitStack() as stack:
             server = TelemetryServer(
@@ -92,6 +94,16 @@ def serve(settings: Settings) -> ExitCode:
                 settings.telemetry.port,
                 registry=metrics.registry,
                 health=health,
+                status=status_of(
+                    {
+                        "app": settings.app,
+                        "instance": settings.instance,
+                        "engine": settings.engine,
+                        "guarantee": settings.guarantee,
+                        "version": __version__,
+                    },
+                    health,
+                ),
             )
             stack.callback(server.close)
             server.start()

@@ -17,21 +17,30 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from service.core.errors import BatchAbortedError, ClaimsUnavailableError
+from service.core.errors import (
+    BatchAbortedError,
+    ClaimsUnavailableError,
+    DeadLetterLimitError,
+)
 from service.core.settled import Settled
 from service.core.transform import Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from service.core.identity import Identified, Identity
     from service.core.limits import DeadLetterRate
     from service.core.plan import Plan, Planner
     from service.core.ports import Batch, Claims, Clock, Transaction
-    from service.core.records import Coordinates, Progress
+    from service.core.records import Coordinates, Progress, Record
     from service.core.transform import Result, Transformer
+
+
+EXAMPLES_MAX = 10
+"""Dead letters of one batch that are told one by one; the rest is counted."""
 
 
 class Interrupt:
@@ -167,13 +176,27 @@ class ExactlyOnce:
             transaction.commit()
             times.append(monotonic())
         except BatchAbortedError as error:
-            # The adapter knows messages, the engine knows records. Brokers refuse whole sets of
-            # messages, so only a record that stands alone is surely the culprit.
-            blamed = {plan.sources[index]: reason for index, reason in error.refused.items()}
-            if len(blamed) == 1:
-                ((index, reason),) = blamed.items()
-                error.culprits = {batch.records[index].coordinates: reason}
+            _blame(error, batch, plan)
             raise
+
+
+def _blame(error: BatchAbortedError, batch: Batch, plan: Plan) -> None:
+    """Turn refused messages into the record to blame: adapters know only messages.
+
+    Brokers refuse whole sets of messages, so only a record that stands alone is surely the
+    culprit. Raises DeadLetterLimitError when it is a dead letter that cannot be written.
+    """
+    blamed = {plan.sources[index]: reason for index, reason in error.refused.items()}
+    if len(blamed) != 1:
+        return
+    ((index, reason),) = blamed.items()
+    coordinates = batch.records[index].coordinates
+    if index in plan.failures:
+        raise DeadLetterLimitError(
+            f"the dead letter of record {coordinates} is refused ({reason}): let its topic take"
+            " records as large as the input's"
+        ) from error
+    error.culprits = {coordinates: reason}
 
 
 def _refused(
@@ -187,6 +210,13 @@ def _refused(
             if record.coordinates in condemned:
                 refused[index] = Failure("Refused", condemned[record.coordinates], 1)
     return refused
+
+
+def _inputs(batch: Batch, records: Sequence[Record]) -> dict[str, int]:
+    topics = {topic for topic, _partition in batch.first}
+    if len(topics) == 1:  # the common case, without looking at each record
+        return {topics.pop(): len(records)}
+    return dict(Counter([record.topic for record in records]))
 
 
 def _progress(batch: Batch, done: int) -> Progress:
@@ -225,6 +255,11 @@ def _settled(  # noqa: PLR0913 - one fact of the canonical line each
         filtered=plan.filtered,
         dead_letters=len(plan.failures),
         dead_letter_reasons=dict(Counter(failure.reason for failure in plan.failures.values())),
+        dead_letter_examples=[
+            (batch.records[index].coordinates, failure)
+            for index, failure in islice(plan.failures.items(), EXAMPLES_MAX)
+        ],
+        inputs=_inputs(batch, records),
         without_id=without_id,
         unchecked=done - without_id if unchecked else 0,
         claims_new_or_own=done - without_id - plan.duplicates if claimed and not unchecked else 0,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from service.core.records import TopicPartition
+    from service.core.records import Coordinates, TopicPartition
+    from service.core.transform import Failure
 
 Span = tuple[int, int]
 """The first offset taken, and the next offset to read."""
@@ -26,6 +27,7 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     filtered             records for which the transform had no output
     dead_letters         records that became dead letters
     dead_letter_reasons  the same by the name of the exception's type
+    dead_letter_examples the first few of them, with what became of their last attempt
     without_id           records processed although no source of ids found one
     unchecked            records processed without claims (outage policy ``pass``)
     claims_new_or_own    ids that were ours, new or seen before
@@ -45,6 +47,7 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     filtered: int = 0
     dead_letters: int = 0
     dead_letter_reasons: dict[str, int] = {}
+    dead_letter_examples: list[tuple[Coordinates, Failure]] = []
     without_id: int = 0
     unchecked: int = 0
     claims_new_or_own: int = 0

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from service.core.errors import (
     BatchAbortedError,
     ClaimsUnavailableError,
+    DeadLetterLimitError,
     MemberFencedError,
     ProducerDeadError,
     StopError,
@@ -22,9 +23,11 @@ from service.core.errors import (
 from service.core.ports import Batch
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from service.core.limits import FenceBudget, Patience
     from service.core.ports import Claims, Clock, Source, Transaction
-    from service.core.records import Coordinates, Progress
+    from service.core.records import Coordinates, Progress, TopicPartition
     from service.engines.assignment import Ends
     from service.engines.lifecycle import Lifecycle
     from service.telemetry.events import Events
@@ -96,12 +99,17 @@ class Recovery:
                 f"told to stop while this was open: {pending}; the next start resolves it"
             )
 
-    def settle(self) -> None:
+    def settle(self, progress: Mapping[TopicPartition, int]) -> None:
         """Take note of a committed transaction, and fence it off when it left doubts."""
         self._aborts = 0
         self._fences.commit()
         self._patience.succeed()
-        self.condemned.clear()
+        if self.condemned:
+            self.condemned = {
+                coordinates: reason
+                for coordinates, reason in self.condemned.items()
+                if coordinates.offset >= progress.get((coordinates[0], coordinates[1]), 0)
+            }
         self._fence_doubt()
 
     # -- aborted --------------------------------------------------------------------------
@@ -121,7 +129,10 @@ class Recovery:
     def _lose_patience(self, batch: Batch, reason: str) -> None:
         records = len(batch.records)
         if self._patience.fail(records):
-            self.condemned[batch.records[0].coordinates] = reason
+            culprit = batch.records[0].coordinates
+            if culprit in self.condemned:
+                raise DeadLetterLimitError(f"the dead letter of record {culprit}: {reason}")
+            self.condemned[culprit] = reason
         elif self._patience.limit(records) < records:
             self._events.batch_halved(self._patience.limit(records), reason)
 

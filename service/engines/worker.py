@@ -103,6 +103,10 @@ class Worker:
         if settled.records < len(batch.records):
             self._source.rewind({**batch.first, **progress})
         self._events.transaction_settled(settled)
+        for coordinates, failure in settled.dead_letter_examples:
+            self._events.dead_letter_written(
+                coordinates, failure.reason, failure.attempts, failure.text
+            )
         self._settle(settled, progress)
 
     def _settle(self, settled: Settled, progress: dict[tuple[str, int], int]) -> None:
@@ -111,7 +115,7 @@ class Worker:
         phases_s = settled.phases_s
         working_s = sum(phases_s[step] for step in ("identify", "claim", "transform", "plan"))
         self._pace.settle(settled.records, working_s, settled.bytes_in)
-        self._recovery.settle()
+        self._recovery.settle(progress)
 
     def _end_idle(self, batch: Batch) -> None:
         """Commit ends of partitions on which nothing is in flight."""
@@ -133,7 +137,7 @@ class Worker:
             self._source.settle(moved)
             self._ends.settle(moved, 0.0)
             self._events.ends_committed(moved)
-            self._recovery.settle()
+            self._recovery.settle(moved)
 
     def _observe(self) -> None:
         changes = self._source.changes()

@@ -23,7 +23,7 @@ PLANTED = [
     ("commands/spark.py", "import pyspark", "One door to Spark"),
     ("engines/logs.py", "import structlog", "One door to logs and metrics"),
     ("adapters/kafka_metrics.py", "import prometheus_client", "One door to logs and metrics"),
-    ("transforms/env.py", "import pydantic_settings", "One door to the environment"),
+    ("transforms/env.py", "import pydantic", "One door to the environment"),
     ("engines/screen.py", "from rich import print", "One door to the terminal"),
     ("adapters/kafka_loud.py", "import service.telemetry", "Adapters return or raise"),
 ]
