@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.core.errors import Poison
+from service.core.records import Output, Record
+from service.core.transform import Failure, Transformer, load_transform
+from service.transforms.json_values import json_validate, rekey_by_json, split_json_array
+from service.transforms.records import drop_tombstones, identity
+
+JSON = st.recursive(  # small: the bytes matter here, not the depth
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+NO_JSON = [None, b"", b"{", b'{"a": NaN}', b'{"a": "\xff"}', b"\xef\xbb\xbf{}", b"[" * 100_000]
+
+
+def of(value: bytes | None) -> Record:
+    return Record("in", 0, 7, b"key", value)
+
+
+def apply(function: Any, value: bytes | None) -> Any:
+    return Transformer(function, 3).apply(of(value))
+
+
+@pytest.mark.parametrize("value", [None, b"", b"\xff\x00"])
+def test_identity_passes_every_value_on(value: bytes | None) -> None:
+    assert identity(of(value)) == Output(value)
+
+
+def test_only_a_tombstone_is_dropped_and_an_empty_value_is_none() -> None:
+    assert drop_tombstones(of(None)) is None
+    assert drop_tombstones(of(b"")) == Output(b"")
+
+
+def test_a_json_object_passes_byte_for_byte() -> None:
+    value = b' {"price": 1.10000000000000000001, "a": 1, "a": 2} '
+    assert json_validate(of(value)) == Output(value)
+
+
+@pytest.mark.parametrize("value", [*NO_JSON, b"[]", b"1", b'"{}"', b"null"])
+def test_what_is_no_json_object_is_poison_at_once(value: bytes | None) -> None:
+    failure = apply(json_validate, value)
+    assert isinstance(failure, Failure)
+    assert (failure.reason, failure.attempts) == ("Poison", 1)
+
+
+@given(st.lists(JSON, max_size=5))
+def test_an_array_leaves_as_its_elements_in_order(elements: list[Any]) -> None:
+    value = json.dumps(elements, ensure_ascii=False).encode()
+    outputs = list(split_json_array(of(value)))
+    assert [json.loads(output.value or b"") for output in outputs] == elements
+
+
+def test_elements_keep_their_bytes() -> None:
+    value = b'[ 1.10000000000000000001 , {"b":1,"a":[]} ]'
+    assert apply(split_json_array, value) == (
+        Output(b"1.10000000000000000001"),
+        Output(b'{"b":1,"a":[]}'),
+    )
+
+
+def test_an_empty_array_is_filtered() -> None:
+    assert apply(split_json_array, b"[]") == ()
+
+
+@pytest.mark.parametrize("value", [*NO_JSON, b"{}", b"1", b'[1, "\xff"]', b"[1] 2"])
+def test_what_is_no_json_array_is_poison_and_leaves_no_output(value: bytes | None) -> None:
+    failure = apply(split_json_array, value)
+    assert isinstance(failure, Failure)
+    assert (failure.reason, failure.attempts) == ("Poison", 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "key"),
+    [
+        (b'{"order": {"id": "\xc3\xa4-1"}}', "ä-1".encode()),
+        (b'{"order": {"id": 0}}', b"0"),
+        (b'{"order": {"id": -12}, "id": 3}', b"-12"),
+    ],
+)
+def test_a_field_becomes_the_key_and_the_value_stays(value: bytes, key: bytes) -> None:
+    assert rekey_by_json("order", "id")(of(value)) == Output(value, key=key)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *NO_JSON,
+        b"{}",
+        b'{"order": 5}',
+        b'{"order": {"id": ""}}',
+        b'{"order": {"id": null}}',
+        b'{"order": {"id": true}}',
+        b'{"order": {"id": 1.5}}',
+        b'{"order": [{"id": 1}]}',
+    ],
+)
+def test_without_a_field_that_can_be_a_key_a_record_is_poison(value: bytes | None) -> None:
+    with pytest.raises(Poison):
+        rekey_by_json("order", "id")(of(value))
+
+
+def test_a_key_of_no_field_is_refused_when_it_is_made() -> None:
+    with pytest.raises(ValueError, match="name of a field"):
+        rekey_by_json()
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("service.transforms.records:identity", identity),
+        ("service.transforms.records:drop_tombstones", drop_tombstones),
+        ("service.transforms.json_values:json_validate", json_validate),
+        ("service.transforms.json_values:split_json_array", split_json_array),
+    ],
+)
+def test_built_in_transforms_are_found_by_their_names(name: str, function: object) -> None:
+    assert load_transform(name) is function
