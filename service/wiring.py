@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 CUT_AFTER_S = 1.0
 """Longest that business code holds one batch: revokes, probes and SIGTERM wait for it."""
 ENDS_IDLE_S, ENDS_INTERVAL_S = 0.3, 1.0
+CLAIMS_REST_S = 0.2
 START_TIMEOUT_S = 120.0
 
 TRANSACTIONS: dict[str, type[KafkaTransaction] | type[KafkaAtLeastOnce]] = {
@@ -223,12 +224,21 @@ class Service:
     def _claims_problems(self, claims: RedisClaims | None, remarks: list[str]) -> list[str]:
         if claims is None:
             return []
-        try:
-            found = claims.check()
-        except ClaimsUnavailableError as error:
-            # Being away is what the outage policy is for, at the start as well.
-            self._events.claims_unavailable(str(error), self._settings.dedup.on_outage)
-            return []
+        began_s, away = self._clock.monotonic(), False
+        while True:
+            try:
+                found = claims.check()
+                break
+            except ClaimsUnavailableError as error:
+                # Being away is what the outage policy is for, at the start as well; the server
+                # that comes back is checked before the first record.
+                away = True
+                self._events.claims_unavailable(str(error), self._settings.dedup.on_outage)
+                if self._settings.dedup.on_outage == "pass" or self._lifecycle.stopping:
+                    return []
+                self._lifecycle.rest(CLAIMS_REST_S)
+        if away:
+            self._events.claims_recovered(self._clock.monotonic() - began_s)
         remarks += found.warnings
         return [f"HAPAX_DEDUP__REDIS_URL: {problem}" for problem in found.problems]
 

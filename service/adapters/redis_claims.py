@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError
 
-from service.adapters.redis_connection import Preflight, connect, preflight, unavailable
+from service.adapters.redis_connection import Preflight, connect, is_away, preflight, unavailable
 from service.core.errors import ClaimsUnavailableError, ConfigurationError
 from service.core.records import Coordinates
 
@@ -123,10 +123,16 @@ class RedisClaims:
             raise unavailable(self._redis, error) from error
 
     def check(self) -> Preflight:
-        """Find what is wrong with the server, by asking it and by trying out every permission."""
+        """Find what is wrong with the server, by asking it and by trying out every permission.
+
+        Raises ClaimsUnavailableError when it is only away: that is what the outage policy is for,
+        and a worker that starts during an outage must not leave for it.
+        """
         try:
             found = preflight(self._redis)
         except (RedisError, OSError) as error:
+            if is_away(error):
+                raise unavailable(self._redis, error) from error
             return Preflight([f"{unavailable(self._redis, error)}."], [])
         try:
             self._call(b"", b"", b"")

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
@@ -119,6 +120,22 @@ def place(client: Redis) -> str:
 def unavailable(client: Redis, error: Exception) -> ClaimsUnavailableError:
     """Translate what the client raised; one line, without secrets."""
     return ClaimsUnavailableError(f"Redis at {place(client)} gives no answer: {_reason(error)}")
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether time alone may mend it: nobody listens, nobody answers, or it is still loading.
+
+    A wrong password, a missing permission, an untrusted certificate or an unknown host are for
+    people to mend.
+    """
+    if isinstance(error, AuthenticationError):
+        return False
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLError | socket.gaierror):
+            return False
+        cause = cause.__cause__ or cause.__context__
+    return isinstance(error, RedisConnectionError | RedisTimeoutError | OSError)
 
 
 def _reason(error: Exception) -> str:
