@@ -1,0 +1,126 @@
+"""The control: a transactional loop as one would write it by hand, with nothing around it.
+
+    python -m bench.baseline --help
+
+It does the same work on the wire as the worker: key, value and headers go through, the same two
+headers are added, offsets travel in the transaction. It has none of the rest: no claims, no
+dead letters, no recovery (an error ends it), no metrics, no logs. It even knows where the id
+stands among the headers. So it is a lower bound for Python, not a rival.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+RECORDS_MAX = 10_000
+CALL_TIMEOUT_S = 10.0
+
+
+class Loop:
+    """Consume, produce, commit; one transaction for each batch."""
+
+    def __init__(self, servers: str, group: str, source: str, target: str) -> None:
+        # What both sides set, so that settings are not what is compared (adapters/kafka_clients).
+        common = {"bootstrap.servers": servers, "socket.nagle.disable": True}
+        self.consumer = Consumer(
+            common
+            | {
+                "group.id": group,
+                "group.instance.id": group,
+                "session.timeout.ms": 15_000,
+                "partition.assignment.strategy": "cooperative-sticky",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "isolation.level": "read_committed",
+                "fetch.queue.backoff.ms": 10,
+                "fetch.wait.max.ms": 100,
+            }
+        )
+        self.producer = Producer(
+            common
+            | {
+                "transactional.id": group,
+                "transaction.timeout.ms": 10_000,
+                "retry.backoff.ms": 5,
+                "linger.ms": 1,
+                "batch.size": 1 << 20,
+                "queue.buffering.max.messages": 1_000_000,
+                "queue.buffering.max.kbytes": 1 << 20,
+                "partitioner": "murmur2_random",
+            }
+        )
+        self.source = source
+        self.target = target
+        self.next_offsets: dict[int, int] = {}
+        self.stopping = False
+
+    def ends(self) -> dict[int, int]:
+        metadata = self.consumer.list_topics(self.source, timeout=CALL_TIMEOUT_S)
+        return {
+            number: self.consumer.get_watermark_offsets(TopicPartition(self.source, number))[1]
+            for number in metadata.topics[self.source].partitions
+        }
+
+    def run(self, *, at_end: bool, wait_ms: int) -> None:
+        """``wait_ms``: how long a batch gathers; 0 takes what is there behind the first record."""
+        self.producer.init_transactions(CALL_TIMEOUT_S)
+        self.consumer.subscribe([self.source])
+        ends = self.ends() if at_end else {}
+        while not self.stopping:
+            if at_end and all(self.next_offsets.get(n, 0) >= end for n, end in ends.items()):
+                break
+            if wait_ms:
+                messages = self.consumer.consume(RECORDS_MAX, wait_ms / 1000)
+            else:
+                first = self.consumer.poll(0.1)
+                if first is None:
+                    continue
+                messages = [first, *self.consumer.consume(RECORDS_MAX - 1, 0)]
+            if messages:
+                self.transact(messages)
+        self.consumer.close()
+
+    def transact(self, messages: list[Any]) -> None:
+        producer = self.producer
+        produce, target, next_offsets = producer.produce, self.target, self.next_offsets
+        producer.begin_transaction()
+        for message in messages:
+            if (error := message.error()) is not None:
+                raise KafkaException(error)
+            partition, offset = message.partition(), message.offset()
+            headers = message.headers()
+            source = f"{self.source}/{partition}/{offset}".encode()
+            headers += [("hapax-id", headers[0][1]), ("hapax-source", source)]
+            # By position: keywords make this call a third slower.
+            produce(target, message.value(), message.key(), -1, None, None, 0, headers)
+            next_offsets[partition] = offset + 1
+        producer.send_offsets_to_transaction(
+            [TopicPartition(self.source, *where) for where in next_offsets.items()],
+            self.consumer.consumer_group_metadata(),
+            CALL_TIMEOUT_S,
+        )
+        producer.commit_transaction(CALL_TIMEOUT_S)
+
+    def stop(self, *_: object) -> None:
+        self.stopping = True
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="A plain transactional loop.")
+    for name in ("servers", "group", "source", "target"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--at-end", action="store_true")
+    parser.add_argument("--wait-ms", type=int, default=100)
+    asked = parser.parse_args()
+    loop = Loop(asked.servers, asked.group, asked.source, asked.target)
+    signal.signal(signal.SIGTERM, loop.stop)
+    loop.run(at_end=asked.at_end, wait_ms=asked.wait_ms)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""What a process spent, and what a set of runs says."""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import subprocess
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psutil  # type: ignore[import-untyped] # it has no types and no stubs are locked
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+
+class VoidRunError(Exception):
+    """This run proves nothing: it failed, or what it wrote is not what it should have written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """User and system CPU of a whole process life, and the most memory it held."""
+
+    cpu_s: float
+    rss_mb: float
+
+
+class Child:
+    """One process under measurement; its output goes to ``log``."""
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str], log: Path) -> None:
+        self._log = log
+        with log.open("wb") as file:
+            self._process = subprocess.Popen(
+                command,
+                env={**os.environ, **env},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+
+    def stop(self) -> None:
+        """Ask it to leave."""
+        self._process.send_signal(signal.SIGTERM)
+
+    def wait(self, timeout_s: float) -> Spent:
+        """Return what it spent; raises VoidRunError when it failed or had to be killed."""
+        killer = threading.Timer(timeout_s, self._process.kill)
+        killer.start()
+        _, status, usage = os.wait4(self._process.pid, 0)
+        killer.cancel()
+        self._process.returncode = os.waitstatus_to_exitcode(status)
+        if self._process.returncode:
+            words = self._log.read_text("utf-8", "replace").splitlines()[-5:]
+            raise VoidRunError(f"exit code {self._process.returncode}:\n" + "\n".join(words))
+        # ru_maxrss counts KiB on Linux.
+        return Spent(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+
+    def kill(self) -> None:
+        """End it if it still runs."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+def server_cpu_s(pid: int) -> float:
+    """Return user and system CPU of a running server so far."""
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Median of some runs, and how far they lie apart."""
+
+    median: float
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Summary:
+        return cls(statistics.median(values), min(values), max(values))
+
+    def text(self, digits: int) -> str:
+        return f"{self.median:,.{digits}f} ({self.least:,.{digits}f}-{self.most:,.{digits}f})"
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """Return the least value that ``share`` of all do not exceed; ``ordered`` ascends."""
+    return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))]
+
+
+def noise() -> str:
+    """Say how busy the machine is besides: a figure without it means little."""
+    return f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores at {time.strftime('%H:%M:%S')}"

@@ -1,0 +1,173 @@
+"""Records of the benchmark: made, written all at once or paced, read back and checked."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import struct
+import time
+from concurrent.futures import ProcessPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from bench.measure import VoidRunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from multiprocessing.connection import Connection
+
+VALUE_BYTES = 100
+PARTITIONS = 4
+SILENCE_S = 20.0
+_STAMP = struct.Struct(">QQ")  # number of the record, intended send time in ns
+_NOISE = random.Random(1).randbytes(1 << 16)  # incompressible, the same in every process
+
+
+def apart(work: Callable[..., Any], *args: object) -> Any:
+    """Do ``work`` in a process of its own: the peak memory of a process under measurement begins
+    with what its parent holds, so the parent has to stay small."""
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn) as pool:
+        return pool.submit(work, *args).result()
+
+
+def value(number: int, intended_ns: int) -> bytes:
+    start = number * 31 % (len(_NOISE) - VALUE_BYTES)
+    return _STAMP.pack(number, intended_ns) + _NOISE[start : start + VALUE_BYTES - _STAMP.size]
+
+
+def message_id(number: int) -> bytes:
+    """Return 36 bytes, the length of a UUID's text."""
+    return b"7d9f2c41-5b0e-4c8e-9f3a-%012x" % number
+
+
+def produce(producer: Producer, topic: str, number: int, intended_ns: int) -> None:
+    while True:
+        try:
+            producer.produce(
+                topic,
+                value(number, intended_ns),
+                b"key-%d" % (number % 5000),
+                headers=[("message-id", message_id(number))],
+            )
+        except BufferError:
+            producer.poll(0.1)
+        else:
+            return
+
+
+def fill(servers: str, topic: str, records: int) -> None:
+    """Write a backlog."""
+    producer = Producer(
+        {"bootstrap.servers": servers, "linger.ms": 50, "queue.buffering.max.messages": 500_000}
+    )
+    for number in range(records):
+        produce(producer, topic, number, 0)
+    if producer.flush(60):
+        raise VoidRunError("the backlog could not be written")
+
+
+def send(servers: str, topic: str, rate: int, records: int, start_ns: int) -> None:
+    """Write ``rate`` records a second, each stamped with the time at which it was due.
+
+    A sender that falls behind catches up and the wait counts: no coordinated omission.
+    """
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 0, "acks": "all"})
+    producer.list_topics(topic, timeout=10)
+    sent = 0
+    while sent < records:
+        now_ns = time.monotonic_ns()
+        due = min(records, (now_ns - start_ns) * rate // 1_000_000_000 + 1)
+        while sent < due:
+            produce(producer, topic, sent, start_ns + sent * 1_000_000_000 // rate)
+            sent += 1
+        producer.poll(0)
+        time.sleep(0.0005)  # the pace itself: nothing to wait for but the clock
+    if producer.flush(30):
+        raise VoidRunError("not all records could be written")
+
+
+def read(servers: str, topic: str, records: int) -> Iterator[list[Any]]:
+    """Yield what a read_committed reader sees, as soon as it does; end after so many records."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": f"reader-{topic}",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "fetch.wait.max.ms": 100,
+            "fetch.queue.backoff.ms": 10,
+        }
+    )
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+    seen, heard_s = 0, time.monotonic()
+    while seen < records:
+        first = consumer.poll(0.1)
+        if first is None:
+            if time.monotonic() - heard_s > SILENCE_S:
+                raise VoidRunError(f"{seen} of {records} outputs are there")
+            continue
+        messages = [first, *consumer.consume(10_000, 0)]
+        heard_s = time.monotonic()
+        seen += len(messages)
+        yield messages
+    if surplus := consumer.poll(0.5):
+        raise VoidRunError(f"more outputs than records: {surplus.value()!r}")
+    consumer.close()
+
+
+class Checker:
+    """Holds a run to its input: every record once, unchanged, with both headers."""
+
+    def __init__(self, records: int) -> None:
+        self._seen = bytearray(records)
+
+    def take(self, message: Any) -> tuple[int, int]:
+        """Return number and intended send time of one output."""
+        found = message.value()
+        number, intended_ns = _STAMP.unpack_from(found)
+        headers = dict(message.headers())
+        expected = message_id(number)
+        if self._seen[number]:
+            raise VoidRunError(f"record {number} has two outputs")
+        if found != value(number, intended_ns) or message.key() != b"key-%d" % (number % 5000):
+            raise VoidRunError(f"the output of record {number} is not its input")
+        if headers.get("message-id") != expected or headers.get("hapax-id") != expected:
+            raise VoidRunError(f"the output of record {number} has lost its id")
+        self._seen[number] = 1
+        return number, intended_ns
+
+    def finish(self) -> None:
+        missing = self._seen.count(0)
+        if missing:
+            raise VoidRunError(f"{missing} records have no output")
+
+
+def check(servers: str, topic: str, records: int) -> float:
+    """Check a whole topic; return the seconds between its first and its last append."""
+    checker, times_ms = Checker(records), set[int]()
+    for messages in read(servers, topic, records):
+        for message in messages:
+            checker.take(message)
+            times_ms.add(message.timestamp()[1])
+    checker.finish()
+    return (max(times_ms) - min(times_ms)) / 1000
+
+
+def receive(servers: str, topic: str, records: int, skip: int, answer: Connection) -> None:
+    """Send the latencies in ms of all records but the first ``skip``, or the error."""
+    checker, latencies_ms = Checker(records), list[float]()
+    answer.send("ready")
+    try:
+        for messages in read(servers, topic, records):
+            now_ns = time.monotonic_ns()
+            for message in messages:
+                number, intended_ns = checker.take(message)
+                if number >= skip:
+                    latencies_ms.append((now_ns - intended_ns) / 1e6)
+        checker.finish()
+    except VoidRunError as error:
+        answer.send(error)
+        return
+    answer.send(latencies_ms)
