@@ -224,23 +224,31 @@ class Service:
     def _claims_problems(self, claims: RedisClaims | None, remarks: list[str]) -> list[str]:
         if claims is None:
             return []
-        began_s, away = self._clock.monotonic(), False
+        problems, warnings = self._checked(claims)
+        remarks += warnings
+        return [f"HAPAX_DEDUP__REDIS_URL: {problem}" for problem in problems]
+
+    def _checked(self, claims: RedisClaims) -> tuple[list[str], list[str]]:
+        """Return the store's problems and warnings.
+
+        Being away is what the outage policy is for, at the start as well; under ``pause`` the
+        server that comes back is checked before the first record.
+        """
+        began_s, policy = self._clock.monotonic(), self._settings.dedup.on_outage
+        away = False
         while True:
             try:
                 found = claims.check()
-                break
             except ClaimsUnavailableError as error:
-                # Being away is what the outage policy is for, at the start as well; the server
-                # that comes back is checked before the first record.
                 away = True
-                self._events.claims_unavailable(str(error), self._settings.dedup.on_outage)
-                if self._settings.dedup.on_outage == "pass" or self._lifecycle.stopping:
-                    return []
+                self._events.claims_unavailable(str(error), policy)
+                if policy == "pass" or self._lifecycle.stopping:
+                    return [], []
                 self._lifecycle.rest(CLAIMS_REST_S)
-        if away:
-            self._events.claims_recovered(self._clock.monotonic() - began_s)
-        remarks += found.warnings
-        return [f"HAPAX_DEDUP__REDIS_URL: {problem}" for problem in found.problems]
+            else:
+                if away:
+                    self._events.claims_recovered(self._clock.monotonic() - began_s)
+                return found.problems, found.warnings
 
     def _worker(
         self,

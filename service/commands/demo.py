@@ -7,7 +7,7 @@ import shlex
 import signal
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -27,7 +27,7 @@ def demo(
     seconds: Annotated[
         float, typer.Option(min=1.0, help="Publish for so long; at least until all faults struck.")
     ] = 30.0,
-    rate: Annotated[int, typer.Option(min=100, max=20_000, help="Records a second.")] = 3000,
+    rate: Annotated[int, typer.Option(min=500, max=20_000, help="Records a second.")] = 3000,
     seed: Annotated[int, typer.Option(help="The same seed publishes the same orders.")] = 1,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave Kafka and Redis running afterwards, to look.")
@@ -94,7 +94,8 @@ def _stay(stage: Stage) -> None:
     for name, value in stage.environment().items():
         sys.stderr.write(f"export {name}={shlex.quote(value)}\n")
     sys.stderr.write("Kafka and Redis run. Ctrl-C ends them.\n")
-    signal.pause()
+    with suppress(KeyboardInterrupt):
+        signal.pause()
 
 
 @contextmanager
