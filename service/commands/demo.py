@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import signal
-import sys
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
@@ -63,7 +62,7 @@ def demo(
                 screen.close()
                 _show(outcome, time.monotonic() - began_s, as_json=as_json)
                 if keep:
-                    _stay(stage)
+                    _stay(stage, as_json=as_json)
     except (DemoError, SandboxError) as error:
         typer.echo(f"hapax demo: {error}", err=True)
         raise typer.Exit(_FAILED) from error
@@ -89,11 +88,11 @@ def _show(outcome: Outcome, duration_s: float, *, as_json: bool) -> None:
     console.print(f"{duration_s:.0f} s in all.", markup=False)
 
 
-def _stay(stage: Stage) -> None:
+def _stay(stage: Stage, *, as_json: bool) -> None:
     """Print the environment, and leave the servers running until Ctrl-C."""
     for name, value in stage.environment().items():
-        sys.stderr.write(f"export {name}={shlex.quote(value)}\n")
-    sys.stderr.write("Kafka and Redis run. Ctrl-C ends them.\n")
+        typer.echo(f"export {name}={shlex.quote(value)}", err=as_json)
+    typer.echo("Kafka and Redis run. Ctrl-C ends them.", err=True)
     with suppress(KeyboardInterrupt):
         signal.pause()
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,14 @@ import pytest
 
 COMMAND = [sys.executable, "-m", "service", "demo"]
 ROOT = Path(__file__).parents[2]
+BROKEN = """
+from service.__main__ import main
+from service.demo.stage import Stage
+
+right = Stage.environment
+Stage.environment = lambda stage: {**right(stage), "HAPAX_GUARANTEE": "at_least_once"}
+main()
+"""
 pytestmark = pytest.mark.real
 
 
@@ -50,6 +59,21 @@ def test_a_short_demo_strikes_and_shows_that_nothing_was_lost_doubled_or_reorder
     assert ordinary["doubled_by_repeats"] > 0
     assert ordinary["doubled_by_crashes"] > 0
     assert ordinary["exact"] is False
+
+
+@pytest.mark.timeout(280)
+def test_workers_without_the_guarantee_are_caught() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BROKEN, "demo", "--seconds", "5", "--rate", "3000"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr + done.stdout
+    assert "The promise was broken." in done.stdout
+    assert re.search(r"doubled_by_crashes: order-\d+: \S+ from orders/\d/\d+, after", done.stdout)
 
 
 @pytest.mark.timeout(150)
