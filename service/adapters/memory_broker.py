@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from service.core.records import Headers, Progress, TopicPartition
 
 
+WAITS_MAX = 2
+"""Waits for a stable offset within one transaction timeout."""
+
+
 class Member(msgspec.Struct):
     """What the group knows of a member: its target, and the generation it has heard of."""
 
@@ -50,6 +54,7 @@ class Ongoing(msgspec.Struct):
     offsets: Progress = msgspec.field(default_factory=dict)
     late_offsets: Progress | None = None
     late_end: bool | None = None  # True: a commit, False: an abort
+    awaited: int = 0
 
 
 class MemoryBroker:
@@ -144,8 +149,18 @@ class MemoryBroker:
         return -1 if member is None else member.generation
 
     def pending(self, where: TopicPartition) -> bool:
-        """Whether an open transaction holds an offset here: then there is no stable answer."""
-        return any(where in producer.offsets for producer in self._producers.values())
+        """Whether an open transaction holds an offset here: then there is no stable answer.
+
+        A transaction that was waited for twice has timed out: it is aborted and its producer
+        fenced.
+        """
+        holders = [holder for holder in self._producers.values() if where in holder.offsets]
+        for holder in holders:
+            holder.awaited += 1
+            if holder.awaited > WAITS_MAX:
+                self._end(holder, commit=False)
+                holder.epoch += 1
+        return bool(holders)
 
     def _deal(self) -> None:
         self._generation += 1
@@ -220,7 +235,7 @@ class MemoryBroker:
             self.hide(where)
         if commit:
             self.committed.update(producer.offsets)
-        producer.messages, producer.offsets = [], {}
+        producer.messages, producer.offsets, producer.awaited = [], {}, 0
 
     def _partition(self, message: Message) -> int:
         if message.partition >= 0:

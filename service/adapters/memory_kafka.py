@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from service.core.records import Progress, TopicPartition
 
 
+ANSWER_TIMEOUT_S = 5.0
+
+
 class Fault(msgspec.Struct, frozen=True):
     """What goes wrong at one step.
 
@@ -113,7 +116,8 @@ class MemorySource:
         """Return the group's stable committed offsets; None where there is none."""
         fault = self._before("committed")
         wanted = list(partitions)
-        if any(self._broker.pending(where) for where in wanted):
+        if any([self._broker.pending(where) for where in wanted]):
+            self._wait(ANSWER_TIMEOUT_S)
             raise BatchAbortedError("committed: UNSTABLE_OFFSET_COMMIT", resolved=False)
         _raise(fault, "committed")
         return {where: self._broker.committed.get(where) for where in wanted}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from service.telemetry.events import Events
@@ -39,10 +40,10 @@ class Told:
         self.on: dict[str, Callable[[], None]] = {}
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        method = getattr(Events, name)
+        signature = _signature(name)
 
         def tell(*values: object, **named: object) -> None:
-            bound = inspect.signature(method).bind(self, *values, **named)
+            bound = signature.bind(self, *values, **named)
             self.events.append((name, {k: v for k, v in bound.arguments.items() if k != "self"}))
             self.on.get(name, lambda: None)()
 
@@ -72,3 +73,8 @@ class Script:
     @property
     def unplayed(self) -> dict[str, list[Fault | None]]:
         return {step: left for step, left in self.faults.items() if left}
+
+
+@cache
+def _signature(event: str) -> inspect.Signature:
+    return inspect.signature(getattr(Events, event))
