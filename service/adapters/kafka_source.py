@@ -86,6 +86,7 @@ class KafkaSource:
         self._stash: list[Message] = []
         self._changes = Changes()
         self._touched: set[Where] = set()
+        self._unplaced: set[Where] = set()
         self._missing_since_s: dict[Where, float] = {}
         self._clock = clock
 
@@ -107,6 +108,7 @@ class KafkaSource:
         self._consumer = Consumer(self._properties, logger=self._log)
         self._next, self._settled, self._ends, self._stash = {}, {}, {}, []
         self._touched.clear()
+        self._unplaced.clear()
         self._changes.lost += gone
         self.subscribe()
 
@@ -121,9 +123,9 @@ class KafkaSource:
             if not messages:
                 # consume(n, t) waits all of t when short of n: one blocking poll, then the rest.
                 head = self._consumer.poll(wait_s)
-                if head is None:
-                    return Batch([], {}, {})
-                messages = [head]
+                messages = [] if head is None else [head]
+            if not messages and not self._unplaced:
+                return Batch([], {}, {})
             if records_max > len(messages):
                 messages += self._consumer.consume(records_max - len(messages), 0)
             return self._batch(messages)
@@ -156,12 +158,16 @@ class KafkaSource:
         ours = self.assignment()
         with self._asking("seek"):
             for where, offset in progress.items():
-                if where not in ours:
-                    continue
-                self._stash = [m for m in self._stash if (m.topic(), m.partition()) != where]
-                self._ends.pop(where, None)
-                self._next[where] = self._settled[where] = offset
-                self._place(TopicPartition(*where, offset))
+                if where in ours:
+                    self._move(where, offset)
+                    self._settled[where] = offset
+
+    def _move(self, where: Where, offset: int) -> None:
+        self._stash = [m for m in self._stash if (m.topic(), m.partition()) != where]
+        self._ends.pop(where, None)
+        self._unplaced.discard(where)
+        self._next[where] = offset
+        self._place(TopicPartition(*where, offset))
 
     def _place(self, position: TopicPartition) -> None:
         try:
@@ -330,6 +336,8 @@ class KafkaSource:
 
     def _finish(self, batch: Batch) -> Batch:
         """Add progress: behind the records, and behind what no reader can see."""
+        for where in list(self._unplaced):
+            self._position_missing(where)
         if self._touched:
             self._reread_touched()
         for where in batch.first:
@@ -361,7 +369,7 @@ class KafkaSource:
             if where not in self._touched:
                 self._ends[where] = message.offset()
         elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION}:  # noqa: SLF001
-            self._position_missing(where)
+            self._unplaced.add(where)
         elif error.fatal() or code == KafkaError._FATAL:  # noqa: SLF001
             self._fatal(error)
         elif code in {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED}:
@@ -381,8 +389,9 @@ class KafkaSource:
 
     def _position_missing(self, where: Where) -> None:
         """Tell a group without offsets from a position that fell off the log."""
-        committed = self.committed([where])[where]
-        position = committed if committed is not None else self._next.get(where)
+        position = self._next.get(where)
+        if position is None:
+            position = self.committed([where])[where]
         if position is None:
             self._begin(where)
             return
@@ -397,7 +406,8 @@ class KafkaSource:
                 f" {low} to {high}: it was deleted by retention or the topic is another one."
                 " Decide what to do with the gap, set the group's offset, then start again"
             )
-        self.rewind({where: position})
+        with self._asking("seek"):
+            self._move(where, position)  # what is handed out and not settled yet stays so
 
     def _begin(self, where: Where) -> None:
         """Start a partition for which the group has no offset."""
@@ -434,6 +444,7 @@ class KafkaSource:
             self._next.pop(where, None)
             self._settled.pop(where, None)
             self._ends.pop(where, None)
+            self._unplaced.discard(where)
         self._touched.update(places)
 
 

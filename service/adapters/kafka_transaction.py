@@ -89,6 +89,8 @@ class KafkaTransaction:
         while (failure := self._init(outbox)) is not None:
             if reaction(failure) is Reaction.AGAIN and self._clock.monotonic() < deadline_s:
                 continue
+            if failure.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+                raise PreflightError([self._timeout_problem()])
             if failure.code() in REFUSED:
                 raise PreflightError([f"the brokers refuse our producer: {describe(failure)}"])
             raise ProducerDeadError(
@@ -96,6 +98,13 @@ class KafkaTransaction:
             )
         self._outbox = outbox
         return metadata
+
+    def _timeout_problem(self) -> str:
+        timeout_ms = self._properties["transaction.timeout.ms"]
+        return (
+            f"HAPAX_TRANSACTION__TIMEOUT={timeout_ms}ms is longer than the brokers'"
+            " transaction.max.timeout.ms allows: shorten it"
+        )
 
     def _init(self, outbox: Outbox) -> KafkaError | None:
         with self._watch("init_transactions"):

@@ -116,7 +116,7 @@ class MemorySource:
         """Return the group's stable committed offsets; None where there is none."""
         fault = self._before("committed")
         wanted = list(partitions)
-        if any([self._broker.pending(where) for where in wanted]):
+        if {where for where in wanted if self._broker.pending(where)}:
             self._wait(ANSWER_TIMEOUT_S)
             raise BatchAbortedError("committed: UNSTABLE_OFFSET_COMMIT", resolved=False)
         _raise(fault, "committed")

@@ -137,6 +137,8 @@ class RedisClaims:
         try:
             self._call(b"", b"", b"")
         except ClaimsUnavailableError as error:
+            if error.__cause__ is not None and is_away(error.__cause__):
+                raise
             found.problems.append(f"{error}.")
         return found
 

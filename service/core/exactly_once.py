@@ -16,8 +16,7 @@ After 6 nothing at all, because nothing follows.
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 from service.core.errors import (
@@ -89,6 +88,8 @@ class ExactlyOnce:
         monotonic = self._clock.monotonic
         times = [monotonic()]
         found = self._identity.identify(batch.records)  # 2
+        for index in batch.unreadable:
+            found.claims[index] = b""  # without its headers it would claim another event's id
         times.append(monotonic())
         twins, unchecked = self._claim(batch, found)  # 3
         times.append(monotonic())
@@ -101,6 +102,7 @@ class ExactlyOnce:
         self._dead_letter_rate.admit(len(results), plan.failures, batch.records)
         times.append(monotonic())
         self._execute(batch, plan, times)  # 6
+        self._dead_letter_rate.settle(len(results), len(plan.failures))
         phases = ("identify", "claim", "transform", "plan", "send", "send_offsets", "commit")
         durations = [after - before for before, after in pairwise(times)]
         return _settled(  # 7

@@ -30,27 +30,30 @@ class DeadLetterRate:
         self._failures = 0
 
     def admit(self, count: int, failures: Mapping[int, Failure], records: Sequence[Record]) -> None:
-        """Count one batch; raise DeadLetterLimitError when it must not be committed."""
+        """Raise DeadLetterLimitError when this batch must not be committed."""
         if failures and self._topic is None:
             index, failure = next(iter(failures.items()))
             raise DeadLetterLimitError(
                 f"record {records[index].coordinates} failed ({failure.reason}) and no dead-letter"
                 " topic is configured: set HAPAX_DEAD_LETTER__TOPIC or mend the transform"
             )
-        self._window.append((count, len(failures)))
+        records_in, failed = self._records + count, self._failures + len(failures)
+        if records_in >= self._records_min and failed > self._rate_max * records_in:
+            raise DeadLetterLimitError(
+                f"{failed} of the last {records_in} records failed, more than"
+                f" HAPAX_DEAD_LETTER__RATE_MAX={self._rate_max:g}: mend the transform or the"
+                " input, then start again (nothing of the last batch was committed)"
+            )
+
+    def settle(self, count: int, failures: int) -> None:
+        """Count a batch that was committed; one that is taken again counts once."""
+        self._window.append((count, failures))
         self._records += count
-        self._failures += len(failures)
+        self._failures += failures
         while self._records - self._window[0][0] >= self._records_min:
             old_count, old_failures = self._window.popleft()
             self._records -= old_count
             self._failures -= old_failures
-        enough = self._records >= self._records_min
-        if enough and self._failures > self._rate_max * self._records:
-            raise DeadLetterLimitError(
-                f"{self._failures} of the last {self._records} records failed, more than"
-                f" {self._rate_max:.0%}: mend the transform or the input, then start again"
-                " (nothing of the last batch was committed)"
-            )
 
 
 class Patience:
@@ -99,8 +102,8 @@ class FenceBudget:
 
     The broker says "fenced" to both. A fence while our transaction was older than its timeout
     explains itself. Others count: two within the window with no more than one batch committed
-    between them, or ``fences_max`` at all, mean that somebody else lives under our name (facts measured
-    with two live processes of one transactional id: one mutual fencing a second).
+    between them, or ``fences_max`` at all, mean that somebody else lives under our name (two live
+    processes of one transactional id were measured to fence each other once a second).
     """
 
     WINDOW_S = 30.0

@@ -89,7 +89,14 @@ class Transformer:
                 return _outputs(self._function(record))
             except Exception as newer:  # noqa: BLE001 - as in apply
                 error = newer
-        return Failure(type(error).__name__, str(error), attempts)
+        return Failure(type(error).__name__, _text(error), attempts)
+
+
+def _text(error: Exception) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - an error that cannot tell its text is no reason to stop
+        return "(its text cannot be told)"
 
 
 def _outputs(answer: Output | Iterable[Output] | None) -> tuple[Output, ...]:

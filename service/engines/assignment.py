@@ -65,8 +65,8 @@ class Ends:
             end = self._pending.pop(where, None)
             if end is None:
                 continue
-            if offset == end:
-                self._stable[where] = end
+            if offset is not None and offset >= end:
+                self._stable[where] = offset
             else:
                 moved[where] = end
         return moved

@@ -10,6 +10,7 @@ Errors named StopError pass through: they end the process with their exit code.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from service.core.errors import (
@@ -78,26 +79,33 @@ class Recovery:
             # Nothing of the batch is visible, or its outcome is found by the next start: leave.
             self._events.batch_left(str(error))
             return
-        pending: Exception | None = error
-        while pending is not None and not self._lifecycle.overdue:
+        pending = error
+        while not self._lifecycle.overdue:
             try:
-                if isinstance(pending, ClaimsUnavailableError):
-                    self._hold(str(pending), batch)
-                elif isinstance(pending, ProducerDeadError):
-                    self._replace_producer(pending)
-                elif isinstance(pending, MemberFencedError):
-                    self._replace_member(pending)
-                elif isinstance(pending, BatchAbortedError):
-                    self._take_again(pending, batch)
-                else:
-                    raise pending
-                pending = None
+                self._react(pending, batch)
             except REACTIONS as newer:
                 pending = newer
-        if pending is not None:
-            raise StopError(
-                f"told to stop while this was open: {pending}; the next start resolves it"
-            )
+            else:
+                return
+            try:
+                # Brokers may be away for long: serve rebalances and answer probes meanwhile.
+                self._attend(HOLD_S)
+            except REACTIONS as newer:
+                pending = newer
+        raise StopError(f"told to stop while this was open: {pending}; the next start resolves it")
+
+    def _react(self, error: Exception, batch: Batch) -> None:
+        match error:
+            case ClaimsUnavailableError():
+                self._hold(str(error), batch)
+            case ProducerDeadError():
+                self._replace_producer(error)
+            case MemberFencedError():
+                self._replace_member(error)
+            case BatchAbortedError():
+                self._take_again(error, batch)
+            case _:
+                raise error
 
     def settle(self, progress: Mapping[TopicPartition, int]) -> None:
         """Take note of a committed transaction, and fence it off when it left doubts."""
@@ -179,7 +187,8 @@ class Recovery:
         if error.fenced:
             # Lost partitions, and a consumer fenced by name, are told first: a successor must not
             # be disturbed for partitions that are gone.
-            self._attend(0.0)
+            with suppress(BatchAbortedError):  # the rewind below makes good for it
+                self._attend(0.0)
             self._count_fence()
         self._open("fenced" if error.fenced else "fatal")
         self._rewind(_NOTHING, resolved=False)

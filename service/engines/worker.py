@@ -127,6 +127,7 @@ class Worker:
     def _commit_ends(self, partitions: list[tuple[str, int]]) -> None:
         ours = self._source.assignment()
         stable = self._source.committed([where for where in partitions if where in ours])
+        self._source.settle({where: told for where, told in stable.items() if told is not None})
         moved = self._ends.moved(stable, self._clock.monotonic())
         if moved:
             try:

@@ -1,0 +1,56 @@
+"""The producer's registration, beside everything else that a start has to wait for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from service.core.errors import PreflightError, ProducerDeadError
+
+if TYPE_CHECKING:
+    from service.adapters.kafka_plain import KafkaAtLeastOnce
+    from service.adapters.kafka_transaction import KafkaTransaction
+    from service.engines.lifecycle import Lifecycle
+
+START_TIMEOUT_S = 120.0
+"""Longest wait for brokers that answer metadata requests and nothing else."""
+
+
+class Opening(threading.Thread):
+    """Registers the producer while the consumer joins: both wait mostly for brokers."""
+
+    def __init__(
+        self, transaction: KafkaTransaction | KafkaAtLeastOnce, lifecycle: Lifecycle
+    ) -> None:
+        super().__init__(name="opening", daemon=True)
+        self._transaction = transaction
+        self._lifecycle = lifecycle
+        self._failure: BaseException | None = None
+        self._abandoned = False
+
+    def run(self) -> None:
+        """Try until it works, it cannot work, or nobody waits any more."""
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while not (self._abandoned or self._lifecycle.stopping):
+            try:
+                self._transaction.open()
+            except ProducerDeadError as error:
+                self._failure = PreflightError([f"the producer cannot start: {error}"])
+                if time.monotonic() < deadline_s:
+                    continue
+            except BaseException as error:  # noqa: BLE001 - told to the thread that waits
+                self._failure = error
+            else:
+                self._failure = None
+            return
+
+    def abandon(self) -> None:
+        """Stop trying; the process is about to leave."""
+        self._abandoned = True
+
+    def finish(self) -> None:
+        """Raise what went wrong."""
+        self.join()
+        if self._failure is not None and not self._lifecycle.stopping:
+            raise self._failure

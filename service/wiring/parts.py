@@ -1,0 +1,192 @@
+"""Settings to parts: each builder reads the settings of one thing and returns it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from service.adapters.kafka_clients import consumer_properties, producer_properties
+from service.adapters.kafka_plain import KafkaAtLeastOnce, KafkaAtMostOnce
+from service.adapters.kafka_source import KafkaSource
+from service.adapters.kafka_transaction import KafkaTransaction
+from service.core.exactly_once import ExactlyOnce, Interrupt
+from service.core.identity import Identity
+from service.core.limits import DeadLetterRate, FenceBudget, Pace, Patience
+from service.core.plan import Destinations, Planner
+from service.engines.assignment import Bounds, Ends
+from service.engines.lifecycle import Lifecycle
+from service.engines.recovery import Recovery
+from service.engines.watchdog import Watchdog
+from service.engines.worker import Sizing, Worker
+from service.telemetry.logs import ClientLogger
+
+if TYPE_CHECKING:
+    from service.adapters.redis_claims import RedisClaims
+    from service.core.transform import Transformer
+    from service.settings import Settings
+    from service.telemetry.events import Events
+
+    Producing = KafkaTransaction | KafkaAtLeastOnce
+
+CUT_AFTER_S = 1.0
+"""Longest that business code holds one batch: revokes, probes and SIGTERM wait for it."""
+ENDS_IDLE_S, ENDS_INTERVAL_S = 0.3, 1.0
+PRODUCER_FENCES_MAX, MEMBER_FENCES_MAX = 5, 2
+
+TRANSACTIONS: dict[str, type[Producing]] = {
+    "exactly_once": KafkaTransaction,
+    "at_least_once": KafkaAtLeastOnce,
+    "at_most_once": KafkaAtMostOnce,
+}
+
+
+class SystemClock:
+    """The machine's monotonic time."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+        return time.monotonic()
+
+
+class Shared(msgspec.Struct, frozen=True):
+    """What every part of one process has in common."""
+
+    settings: Settings
+    events: Events
+    clock: SystemClock
+    interrupt: Interrupt
+    lifecycle: Lifecycle
+    watchdog: Watchdog
+
+
+def share(settings: Settings, events: Events) -> Shared:
+    """Return what the other builders start from."""
+    clock, interrupt = SystemClock(), Interrupt()
+    lifecycle = Lifecycle(clock, interrupt, timeout_s=settings.shutdown.timeout_ms / 1000)
+    watchdog = Watchdog(settings.watchdog.timeout_ms / 1000, on_overrun=events.watchdog_fired)
+    return Shared(settings, events, clock, interrupt, lifecycle, watchdog)
+
+
+def source(shared: Shared) -> KafkaSource:
+    """Return the consumer; it connects, and joins nothing yet."""
+    return KafkaSource(
+        consumer_properties(shared.settings),
+        shared.settings.input.topics,
+        start=shared.settings.input.start,
+        logger=ClientLogger(shared.events, "consumer"),
+        clock=shared.clock,
+        watch=shared.watchdog.watch,
+    )
+
+
+def transaction(shared: Shared, source: KafkaSource) -> Producing:
+    """Return the producing side of the guarantee that is wanted; it has no producer yet."""
+    settings = shared.settings
+    topics = {settings.output.topic, settings.dead_letter.topic or settings.output.topic}
+    return TRANSACTIONS[settings.guarantee](
+        producer_properties(settings),
+        source,
+        required_topics=frozenset(topics),
+        round_robin=settings.output.partitioner == "round_robin",
+        deadline_s=settings.transaction.timeout_ms / 1000,
+        clock=shared.clock,
+        forward=shared.events.client_logged,
+        watch=shared.watchdog.watch,
+    )
+
+
+def claims(shared: Shared) -> RedisClaims | None:
+    """Return the claim store, or None where there is none."""
+    dedup = shared.settings.dedup
+    if dedup.redis_url is None:
+        return None
+    # Imported only where it is used: 140 ms that a restart without claims need not wait for.
+    from service.adapters.redis_claims import RedisClaims  # noqa: PLC0415
+
+    return RedisClaims(
+        dedup.redis_url.get_secret_value(),
+        app=shared.settings.app,
+        ttl_ms=dedup.ttl_ms,
+        on_emptied=shared.events.claims_emptied,
+        answer_timeout_s=dedup.timeout_ms / 1000,
+    )
+
+
+def worker(
+    shared: Shared,
+    *,
+    source: KafkaSource,
+    transaction: Producing,
+    claims: RedisClaims | None,
+    transformer: Transformer,
+) -> Worker:
+    """Return the engine with its core and its recovery."""
+    settings = shared.settings
+    patience = Patience(settings.retry.attempts)
+    ends = Ends(idle_s=ENDS_IDLE_S, interval_s=ENDS_INTERVAL_S)
+    recovery = Recovery(
+        source=source,
+        transaction=transaction,
+        claims=claims,
+        events=shared.events,
+        clock=shared.clock,
+        lifecycle=shared.lifecycle,
+        patience=patience,
+        fences=FenceBudget(settings.instance, fences_max=PRODUCER_FENCES_MAX),
+        member_fences=FenceBudget(settings.instance, fences_max=MEMBER_FENCES_MAX),
+        ends=ends,
+        transaction_timeout_s=settings.transaction.timeout_ms / 1000,
+    )
+    return Worker(
+        core=_core(shared, transaction, claims, transformer),
+        source=source,
+        recovery=recovery,
+        events=shared.events,
+        clock=shared.clock,
+        lifecycle=shared.lifecycle,
+        interrupt=shared.interrupt,
+        watchdog=shared.watchdog,
+        sizing=_sizing(settings, patience),
+        ends=ends,
+    )
+
+
+def _core(
+    shared: Shared,
+    transaction: Producing,
+    claims: RedisClaims | None,
+    transformer: Transformer,
+) -> ExactlyOnce:
+    settings = shared.settings
+    dead_letter = settings.dead_letter
+    return ExactlyOnce(
+        identity=Identity(settings.dedup.id),
+        claims=claims,
+        transformer=transformer,
+        planner=Planner(Destinations(settings.app, settings.output.topic, dead_letter.topic)),
+        transaction=transaction,
+        dead_letter_rate=DeadLetterRate(
+            topic=dead_letter.topic,
+            rate_max=dead_letter.rate_max,
+            records_min=dead_letter.records_min,
+        ),
+        clock=shared.clock,
+        pass_on_outage=settings.dedup.on_outage == "pass",
+        interrupt=shared.interrupt,
+    )
+
+
+def _sizing(settings: Settings, patience: Patience) -> Sizing:
+    limits = settings.transaction
+    return Sizing(
+        pace=Pace(
+            interval_s=limits.interval_ms / 1000,
+            records_max=limits.records_max,
+            bytes_max=limits.bytes_max,
+        ),
+        patience=patience,
+        bounds=Bounds(records_max=settings.stop_after.records, at_end=settings.stop_after.at_end),
+        cut_after_s=CUT_AFTER_S,
+    )
