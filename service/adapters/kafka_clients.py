@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from confluent_kafka import libversion
+from confluent_kafka import KafkaException, libversion
+
+from service.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from service.settings import Settings
+
+SOCKET_TIMEOUT_MS = 4000
+
+Client = TypeVar("Client")
 
 _PARTITIONERS = {
     # murmur2_random is what the Java producer does: hash of the key, records without key anywhere.
@@ -16,6 +24,16 @@ _PARTITIONERS = {
     "random": "random",
     "round_robin": "random",  # the adapter names every partition itself
 }
+
+
+def build(client: Callable[..., Client], properties: Mapping[str, Any], logger: object) -> Client:
+    """Return a client; raise ConfigurationError for properties that it does not take."""
+    try:
+        return client(dict(properties), logger=logger)
+    except KafkaException as error:
+        raise ConfigurationError(
+            [f"HAPAX_KAFKA__PROPERTIES or a setting beside it: {error.args[0].str()}"]
+        ) from error
 
 
 def library_version() -> str:
@@ -57,7 +75,7 @@ def _common(settings: Settings) -> dict[str, Any]:
         "reconnect.backoff.max.ms": 500,
         # The default of 60 s (producer: near the transaction timeout) is how long a lost request
         # stalls everything.
-        "socket.timeout.ms": 4000,
+        "socket.timeout.ms": SOCKET_TIMEOUT_MS,
         "socket.nagle.disable": True,
         **{name: value for name, value in optional.items() if value is not None},
     }
@@ -121,6 +139,7 @@ def producer_properties(settings: Settings) -> dict[str, Any]:
         properties |= {
             "transactional.id": transactional_id(settings),
             "transaction.timeout.ms": timeout_ms,
+            "socket.timeout.ms": min(SOCKET_TIMEOUT_MS, timeout_ms),
             # Lines about broker connections, for the detector of requests sent twice.
             "debug": "broker",
         }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from service.adapters.kafka_clients import build
 from service.adapters.kafka_errors import CONTENT, UNKNOWN_TOPIC, describe
 from service.core.errors import BatchAbortedError, ProducerDeadError
 
@@ -55,7 +56,7 @@ class Outbox:
         self._round_robin = round_robin
         self._turns: dict[str, Iterator[int]] = {}
         self.log = ClientLog("producer", forward)
-        self.producer = Producer(dict(properties), logger=self.log)
+        self.producer = build(Producer, properties, self.log)
         # Coordinator queries before the first connection is up wait for a 500 ms timer; a
         # metadata request first brings the connection up (measured: 20 ms instead of 505).
         self.refused: dict[int, str] = {}

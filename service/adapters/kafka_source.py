@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from service.adapters.kafka_clients import build
 from service.adapters.kafka_errors import describe
 from service.core.errors import (
     BatchAbortedError,
@@ -75,7 +76,7 @@ class KafkaSource:
     ) -> None:
         self._properties = dict(properties)
         self._log = TroubleLog(logger, clock)
-        self._consumer = Consumer(self._properties, logger=self._log)
+        self._consumer = build(Consumer, self._properties, self._log)
         self._watch = watch
         self._topics = list(topics)
         self._start = start
@@ -105,7 +106,7 @@ class KafkaSource:
         """Join the group anew: a new member under the same name, at the committed offsets."""
         gone = list(self._next)
         # Its destructor does not close the dead member: there is nothing to leave.
-        self._consumer = Consumer(self._properties, logger=self._log)
+        self._consumer = build(Consumer, self._properties, self._log)
         self._next, self._settled, self._ends, self._stash = {}, {}, {}, []
         self._touched.clear()
         self._unplaced.clear()
@@ -342,6 +343,7 @@ class KafkaSource:
             self._reread_touched()
         for where in batch.first:
             batch.next[where] = self._next[where]
+            self._missing_since_s.pop(where, None)
         ends, self._ends = self._ends, {}
         for where, end in ends.items():
             if end >= self._next.get(where, 0):
