@@ -1,0 +1,130 @@
+"""What a page may name, and whether it exists. Each check yields what does not."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer.main
+
+from service.commands.tree import app
+from service.settings import VARIABLES
+from service.telemetry.events import Events
+from service.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Check = Callable[[str, Path], Iterator[str]]
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = {
+    name
+    for variable in VARIABLES
+    for name in (variable.name, variable.file_name)
+    if name is not None
+}
+COMMANDS: Any = typer.main.get_command(app)  # a click command, of typer's own click
+NEVER_RUN = {"pip", "docker", "make", "set", "export", "curl", "python", "kafka-consumer-groups.sh"}
+
+
+def slug(title: str) -> str:
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+
+
+def slugs(page: Path) -> list[str]:
+    return [slug(title) for title in re.findall(r"(?m)^#+ (.+)$", page.read_text())]
+
+
+def links(text: str, page: Path) -> Iterator[str]:
+    for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"(?ms)^```.*?^```$", "", text)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        if not file.exists() or (anchor and anchor not in slugs(file)):
+            yield target
+
+
+def files(text: str, _page: Path) -> Iterator[str]:
+    for name in re.findall(r"`((?:service|tests|bench|docs|templates)/[\w./*-]*)", text):
+        if not list(ROOT.glob(name.rstrip("/"))):
+            yield name
+
+
+def settings(text: str, _page: Path) -> Iterator[str]:
+    for name, more in re.findall(r"\b(HAPAX_[A-Z0-9_]+)(…|\*)?", text):
+        begun = more and any(known.startswith(name) for known in SETTINGS)
+        if not begun and name not in SETTINGS:
+            yield name
+
+
+def metrics(text: str, _page: Path) -> Iterator[str]:
+    known = {
+        family.name + suffix
+        for family in Metrics().registry.collect()
+        for suffix in ("", "_total", "_bucket", "_sum", "_count")
+    }
+    yield from sorted(set(re.findall(r"\bhapax_[a-z_]+", text)) - known)
+
+
+def targets(text: str, _page: Path) -> Iterator[str]:
+    known = re.findall(r"(?m)^([a-z]+):", (ROOT / "Makefile").read_text())
+    for name in re.findall(r"(?m)(?:`|^\$ )make ([a-z]+)", text):
+        if name not in known:
+            yield f"make {name}"
+
+
+def commands(text: str, _page: Path) -> Iterator[str]:
+    lines = re.findall(r"`((?:hapax|python -m service) [^`]+)`", text)
+    lines += re.findall(r"(?m)^\$ .*?((?:\bhapax|python -m service) .+)$", text)
+    for line in lines:
+        if not known_command(shlex.split(line.replace("python -m service", "hapax"))[1:]):
+            yield line
+
+
+def known_command(words: list[str]) -> bool:
+    command = COMMANDS
+    for word in words:
+        options = {option for each in command.params for option in (*each.opts, "--help")}
+        if word.startswith("-"):
+            if word.partition("=")[0] not in options:
+                return False
+        elif hasattr(command, "commands"):
+            if word not in command.commands:
+                return False
+            command = command.commands[word]
+    return True
+
+
+def proofs(text: str, _page: Path) -> Iterator[str]:
+    named = set(re.findall(r"`(test_[a-z0-9_]+)`", text))
+    if named:
+        source = "\n".join(file.read_text() for file in sorted((ROOT / "tests").rglob("test_*.py")))
+        yield from sorted(named - set(re.findall(r"def (test_\w+)\(", source)))
+
+
+def events(text: str, _page: Path) -> Iterator[str]:
+    for listed in re.findall(r"\blines? ((?:`[a-z_]+`(?:, | and )?)+)", text):
+        for name in re.findall(r"`([a-z_]+)`", listed):
+            if not hasattr(Events, name):
+                yield name
+
+
+def console(text: str, _page: Path) -> Iterator[str]:
+    for line in re.findall(r"(?m)^\$ (.+)$", text):
+        words = [word for word in shlex.split(line) if not re.fullmatch(r"[A-Z_]+=\S*", word)]
+        if Path(words[0]).name not in {*NEVER_RUN, "hapax"}:
+            yield line
+
+
+def names(text: str, _page: Path) -> Iterator[str]:
+    """Classes with a member, as ``Class.member``, are in the source."""
+    source = "\n".join(file.read_text() for file in sorted((ROOT / "service").rglob("*.py")))
+    for owner, member in re.findall(r"`([A-Z][a-z][A-Za-z]*)\.(\w+)`", text):
+        if owner not in {"Output", "Record"} and not (
+            re.search(rf"(?m)^class {owner}\b", source) and re.search(rf"\b{member}\b", source)
+        ):
+            yield f"{owner}.{member}"

@@ -1,0 +1,137 @@
+"""What the pages name exists. Each kind of statement is checked in every page, and planted once."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from service.core.errors import ExitCode
+from service.core.records import Output, Record
+from service.core.transform import Failure, Transformer, load_transform
+from service.settings import load_settings
+from tests.meta.statements import (
+    ROOT,
+    commands,
+    console,
+    events,
+    files,
+    links,
+    metrics,
+    names,
+    proofs,
+    settings,
+    targets,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.meta.statements import Check
+
+TEMPLATE = ROOT / "templates/pipeline"
+PAGES = [
+    *[ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "bench/README.md")],
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "templates").rglob("*.md")),
+]
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"(?ms)^```{language}\n(.*?)^```$", text)
+
+
+PLANTED: dict[Check, str] = {
+    links: "[a](docs/nowhere.md) [b](README.md#no-such-title)",
+    files: "`service/core/nothing.py`",
+    settings: "HAPAX_INPUT__TOPIC HAPAX_NOTHING__*",
+    metrics: "`hapax_nothing_total`",
+    targets: "`make nothing`",
+    commands: "`hapax audit` and `hapax sandbox up --nothing`",
+    proofs: "`test_nothing`",
+    events: "the lines `service_ready` and `nothing_happened`",
+    console: "$ hapaxx run",
+    names: "`KafkaSource.nothing_at_all`",
+}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("check", PLANTED, ids=lambda check: check.__name__)
+def test_what_a_page_names_exists(check: Check, page: Path) -> None:
+    assert list(check(page.read_text(), page)) == []
+
+
+@pytest.mark.parametrize("check", PLANTED, ids=lambda check: check.__name__)
+def test_what_does_not_exist_is_noticed(check: Check) -> None:
+    found = list(check(PLANTED[check], ROOT / "README.md"))
+    assert len(found) == (2 if check in {links, settings, commands} else 1)
+
+
+def python_blocks() -> list[Any]:
+    return [
+        pytest.param(block, id=f"{page.relative_to(ROOT)}-{number}")
+        for page in PAGES
+        for number, block in enumerate(blocks(page.read_text(), "python"), start=1)
+    ]
+
+
+@pytest.mark.parametrize("block", python_blocks())
+def test_python_in_the_pages_runs_and_its_transforms_answer(block: str) -> None:
+    if "confluent_kafka" in block:  # it writes to a broker: its names are checked, and no more
+        ast.parse(block)
+        block = "\n".join(re.findall(r"(?m)^(?:import|from) .+$", block))
+    found: dict[str, Any] = {"__name__": "page"}
+    exec(compile(block, "page", "exec"), found)  # noqa: S102 - the pages are ours
+    if "transform" in found:
+        value = b'{"id": "a-1", "customer": {"id": 7}, "lines": [{"price": 250, "count": 2}]}'
+        outputs = Transformer(found["transform"], 1).apply(Record("in", 0, 0, b"k", value))
+        assert not isinstance(outputs, Failure), outputs
+        assert outputs
+        assert all(isinstance(output, Output) for output in outputs)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/runbooks.md"])
+def test_every_exit_code_is_explained(page: str) -> None:
+    text = (ROOT / page).read_text()
+    told = re.findall(r"(?m)^(?:\| |## Exit code )(\d)(?: \||:)", text)
+    assert sorted({int(code) for code in told} | {0}) == sorted(ExitCode)
+
+
+def test_the_steps_of_the_crash_table_are_those_of_the_code() -> None:
+    code = (ROOT / "service/core/exactly_once.py").read_text()
+    steps = re.findall(r"(?m)^(\d)\. (\w+)  ", code)
+    assert len(steps) == 7
+    page = (ROOT / "docs/guarantees.md").read_text()
+    rows = re.findall(r"(?m)^\| (\d) (\w+)", page)
+    assert [row for row in rows if row[0] != "6"] == [step for step in steps if step[0] != "6"]
+    readme = (ROOT / "README.md").read_text()
+    assert [f"{number} {name}" for number, name in steps if f"{number} {name}" not in readme] == []
+
+
+def test_built_in_transforms_are_listed_and_load() -> None:
+    listed = re.findall(
+        r"`(service\.transforms\.\w+:\w+)`", (ROOT / "docs/transforms.md").read_text()
+    )
+    assert len(listed) == 4
+    assert all(callable(load_transform(name)) for name in listed)
+
+
+def test_the_template_passes_its_own_tests() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
+    run = subprocess.run(command, cwd=TEMPLATE, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_the_settings_of_the_template_are_sound_and_its_image_has_the_rule() -> None:
+    lines = (TEMPLATE / "pipeline.env").read_text().splitlines()
+    given = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+    assert load_settings(given).transform == "pipeline:transform"
+    image = (TEMPLATE / "Dockerfile").read_text()
+    assert "COPY pipeline.py /app/" in image
+    assert f"ENV HAPAX_TRANSFORM={given['HAPAX_TRANSFORM']}" in image
+    assert re.search(r"(?m)^ENTRYPOINT \[\"hapax\"\]$", (ROOT / "Dockerfile").read_text())
+    assert "PYTHONPATH=/app" in (ROOT / "Dockerfile").read_text()
