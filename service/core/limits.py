@@ -37,10 +37,10 @@ class DeadLetterRate:
                 f"record {records[index].coordinates} failed ({failure.reason}) and no dead-letter"
                 " topic is configured: set HAPAX_DEAD_LETTER__TOPIC or mend the transform"
             )
-        records_in, failed = self._records + count, self._failures + len(failures)
-        if records_in >= self._records_min and failed > self._rate_max * records_in:
+        recent, failed = self._recent(count, len(failures))
+        if recent >= self._records_min and failed > self._rate_max * recent:
             raise DeadLetterLimitError(
-                f"{failed} of the last {records_in} records failed, more than"
+                f"{failed} of the last {recent} records failed, more than"
                 f" HAPAX_DEAD_LETTER__RATE_MAX={self._rate_max:g}: mend the transform or the"
                 " input, then start again (nothing of the last batch was committed)"
             )
@@ -54,6 +54,16 @@ class DeadLetterRate:
             old_count, old_failures = self._window.popleft()
             self._records -= old_count
             self._failures -= old_failures
+
+    def _recent(self, count: int, failures: int) -> tuple[int, int]:
+        """Return records and failures of the window as it would be with this batch."""
+        records, failed = self._records + count, self._failures + failures
+        for old_count, old_failures in self._window:
+            if records - old_count < self._records_min:
+                break
+            records -= old_count
+            failed -= old_failures
+        return records, failed
 
 
 class Patience:

@@ -83,6 +83,7 @@ class Recovery:
         while not self._lifecycle.overdue:
             try:
                 self._react(pending, batch)
+                self.fence_doubt()
             except REACTIONS as newer:
                 pending = newer
             else:
@@ -118,7 +119,7 @@ class Recovery:
                 for coordinates, reason in self.condemned.items()
                 if coordinates.offset >= progress.get((coordinates[0], coordinates[1]), 0)
             }
-        self._fence_doubt()
+        self.fence_doubt()
 
     # -- aborted --------------------------------------------------------------------------
 
@@ -132,7 +133,6 @@ class Recovery:
             self._lose_patience(batch, str(error))
         else:
             self._attend(min(BACKOFF_MAX_S, BACKOFF_S * 2 ** min(self._aborts, 6)))
-        self._fence_doubt()
 
     def _lose_patience(self, batch: Batch, reason: str) -> None:
         records = len(batch.records)
@@ -172,10 +172,12 @@ class Recovery:
 
     # -- producer -------------------------------------------------------------------------
 
-    def _fence_doubt(self) -> None:
-        """Let the broker refuse what the last transaction may still have on its way.
+    def fence_doubt(self) -> None:
+        """Build a new producer when a request of the last transaction may still be on its way.
 
-        Before the first produce of the next transaction, because later is too late.
+        The broker then refuses the late request. Before the first produce of the next
+        transaction, because later is too late: the loop asks before each intake, whatever went
+        wrong since, and right after a commit, so that the next record need not wait for it.
         """
         doubts = list(self._transaction.doubts)
         if doubts:

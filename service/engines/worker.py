@@ -85,6 +85,7 @@ class Worker:
 
     def _turn(self) -> None:
         self._batch = Batch([], {}, {})
+        self._recovery.fence_doubt()
         records_max = self._bounds.limit(self._patience.limit(self._pace.records))
         self._batch = batch = self._source.take(records_max, WAIT_S)
         self._events.loop_moved()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from service.engines.assignment import Bounds, Ends
 
 P0, P1 = ("in", 0), ("in", 1)
@@ -46,11 +44,6 @@ def test_a_partition_without_committed_offset_has_moved_by_its_first_end() -> No
     assert known.moved({P0: None, P1: 3}, 100.0) == {P0: 5}
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Ends.moved compares for equality only: an end below the committed offset would move"
-    " the group back, and only the broker's fence stands before that",
-)
 def test_an_end_below_what_the_group_knows_never_moves_it_back() -> None:
     known = ends()
     known.note({P0: 5})

@@ -65,11 +65,6 @@ def test_an_unreadable_record_becomes_a_dead_letter() -> None:
     assert b"not UTF-8" in (dict(pipeline.broker.records("dead")[0].headers)["hapax-error"] or b"")
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="an unreadable record is claimed by a later source (its headers are gone) and, as a"
-    " twin by key, dropped before its refusal is looked at",
-)
 def test_an_unreadable_record_is_never_dropped_as_a_twin() -> None:
     pipeline = opened(Pipeline(sources=("header:id", "key")))
     for _ in range(2):

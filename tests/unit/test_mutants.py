@@ -65,7 +65,7 @@ def no_put_back_while_claims_are_away(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_fence_on_doubt(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Recovery, "_fence_doubt", lambda _self: None)
+    patch.setattr(Recovery, "fence_doubt", lambda _self: None)
 
 
 def our_own_claim_is_a_duplicate(patch: pytest.MonkeyPatch) -> None:

@@ -164,6 +164,12 @@ CASES = [
         ("transactions_total", {"outcome": "fenced"}, 1),
     ),
     Case(
+        "member_fenced",
+        {"reason": "our instance name", "explained": True},
+        {"reason": "our instance name", "explained": True},
+        ("members_fenced_total", {}, 1),
+    ),
+    Case(
         "producer_rebuilt",
         {"cause": "fenced", "duration_s": 0.25},
         {"cause": "fenced", "duration_ms": 250.0},

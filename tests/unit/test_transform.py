@@ -136,12 +136,6 @@ def test_poison_on_a_later_attempt_ends_the_attempts() -> None:
     assert apply(function, attempts_max=3) == Failure("Poison", "never", 2)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=RuntimeError,
-    reason="Transformer._again calls str(error) unguarded: an exception whose text raises ends"
-    " the service at this record, at every start",
-)
 def test_an_exception_that_cannot_even_tell_its_text_is_poison_too() -> None:
     class Mute(Exception):  # noqa: N818 - stands for a foreign class
         def __str__(self) -> str:

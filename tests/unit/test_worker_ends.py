@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from service.adapters.memory_kafka import Fault
-from tests.kit.doubles import Script, StuckError
+from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
 
 P0, P1 = ("in", 0), ("in", 1)
@@ -153,12 +153,6 @@ def test_a_run_to_the_ends_waits_for_the_partitions_of_others() -> None:
     assert sum(asked) >= 6
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=StuckError,
-    reason="Worker._done reads source.settled(), which knows nothing of a partition that was at"
-    " its end already: ends equal to the committed offset are never settled",
-)
 def test_a_run_to_the_ends_ends_at_once_when_all_is_committed_already() -> None:
     pipeline = Pipeline(at_end=True)
     pipeline.write(b"a")

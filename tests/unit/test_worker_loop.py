@@ -7,7 +7,7 @@ import pytest
 from service.adapters.memory_kafka import Fault
 from service.core.errors import DeadLetterLimitError
 from service.core.records import Output, Record
-from tests.kit.doubles import Script, StuckError
+from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
 
 P0 = ("in", 0)
@@ -91,12 +91,6 @@ def test_content_that_is_refused_by_name_becomes_a_dead_letter_at_once() -> None
     assert pipeline.told.names().count("batch_aborted") == 1
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=StuckError,
-    reason="a condemned record whose dead letter is refused, too (as large as the record, and its"
-    " headers more) is condemned again and again, without a bound",
-)
 def test_a_dead_letter_that_is_refused_too_does_not_go_round_for_ever() -> None:
     pipeline = Pipeline()
     pipeline.broker.bytes_max = 400
