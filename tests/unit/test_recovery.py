@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from service.adapters.memory_kafka import Fault
@@ -15,6 +17,9 @@ from service.core.ports import Batch
 from tests.kit.batches import opened, taken
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from service.core.records import Record
 
 ABORTED, DEAD, FENCED = Fault("aborted"), Fault("dead"), Fault("fenced")
 P0, P1 = ("in", 0), ("in", 1)
@@ -159,7 +164,9 @@ def test_refused_content_is_tried_three_times_then_halved_until_the_culprit_is_c
         assert pipeline.recovery.condemned == {}
         pipeline.recovery.recover(refused_at(pipeline), single)
     assert pipeline.recovery.condemned == {single.records[0].coordinates: "refused"}
-    pipeline.recovery.settle()
+    pipeline.recovery.settle({P1: 1})
+    assert pipeline.recovery.condemned, "its record is still to come"
+    pipeline.recovery.settle({P0: 1})
     assert pipeline.recovery.condemned == {}
 
 
@@ -182,7 +189,7 @@ def test_repeated_aborts_back_off_up_to_a_second() -> None:
         pipeline.recovery.recover(BatchAbortedError("aborted"), batch)
         waits.append(round(pipeline.clock.now_s - before_s, 2))
     assert waits == [0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0, 1.0, 1.0]
-    pipeline.recovery.settle()
+    pipeline.recovery.settle({})
     pipeline.recovery.recover(BatchAbortedError("aborted"), batch)
     assert pipeline.told.of("batch_aborted")[-1]["attempt"] == 1
 
@@ -192,7 +199,7 @@ def test_doubts_of_a_committed_transaction_are_fenced_off_before_the_next() -> N
     pipeline = filled(script)
     taken(pipeline)
     pipeline.transaction.doubts = ["commit: sent twice"]
-    pipeline.recovery.settle()
+    pipeline.recovery.settle({})
     assert script.steps[-1] == "open"
     assert pipeline.told.of("doubt_fenced") == [{"evidence": "commit: sent twice"}]
     assert pipeline.told.of("producer_rebuilt")[0]["cause"] == "doubt"
@@ -210,5 +217,35 @@ def test_doubts_of_an_aborted_transaction_are_fenced_off_too() -> None:
 def test_without_doubts_nothing_is_rebuilt() -> None:
     pipeline = filled()
     taken(pipeline)
-    pipeline.recovery.settle()
+    pipeline.recovery.settle({})
     assert pipeline.told.events == []
+
+
+def never_begun_in_doubt(pipeline: Pipeline, script: Script) -> None:
+    def then(step: str) -> None:
+        assert step != "begin" or not pipeline.transaction.doubts, "begun with a doubt"
+
+    script.then = then
+    pipeline.run(open_first=False)
+    assert not script.unplayed
+
+
+@pytest.mark.parametrize("step", ["rewind", "attend"])
+def test_doubts_of_an_abort_outlast_a_member_that_is_fenced_meanwhile(step: str) -> None:
+    script = Script(abort=[Fault(doubt=True, after=True)], send=[ABORTED])
+    script.faults[step] = [FENCED]
+    pipeline = filled(script)
+    never_begun_in_doubt(pipeline, script)
+    pipeline.judge()
+
+
+def test_doubts_of_a_commit_outlast_a_failed_rewind_of_the_rest() -> None:
+    script = Script(rewind=[FENCED], commit=[Fault(doubt=True, after=True)])
+
+    def cutting(_record: Record) -> None:
+        pipeline.interrupt.due = True
+
+    pipeline = opened(Pipeline(faults=script, transform=cutting))
+    pipeline.write(b"a", b"b")
+    never_begun_in_doubt(pipeline, script)
+    assert pipeline.drained()

@@ -127,11 +127,6 @@ def test_told_to_stop_while_brokers_are_away_the_worker_leaves_when_time_is_up(s
         pipeline.recovery.recover(ProducerDeadError("dead"), batch)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Recovery.recover calls committed() again and again without attend or loop_moved:"
-    " no rebalance is served and /livez goes stale while brokers are away (5 s per call)",
-)
 def test_while_the_group_gives_no_answer_the_loop_still_moves() -> None:
     pipeline = filled(Script(committed=[ABORTED] * 20))
     batch = taken(pipeline)

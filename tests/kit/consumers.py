@@ -1,0 +1,129 @@
+"""A stand-in for the client's consumer: what it hands out and answers is said beforehand."""
+
+from __future__ import annotations
+
+import struct
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, Message, TopicPartition
+
+from service.adapters import kafka_source
+from service.adapters.kafka_source import KafkaSource
+from tests.kit.doubles import Ticking
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+
+class FakeConsumer:
+    """Holds messages, an assignment, committed offsets and watermarks; notes seeks."""
+
+    def __init__(self, *_values: object, **_named: object) -> None:
+        self.queue: list[Any] = []
+        self.ours: list[tuple[str, int]] = [("in", 0), ("in", 1)]
+        self.offsets: dict[tuple[str, int], int] = {}
+        self.marks = (0, 100)
+        self.seeks: list[tuple[str, int, int]] = []
+        self.calls: list[str] = []
+        self.fail: dict[str, list[Exception]] = {}
+        self.before_poll: Callable[[], None] = lambda: None
+        self.metadata = metadata(3, "member-1")
+
+    def poll(self, _wait_s: float) -> Any:
+        self._call("poll")
+        self.before_poll()
+        return self.queue.pop(0) if self.queue else None
+
+    def consume(self, count: int, _wait_s: float) -> list[Any]:
+        self._call("consume")
+        found, self.queue = self.queue[:count], self.queue[count:]
+        return found
+
+    def assignment(self) -> list[TopicPartition]:
+        return [TopicPartition(*where) for where in self.ours]
+
+    def committed(self, wanted: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        self._call("committed")
+        return [
+            TopicPartition(p.topic, p.partition, self.offsets.get((p.topic, p.partition), -1001))
+            for p in wanted
+        ]
+
+    def get_watermark_offsets(self, _where: TopicPartition, **_named: object) -> tuple[int, int]:
+        self._call("get_watermark_offsets")
+        return self.marks
+
+    def seek(self, where: TopicPartition) -> None:
+        self._call("seek")
+        self.seeks.append((where.topic, where.partition, where.offset))
+
+    def incremental_assign(self, _places: object) -> None:
+        self._call("incremental_assign")
+
+    def incremental_unassign(self, _places: object) -> None:
+        self._call("incremental_unassign")
+
+    def consumer_group_metadata(self) -> bytes:
+        return self.metadata
+
+    def list_topics(self, topic: str = "in", **_named: object) -> Any:
+        self._call("list_topics")
+        parts = dict.fromkeys((0, 1))
+        return type("Metadata", (), {"topics": {topic: type("T", (), {"partitions": parts})}})
+
+    def _call(self, name: str) -> None:
+        self.calls.append(name)
+        if self.fail.get(name):
+            raise self.fail[name].pop(0)
+
+
+def source(
+    patch: pytest.MonkeyPatch, *, start: str = "earliest"
+) -> tuple[KafkaSource, FakeConsumer, Ticking]:
+    """Return a real KafkaSource on a fake consumer."""
+    patch.setattr(kafka_source, "Consumer", FakeConsumer)
+    clock = Ticking()
+    made = KafkaSource(
+        {"group.id": "app"},
+        ["in"],
+        start=start,
+        logger=None,
+        clock=clock,
+        watch=lambda _call: nullcontext(),
+    )
+    consumer: Any = made._consumer
+    return made, consumer, clock
+
+
+def metadata(generation: int, member: str) -> bytes:
+    """Return group metadata in librdkafka's layout."""
+    return b"CGMDv2:" + struct.pack("=i", generation) + b"app\0" + member.encode() + b"\0\0"
+
+
+def message(offset: int, *, partition: int = 0, value: bytes = b"v") -> Message:
+    """Return a message as the client hands it out."""
+    return Message(
+        topic="in", partition=partition, offset=offset, key=b"k", value=value, timestamp=(1, 7)
+    )
+
+
+def event(code: int, offset: int = -1001, *, partition: int = 0, fatal: bool = False) -> Message:
+    """Return an event in place of a message."""
+    error = KafkaError(code, "", fatal=fatal)
+    return Message(topic="in", partition=partition, offset=offset, error=error)
+
+
+class Undecodable:
+    """A message one of whose header names is not UTF-8."""
+
+    def __init__(self, inner: Message) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def headers(self) -> Any:
+        return b"\xff".decode()

@@ -1,0 +1,258 @@
+"""The consumer's adapter, on messages made by hand."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from service.adapters.kafka_source import parse_metadata
+from service.core.errors import (
+    BatchAbortedError,
+    MemberFencedError,
+    PositionLostError,
+    StopError,
+)
+from tests.kit.consumers import Undecodable, event, message, metadata, source
+
+P0, P1 = ("in", 0), ("in", 1)
+EOF, RESET = KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET
+TIMED_OUT = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+Patch = pytest.MonkeyPatch
+
+
+def test_records_come_with_first_and_next_offset_per_partition(monkeypatch: Patch) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.queue = [message(3), message(5), message(1, partition=1), message(6)]
+    batch = kafka.take(10, 0.1)
+    assert [(r.partition, r.offset) for r in batch.records] == [(0, 3), (0, 5), (1, 1), (0, 6)]
+    assert batch.first == {P0: 3, P1: 1}
+    assert batch.next == {P0: 7, P1: 2}
+    assert (batch.records[0].key, batch.records[0].timestamp_ms) == (b"k", 7)
+
+
+def test_no_more_is_taken_than_asked_for(monkeypatch: Patch) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.queue = [message(n) for n in range(5)]
+    assert len(kafka.take(1, 0.1).records) == 1
+    assert len(kafka.take(3, 0.1).records) == 3
+
+
+def test_headers_keep_order_and_repeats(monkeypatch: Patch) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    pairs: list[tuple[str, str | bytes | None]] = [("a", b"1"), ("a", None)]
+    consumer.queue = [Message(topic="in", partition=0, offset=0, headers=pairs, timestamp=(0, 0))]
+    assert kafka.take(10, 0.1).records[0].headers == tuple(pairs)
+
+
+def twice_handed_out(patch: Patch) -> tuple[list[int], dict[tuple[str, int], int]]:
+    """Hand a batch out again, as the client does in rare group starts."""
+    kafka, consumer, _ = source(patch)
+    consumer.queue = [message(n) for n in (0, 1, 2)]
+    offsets = [record.offset for record in kafka.take(10, 0.1).records]
+    consumer.queue = [message(n) for n in (0, 1, 2, 3)]
+    offsets += [record.offset for record in kafka.take(10, 0.1).records]
+    return offsets, kafka.changes().repeated
+
+
+def test_records_that_are_handed_out_again_are_dropped_and_counted(monkeypatch: Patch) -> None:
+    assert twice_handed_out(monkeypatch) == ([0, 1, 2, 3], {P0: 3})
+
+
+def test_without_the_next_offset_the_repeat_would_come_through(monkeypatch: Patch) -> None:
+    """The mutant of the test above: a source that forgets its next offsets is caught by it."""
+    monkeypatch.setattr("service.adapters.kafka_source.KafkaSource._finish", _forgetting)
+    assert twice_handed_out(monkeypatch) == ([0, 1, 2, 0, 1, 2, 3], {})
+
+
+def _forgetting(self: object, batch: object) -> object:
+    self._next = {}  # type: ignore[attr-defined] # a mutant
+    return batch
+
+
+def test_after_a_rewind_the_same_records_are_no_repeats(monkeypatch: Patch) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.queue = [message(4), message(5)]
+    first = kafka.take(10, 0.1).first
+    kafka.rewind({**first, ("other", 9): 3})
+    assert consumer.seeks == [("in", 0, 4)]
+    consumer.queue = [message(4)]
+    assert len(kafka.take(10, 0.1).records) == 1
+    assert kafka.changes().repeated == {}
+
+
+def test_the_end_of_a_partition_is_progress_behind_its_records(monkeypatch: Patch) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.queue = [message(4), event(EOF, 8), event(EOF, 3, partition=1)]
+    batch = kafka.take(10, 0.1)
+    assert batch.next == {P0: 8, P1: 3}
+    assert batch.first == {P0: 4}
+    consumer.queue = [event(EOF, 8)]
+    assert kafka.take(10, 0.1).next == {P0: 8}
+
+
+def test_an_end_before_the_records_of_the_same_call_moves_nothing_back(monkeypatch: Patch) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.queue = [event(EOF, 4), message(4), message(5)]
+    assert kafka.take(10, 0.1).next == {P0: 6}
+
+
+def test_records_of_a_partition_that_left_inside_the_call_are_dropped(monkeypatch: Patch) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.queue = [message(4), message(1, partition=1), event(EOF, 5)]
+    consumer.before_poll = lambda: kafka._on_revoke(consumer, kafka._consumer.assignment()[:1])  # type: ignore[arg-type] # the fake
+    consumer.ours = [P1]
+    consumer.before_poll = lambda: kafka._leave([P0])
+    batch = kafka.take(10, 0.1)
+    assert list(batch.next) == [P1]
+    assert consumer.seeks == []
+
+
+def test_a_partition_that_came_back_is_read_again_from_its_committed_offset(
+    monkeypatch: Patch,
+) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.queue = [message(9)]
+    consumer.offsets = {P0: 7}
+    consumer.before_poll = lambda: kafka._leave([P0, P1])
+    assert kafka.take(10, 0.1).records == []
+    assert sorted(consumer.seeks) == [("in", 0, 7), ("in", 1, 0)]
+
+
+def test_a_header_name_that_is_not_utf8_marks_its_record(monkeypatch: Patch) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.queue = [message(0), Undecodable(message(1)), message(2)]
+    batch = kafka.take(10, 0.1)
+    assert list(batch.unreadable) == [1]
+    assert batch.records[1].headers == ()
+
+
+def test_a_record_that_attend_meets_waits_for_the_next_take(monkeypatch: Patch) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.queue = [message(0), message(1)]
+    kafka.attend(0.0)
+    assert [record.offset for record in kafka.take(10, 0.1).records] == [0, 1]
+    consumer.queue = [message(2)]
+    kafka.attend(0.0)
+    kafka.rewind({P0: 2})
+    consumer.queue = [message(2)]
+    assert [record.offset for record in kafka.take(10, 0.1).records] == [2]
+
+
+def test_a_call_that_fails_leaves_only_the_committed_offsets_certain(monkeypatch: Patch) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.fail["poll"] = [TIMED_OUT]
+    with pytest.raises(BatchAbortedError, match="take: _TIMED_OUT") as caught:
+        kafka.take(10, 0.1)
+    assert not caught.value.resolved
+
+
+def test_a_partition_that_cannot_be_sought_is_taken_anew(monkeypatch: Patch) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.fail["seek"] = [KafkaException(KafkaError(KafkaError._STATE))]
+    kafka.rewind({P0: 2})
+    assert consumer.calls[-2:] == ["incremental_unassign", "incremental_assign"]
+
+
+@pytest.mark.parametrize(
+    ("start", "offsets", "to"),
+    [("earliest", {}, 10), ("latest", {}, 100), ("latest", {P1: 3}, 10), ("refuse", {P0: 50}, 50)],
+)
+def test_a_position_that_is_missing_starts_where_it_should(
+    monkeypatch: Patch, start: str, offsets: dict[tuple[str, int], int], to: int
+) -> None:
+    kafka, consumer, _ = source(monkeypatch, start=start)
+    consumer.marks, consumer.offsets = (10, 100), offsets
+    consumer.queue = [event(RESET)]
+    kafka.take(10, 0.1)
+    assert consumer.seeks == [("in", 0, to)]
+    assert kafka.settled().get(P0, offsets.get(P0)) == to
+
+
+def test_a_group_without_offsets_may_be_refused(monkeypatch: Patch) -> None:
+    kafka, consumer, _ = source(monkeypatch, start="refuse")
+    consumer.queue = [event(RESET)]
+    with pytest.raises(PositionLostError, match="HAPAX_INPUT__START"):
+        kafka.take(10, 0.1)
+
+
+def test_a_position_that_fell_off_the_log_stops_the_service(monkeypatch: Patch) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.marks, consumer.offsets = (10, 100), {P0: 9}
+    consumer.queue = [event(RESET)]
+    with pytest.raises(PositionLostError, match="the next record is 9, but the log now holds"):
+        kafka.take(10, 0.1)
+
+
+def test_a_position_behind_the_end_is_borne_for_the_time_of_an_election(monkeypatch: Patch) -> None:
+    kafka, consumer, clock = source(monkeypatch)
+    consumer.offsets = {P0: 101}
+    consumer.queue = [event(RESET)]
+    kafka.take(10, 0.1)
+    clock.wait(11.0)
+    consumer.queue = [event(RESET)]
+    with pytest.raises(PositionLostError):
+        kafka.take(10, 0.1)
+
+
+def test_each_election_has_its_own_time(monkeypatch: Patch) -> None:
+    kafka, consumer, clock = source(monkeypatch)
+    consumer.offsets = {P0: 101}
+    consumer.queue = [event(RESET)]
+    kafka.take(10, 0.1)
+    consumer.marks = (0, 200)
+    consumer.queue = [message(101)]
+    kafka.take(10, 0.1)
+    clock.wait(3600.0)
+    consumer.offsets = {P0: 201}
+    consumer.queue = [event(RESET)]
+    kafka.take(10, 0.1)
+
+
+def test_a_missing_position_is_asked_for_again_when_the_group_gave_no_answer(
+    monkeypatch: Patch,
+) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.queue = [event(RESET)]
+    consumer.fail["committed"] = [TIMED_OUT]
+    with pytest.raises(BatchAbortedError):
+        kafka.take(10, 0.1)
+    kafka.rewind(kafka.settled())
+    kafka.take(10, 0.1)
+    kafka.attend(0.0)
+    assert consumer.seeks == [("in", 0, 0)]
+
+
+def test_a_fenced_member_and_a_dead_consumer_are_told_apart(monkeypatch: Patch) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.queue = [event(KafkaError.FENCED_INSTANCE_ID, fatal=True)]
+    with pytest.raises(MemberFencedError) as caught:
+        kafka.take(10, 0.1)
+    assert not caught.value.explained
+    consumer.queue = [event(KafkaError._FATAL, fatal=True)]
+    with pytest.raises(StopError, match="the consumer is dead"):
+        kafka.take(10, 0.1)
+
+
+def test_missing_rights_stop_and_transport_trouble_is_only_told(monkeypatch: Patch) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.queue = [event(KafkaError._TRANSPORT)]
+    kafka.attend(0.0)
+    assert len(kafka.changes().errors) == 1
+    consumer.queue = [event(KafkaError.TOPIC_AUTHORIZATION_FAILED)]
+    with pytest.raises(StopError, match="not allowed to read"):
+        kafka.take(10, 0.1)
+
+
+def test_only_a_live_member_sends_its_metadata(monkeypatch: Patch) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    assert kafka.member() == metadata(3, "member-1")
+    for dead in (metadata(-1, ""), metadata(5, ""), metadata(-1, "member-1")):
+        consumer.metadata = dead
+        with pytest.raises(BatchAbortedError, match="no live member"):
+            kafka.member()
+
+
+def test_group_metadata_of_another_layout_is_refused() -> None:
+    assert parse_metadata(metadata(7, "m")) == (7, "m")
+    with pytest.raises(BatchAbortedError, match="unknown layout"):
+        parse_metadata(b"CGMDv3:" + metadata(7, "m")[7:])

@@ -1,0 +1,97 @@
+"""The watchdog: a call that never returns ends the process; a long batch is cut."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service.core.exactly_once import Interrupt
+from service.engines import watchdog as module
+from service.engines.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WAIT_S = 10.0
+
+
+class Left:
+    """Stands for the end of the process."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.codes: list[int] = []
+        self.left = threading.Event()
+
+    def overrun(self, call: str, _seconds: float) -> None:
+        self.told.append(call)
+
+    def leave(self, code: int) -> None:
+        self.codes.append(code)
+        self.left.set()
+
+
+@pytest.fixture
+def left() -> Left:
+    return Left()
+
+
+@pytest.fixture
+def watchdog(left: Left, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watchdog]:
+    monkeypatch.setattr(module, "TICK_S", 0.002)
+    dog = Watchdog(0.02, on_overrun=left.overrun, leave=left.leave)
+    dog.start()
+    yield dog
+    dog.stop()
+
+
+def test_a_call_that_overruns_ends_the_process_and_is_named(watchdog: Watchdog, left: Left) -> None:
+    with watchdog.watch("commit_transaction"):
+        assert left.left.wait(WAIT_S)
+    assert (left.told, left.codes) == (["commit_transaction"], [7])
+
+
+def test_an_inner_call_gives_its_outer_one_back(watchdog: Watchdog, left: Left) -> None:
+    with watchdog.watch("outer"):
+        with watchdog.watch("inner"):
+            pass
+        assert left.left.wait(WAIT_S)
+    assert left.told == ["outer"]
+
+
+def test_a_call_that_raises_is_no_longer_watched(watchdog: Watchdog, left: Left) -> None:
+    with pytest.raises(ValueError, match="no"), watchdog.watch("seek"):
+        raise ValueError("no")
+    assert watchdog._call is None
+    assert not left.codes
+
+
+def test_time_between_calls_is_not_counted(watchdog: Watchdog, left: Left) -> None:
+    seen = watchdog._ticks
+    while watchdog._ticks < seen + 20:  # twice the bound, without a call
+        assert not left.left.wait(0.002)
+    with watchdog.watch("poll"):
+        assert watchdog._ticks <= 1
+    assert not left.codes
+
+
+def test_an_alarm_makes_its_interrupt_due_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    dog = Watchdog(60.0, on_overrun=lambda _call, _s: None)
+    interrupt, waited = Interrupt(), []
+
+    def ticks() -> Iterator[bool]:
+        for tick in range(20):
+            waited.append((tick, interrupt.due))
+            if tick == 15:
+                interrupt.due = False
+            yield False
+        yield True
+
+    each = ticks()
+    monkeypatch.setattr(dog._stopped, "wait", lambda _seconds: next(each))
+    dog.alarm(1.0, interrupt)
+    dog._run()
+    assert next(tick for tick, due in waited if due) == 10
+    assert not interrupt.due
