@@ -1,0 +1,101 @@
+"""A stand-in for the client's producer: what each call raises is said beforehand."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from service.adapters import kafka_producer
+from service.adapters.kafka_transaction import KafkaTransaction
+from tests.kit.doubles import Ticking
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+    from service.core.ports import Message
+
+
+def failing(
+    code: int, *, fatal: bool = False, retriable: bool = False, abort: bool = False
+) -> KafkaException:
+    """Return what the client raises."""
+    error = KafkaError(code, "text", fatal=fatal, retriable=retriable, txn_requires_abort=abort)
+    return KafkaException(error)
+
+
+class FakeProducer:
+    """Notes its calls; ``fail`` holds by name what they raise, in order; None lets one pass."""
+
+    fail: dict[str, list[Exception | None]]
+
+    def __init__(self, *_values: object, **_named: object) -> None:
+        self.calls: list[str] = []
+        self.sent: list[bytes | None] = []
+        self.reports: list[Callable[[Any, Any], None]] = []
+        self.on: dict[str, Callable[[], None]] = {}
+
+    def produce(self, _topic: str, value: bytes | None, *rest: Any) -> None:
+        self._call("produce")
+        self.sent.append(value)
+        if rest[2] is not None:
+            self.reports.append(rest[2])
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        return lambda *_values, **_named: self._call(name)
+
+    def _call(self, name: str) -> None:
+        self.calls.append(name)
+        self.on.get(name, lambda: None)()
+        waiting = self.fail.get(name)
+        if waiting and (error := waiting.pop(0)) is not None:
+            raise error
+
+
+class FakeSource:
+    """A live member that owns one partition."""
+
+    ours = frozenset({("in", 0)})
+
+    def assignment(self) -> frozenset[tuple[str, int]]:
+        return self.ours
+
+    def member(self) -> bytes:
+        return b"member"
+
+
+def transaction(
+    patch: pytest.MonkeyPatch, **fail: list[Exception | None]
+) -> tuple[KafkaTransaction, FakeProducer, Ticking]:
+    """Return a real, opened KafkaTransaction on a fake producer."""
+    FakeProducer.fail = fail
+    patch.setattr(kafka_producer, "Producer", FakeProducer)
+    clock, source = Ticking(), FakeSource()
+    made = KafkaTransaction(
+        {"transaction.timeout.ms": 10_000},
+        source,  # type: ignore[arg-type] # all that a transaction asks of its source
+        required_topics=frozenset({"out"}),
+        round_robin=False,
+        deadline_s=10.0,
+        clock=clock,
+        forward=lambda *_line: None,
+        watch=lambda _call: nullcontext(),
+    )
+    made.open()
+    outbox: Any = made._outbox
+    return made, outbox.producer, clock
+
+
+def transactional(producer: FakeProducer) -> list[str]:
+    """Return the transactional calls, in order."""
+    return [name for name in producer.calls if "transaction" in name and "init" not in name]
+
+
+def message(value: bytes = b"v") -> Message:
+    """Return a message ready for the wire."""
+    from service.core.ports import Message  # noqa: PLC0415 - its name is taken by this function
+
+    return Message("out", value, None, -1, 0, [])

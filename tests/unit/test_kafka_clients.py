@@ -1,0 +1,84 @@
+"""Client properties: what the promise rests on is set, whatever the settings add."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from service.adapters.kafka_clients import (
+    consumer_properties,
+    library_version,
+    producer_properties,
+    transactional_id,
+)
+from service.settings import Settings, load_settings
+
+REQUIRED = {
+    "HAPAX_APP": "orders",
+    "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "kafka-0:9092",
+    "HAPAX_INPUT__TOPICS": "in",
+    "HAPAX_OUTPUT__TOPIC": "out",
+    "HAPAX_INSTANCE": "orders-0",
+}
+
+
+def settings(**more: str) -> Settings:
+    return load_settings({**REQUIRED, **{f"HAPAX_{name}": text for name, text in more.items()}})
+
+
+def test_the_consumer_reads_committed_records_and_commits_nothing_by_itself() -> None:
+    properties = consumer_properties(settings())
+    expected: dict[str, Any] = {
+        "group.id": "orders",
+        "isolation.level": "read_committed",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "enable.partition.eof": True,
+        "metadata.recovery.strategy": "none",
+    }
+    assert properties.items() >= expected.items()
+
+
+def test_the_transactional_id_is_app_and_instance_so_that_a_successor_fences() -> None:
+    assert transactional_id(settings()) == "orders-orders-0"
+    properties = producer_properties(settings())
+    assert properties["transactional.id"] == "orders-orders-0"
+    assert properties["enable.idempotence"] is True
+    assert properties["debug"] == "broker"
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "at_most_once"])
+def test_the_weaker_guarantees_have_no_transaction(guarantee: str) -> None:
+    properties = producer_properties(settings(GUARANTEE=guarantee))
+    assert "transactional.id" not in properties
+    assert properties["enable.idempotence"] is True
+
+
+def test_a_static_member_is_named_by_classic_protocol_only() -> None:
+    static = consumer_properties(settings(GROUP__MEMBERSHIP="static"))
+    assert static["group.instance.id"] == "orders-orders-0"
+    assert static["partition.assignment.strategy"] == "cooperative-sticky"
+    dynamic = consumer_properties(settings(GROUP__MEMBERSHIP="dynamic", GROUP__PROTOCOL="consumer"))
+    assert not dynamic.keys() & {"group.instance.id", "session.timeout.ms"}
+    assert "partition.assignment.strategy" not in dynamic
+
+
+@pytest.mark.parametrize(
+    ("partitioner", "name"),
+    [("murmur2", "murmur2_random"), ("round_robin", "random"), ("random", "random")],
+)
+def test_the_partitioner_is_named_as_the_client_names_it(partitioner: str, name: str) -> None:
+    properties = producer_properties(settings(OUTPUT__PARTITIONER=partitioner))
+    assert properties["partitioner"] == name
+
+
+def test_properties_for_fetching_reach_the_consumer_only() -> None:
+    given = settings(KAFKA__PROPERTIES='{"fetch.min.bytes": 7}')
+    assert consumer_properties(given)["fetch.min.bytes"] == "7"
+    assert "fetch.min.bytes" not in producer_properties(given)
+
+
+def test_the_library_has_a_version() -> None:
+    assert library_version()[0].isdigit()

@@ -1,0 +1,224 @@
+"""The producer's adapter, on a client that fails as it is told: what may follow what."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError
+
+from service.adapters.kafka_producer import ClientLog, Outbox
+from service.adapters.kafka_transaction import KafkaTransaction
+from service.core.errors import (
+    BatchAbortedError,
+    PreflightError,
+    ProducerDeadError,
+    StopError,
+)
+from tests.kit.producers import FakeProducer, failing, message, transaction, transactional
+
+K = KafkaError
+P0 = {("in", 0): 5}
+Patch = pytest.MonkeyPatch
+
+
+def whole(kafka: KafkaTransaction) -> None:
+    kafka.begin()
+    kafka.send([message()])
+    kafka.send_offsets(P0)
+    kafka.commit()
+
+
+def test_a_transaction_is_begun_sent_and_committed_without_a_flush(monkeypatch: Patch) -> None:
+    kafka, producer, _ = transaction(monkeypatch)
+    whole(kafka)
+    assert transactional(producer) == [
+        "begin_transaction",
+        "send_offsets_to_transaction",
+        "commit_transaction",
+    ]
+    assert "flush" not in producer.calls
+    assert kafka.doubts == []
+
+
+def committed_after_timeouts(patch: Patch) -> None:
+    late = [failing(K._TIMED_OUT, retriable=True) for _ in range(3)]
+    kafka, producer, _ = transaction(patch, commit_transaction=[*late])
+    whole(kafka)
+    assert transactional(producer)[2:] == ["commit_transaction"] * 4
+    assert len(kafka.doubts) == 3
+
+
+def test_a_commit_that_timed_out_is_only_ever_committed_again(monkeypatch: Patch) -> None:
+    committed_after_timeouts(monkeypatch)
+
+
+def test_a_transaction_that_aborts_an_unknown_commit_is_caught(monkeypatch: Patch) -> None:
+    def commit(self: KafkaTransaction) -> None:
+        if self._call(self._producer(), "commit_transaction", 3.0) is not None:
+            self.abort()
+            raise BatchAbortedError("aborted after a time-out", resolved=False)
+
+    monkeypatch.setattr(KafkaTransaction, "commit", commit)
+    with pytest.raises(BatchAbortedError):
+        committed_after_timeouts(monkeypatch)
+
+
+def test_a_commit_past_its_deadline_is_left_to_a_new_producer(monkeypatch: Patch) -> None:
+    late = [failing(K._TIMED_OUT, retriable=True) for _ in range(99)]
+    kafka, producer, clock = transaction(monkeypatch, commit_transaction=[*late])
+    producer.on["commit_transaction"] = lambda: clock.wait(3.0)
+    with pytest.raises(ProducerDeadError, match="commit outcome unknown"):
+        whole(kafka)
+    assert "abort_transaction" not in producer.calls
+
+
+def refused_on_the_spot(patch: Patch) -> FakeProducer:
+    fail: list[Exception | None] = [None, failing(K.MSG_SIZE_TOO_LARGE)]
+    kafka, producer, _ = transaction(patch, produce=fail)
+    kafka.begin()
+    with pytest.raises(BatchAbortedError) as caught:
+        kafka.send([message(b"a"), message(b"b"), message(b"c")])
+    assert list(caught.value.refused) == [1]
+    assert caught.value.content
+    return producer
+
+
+def test_a_message_that_is_refused_fails_its_batch_and_is_named(monkeypatch: Patch) -> None:
+    assert "abort_transaction" in refused_on_the_spot(monkeypatch).calls
+
+
+def test_an_outbox_that_ignores_a_failed_produce_is_caught(monkeypatch: Patch) -> None:
+    send = Outbox.send
+
+    def careless(self: Outbox, messages: list[object], *, reports: bool) -> None:
+        try:
+            send(self, messages, reports=reports)  # type: ignore[arg-type] # a mutant
+        except BatchAbortedError:
+            return
+
+    monkeypatch.setattr(Outbox, "send", careless)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        refused_on_the_spot(monkeypatch)
+
+
+@pytest.mark.parametrize("error", [TypeError("header"), ValueError("topic")])
+def test_what_the_client_cannot_encode_is_content_too(monkeypatch: Patch, error: Exception) -> None:
+    kafka, _, _ = transaction(monkeypatch, produce=[error])
+    kafka.begin()
+    with pytest.raises(BatchAbortedError) as caught:
+        kafka.send([message()])
+    assert caught.value.content
+
+
+def test_a_producer_in_a_bad_state_aborts_without_blaming_a_message(monkeypatch: Patch) -> None:
+    kafka, _, _ = transaction(monkeypatch, produce=[failing(K._STATE)])
+    kafka.begin()
+    with pytest.raises(BatchAbortedError) as caught:
+        kafka.send([message()])
+    assert (caught.value.refused, caught.value.content) == ({}, False)
+
+
+def test_a_full_queue_is_waited_for(monkeypatch: Patch) -> None:
+    kafka, producer, _ = transaction(monkeypatch, produce=[BufferError(), BufferError()])
+    whole(kafka)
+    assert producer.sent == [b"v"]
+
+
+def test_offsets_of_partitions_that_are_not_ours_are_never_sent(monkeypatch: Patch) -> None:
+    kafka, producer, _ = transaction(monkeypatch)
+    kafka.begin()
+    with pytest.raises(BatchAbortedError, match="no longer ours"):
+        kafka.send_offsets({("in", 1): 3})
+    assert transactional(producer) == ["begin_transaction", "abort_transaction"]
+
+
+@pytest.mark.parametrize(
+    ("step", "error", "raised", "resolved"),
+    [
+        ("send_offsets_to_transaction", failing(K.ILLEGAL_GENERATION, abort=True), 1, True),
+        ("commit_transaction", failing(K._INCONSISTENT, abort=True), 1, False),
+        ("send_offsets_to_transaction", failing(K._FENCED, abort=True), 1, True),
+        ("commit_transaction", failing(K._FENCED, fatal=True), 2, False),
+        ("commit_transaction", failing(K.INVALID_PRODUCER_ID_MAPPING, abort=True), 2, False),
+        ("commit_transaction", failing(K.UNKNOWN), 2, False),
+        ("send_offsets_to_transaction", failing(K.GROUP_AUTHORIZATION_FAILED, abort=True), 3, 0),
+    ],
+)
+def test_a_failed_step_rolls_back_rebuilds_or_stops(
+    monkeypatch: Patch, step: str, error: Exception, raised: int, *, resolved: bool
+) -> None:
+    kafka, producer, _ = transaction(monkeypatch)
+    producer.fail[step] = [error]
+    kinds = {1: BatchAbortedError, 2: ProducerDeadError, 3: StopError}
+    with pytest.raises(kinds[raised]) as caught:
+        whole(kafka)
+    assert ("abort_transaction" in producer.calls) is (raised == 1)
+    if isinstance(caught.value, BatchAbortedError):
+        assert caught.value.resolved is resolved
+
+
+def test_an_abort_that_fails_means_a_new_producer(monkeypatch: Patch) -> None:
+    kafka, _, _ = transaction(
+        monkeypatch,
+        commit_transaction=[failing(K._INCONSISTENT, abort=True)],
+        abort_transaction=[failing(K._FENCED, fatal=True)],
+    )
+    with pytest.raises(ProducerDeadError) as caught:
+        whole(kafka)
+    assert caught.value.fenced
+
+
+def test_after_a_refusal_reports_name_the_message_and_after_success_no_more(
+    monkeypatch: Patch,
+) -> None:
+    fail = [failing(K._INCONSISTENT, abort=True), failing(K._INCONSISTENT, abort=True)]
+    kafka, producer, _ = transaction(monkeypatch, commit_transaction=[*fail])
+    with pytest.raises(BatchAbortedError):
+        whole(kafka)
+    assert producer.reports == []
+
+    def report() -> None:
+        producer.reports.pop()(K(K.INVALID_RECORD), None)
+
+    producer.on["commit_transaction"] = report
+    with pytest.raises(BatchAbortedError) as caught:
+        whole(kafka)
+    assert list(caught.value.refused) == [0]
+    producer.on.clear()
+    whole(kafka)
+    producer.reports.clear()
+    whole(kafka)
+    assert producer.reports == []
+
+
+def test_a_lost_connection_inside_a_transaction_is_a_doubt(monkeypatch: Patch) -> None:
+    kafka, producer, _ = transaction(monkeypatch)
+    outbox = kafka._outbox
+    assert outbox is not None
+    outbox.log.log(7, "%s %s", "BROKER", "Disconnected before this transaction")
+    producer.on["commit_transaction"] = lambda: outbox.log.log(7, "", "REQTMOUT", "EndTxn")
+    whole(kafka)
+    assert kafka.doubts == ["REQTMOUT: EndTxn"]
+    kafka.open()
+    assert kafka.doubts == []
+
+
+def test_a_line_that_says_nothing_doubts_nothing() -> None:
+    log = ClientLog("producer", lambda *_line: None)
+    log.log(7, "")
+    log.log(7, "%s", "BROKER", "state UP")
+    assert log.doubts == []
+
+
+def test_a_start_that_brokers_refuse_says_so_and_one_without_answer_is_tried_again(
+    monkeypatch: Patch,
+) -> None:
+    late = failing(K._TIMED_OUT, retriable=True)
+    kafka, _, _ = transaction(monkeypatch, init_transactions=[late, late])
+    FakeProducer.fail = {"init_transactions": [failing(K.INVALID_TRANSACTION_TIMEOUT)]}
+    with pytest.raises(PreflightError, match="10"):
+        kafka.open()
+    FakeProducer.fail = {"list_topics": [late]}
+    with pytest.raises(ProducerDeadError, match="no broker answered"):
+        kafka.open()
+    with pytest.raises(ProducerDeadError, match="no producer"):
+        kafka.begin()
