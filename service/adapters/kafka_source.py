@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from service.adapters.kafka_clients import build
 from service.adapters.kafka_errors import describe
+from service.adapters.kafka_orphans import orphans
 from service.core.errors import (
     BatchAbortedError,
     MemberFencedError,
@@ -247,6 +248,24 @@ class KafkaSource:
             for number in self._partitions(topic):
                 ends[(topic, number)] = self._watermarks((topic, number))[1]
         return ends
+
+    def adopt_orphans(self) -> list[Where]:
+        """Make the group share out again when partitions belong to nobody; return those.
+
+        Only static members can overlook new partitions (kafka_orphans.py).
+        """
+        if "group.instance.id" not in self._properties:
+            return []
+        every = [(topic, number) for topic in self._topics for number in self._partitions(topic)]
+        if not set(every) - self.assignment():
+            return []
+        found = orphans(self._properties, every, self._log)
+        if found:
+            with self._asking("subscribe"):
+                # Leaving and coming back as a known member is what starts a rebalance.
+                self._consumer.unsubscribe()
+                self.subscribe()
+        return found
 
     def lag(self) -> dict[Where, int]:
         """Return per owned partition the records not yet read, as far as the client knows."""

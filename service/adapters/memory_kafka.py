@@ -152,6 +152,10 @@ class MemorySource:
         _raise(fault, "ends")
         return self._broker.ends()
 
+    def adopt_orphans(self) -> list[TopicPartition]:
+        """Return nothing: this broker shares out at every change of partitions."""
+        return []
+
     def lag(self) -> dict[TopicPartition, int]:
         """Return per owned partition the offsets not yet read."""
         ends = self._broker.ends()

@@ -109,6 +109,9 @@ class Source(Protocol):
     def ends(self) -> Progress:
         """Return the ends of all partitions of the input topics, as a reader may see them."""
 
+    def adopt_orphans(self) -> list[TopicPartition]:
+        """Make the group share out again when partitions belong to nobody; return those."""
+
     def lag(self) -> dict[TopicPartition, int]:
         """Return per owned partition the records not yet read, as far as the client knows."""
 

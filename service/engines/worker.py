@@ -5,6 +5,7 @@ Everything happens on the thread that calls ``run``; what goes wrong is in recov
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -27,6 +28,8 @@ WAIT_S = 0.1
 """Longest wait for a record: also how late a signal is heard."""
 WARNING = 30
 LAG_INTERVAL_S = 1.0
+ORPHANS_AFTER_S, ORPHANS_INTERVAL_S = 5.0, 60.0
+"""When to look for partitions that nobody owns: soon after an assignment, then now and then."""
 DONE_INTERVAL_S = 0.5
 
 
@@ -71,6 +74,7 @@ class Worker:
         self._ends = ends
         self._batch = Batch([], {}, {})
         self._lag_seen_s = 0.0
+        self._orphans_due_s = math.inf
         self._done_seen_s = 0.0
 
     def run(self) -> None:
@@ -155,6 +159,12 @@ class Worker:
         for where, count in changes.repeated.items():
             self._events.records_repeated(count, where)
         now_s = self._clock.monotonic()
+        if changes.assigned is not None:
+            self._orphans_due_s = now_s + ORPHANS_AFTER_S
+        if now_s > self._orphans_due_s:
+            self._orphans_due_s = now_s + ORPHANS_INTERVAL_S
+            if found := self._source.adopt_orphans():
+                self._events.partitions_orphaned(found)
         if now_s - self._lag_seen_s > LAG_INTERVAL_S:
             self._lag_seen_s = now_s
             self._events.lag_observed(self._source.lag())

@@ -31,6 +31,11 @@ class GroupEvents(Narrator):
         gone = frozenset(partitions)
         self._changed("partitions_lost", "lost", gone, self._health.partitions - gone)
 
+    def partitions_orphaned(self, partitions: Iterable[TopicPartition]) -> None:
+        """Say that nobody owned these partitions, and that the group shares out again."""
+        self._metrics.partitions_orphaned.of().inc()
+        self._logger.warning("partitions_orphaned", partitions=named_all(frozenset(partitions)))
+
     def lag_observed(self, lags: Mapping[TopicPartition, int]) -> None:
         """Say how many records lie before the last stable offset, for partitions of ours."""
         for (topic, partition), lag in lags.items():

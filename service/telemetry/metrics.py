@@ -90,6 +90,7 @@ class Metrics:
     producers_rebuilt = Row(
         Counter, "Producers replaced within the process.", Label("cause", limit=20)
     )
+    partitions_orphaned = Row(Counter, "Times partitions of the input were found to be nobody's.")
     members_fenced = Row(Counter, "Times the group gave our instance name to another member.")
     brokers_awaited = Row(Counter, "Times a new producer found no broker that answers.")
     fences_on_doubt = Row(

@@ -164,6 +164,12 @@ CASES = [
         ("transactions_total", {"outcome": "fenced"}, 1),
     ),
     Case(
+        "partitions_orphaned",
+        {"partitions": [("orders", 3)]},
+        {"partitions": ["orders/3"]},
+        ("partitions_orphaned_total", {}, 1),
+    ),
+    Case(
         "member_fenced",
         {"reason": "our instance name", "explained": True},
         {"reason": "our instance name", "explained": True},
