@@ -37,6 +37,18 @@ def test_header_names_are_compared_without_case_on_both_sides() -> None:
     assert id_of(["header:message-id"], record(headers=(("Message-Id", b"m1"),))) == b"m1"
 
 
+def test_an_exact_name_wins_over_one_in_other_case() -> None:
+    for headers in ((("ID", b"no"), ("id", b"yes")), (("id", b"yes"), ("Id", b"no"))):
+        assert id_of(["header:id"], record(headers=headers)) == b"yes"
+
+
+def test_any_number_of_header_names_may_come() -> None:
+    identity = Identity(["header:id"])
+    for turn in range(3000):
+        (event_id,) = identity.identify([record(headers=((f"n{turn}", b""), ("Id", b"x")))]).ids
+        assert event_id == b"x"
+
+
 def test_the_key_names_the_event() -> None:
     assert id_of(["key"], record(key=b"k")) == b"k"
 

@@ -58,3 +58,10 @@ def test_a_signal_is_recorded_by_name(number: signal.Signals) -> None:
     os.kill(os.getpid(), number)
     assert life.stopping
     assert life.reason == number.name
+
+
+def test_nobody_rests_who_should_leave() -> None:
+    life, _, _ = lifecycle()
+    life.rest(0.001)
+    life.stop("SIGTERM")
+    life.rest(3600.0)

@@ -67,8 +67,7 @@ def test_a_dead_producer_is_replaced_and_the_group_says_where_to_go_on() -> None
     pipeline = filled(script)
     batch = taken(pipeline)
     pipeline.recovery.recover(ProducerDeadError("dead"), batch)
-    reopened = script.steps[script.steps.index("take") :]
-    assert reopened == ["take", "open", "committed", "rewind"]
+    assert script.steps[script.steps.index("take") :] == ["take", "open", "committed", "rewind"]
     assert pipeline.told.of("producer_died") == [{"reason": "dead", "fenced": False}]
     assert pipeline.told.of("producer_rebuilt")[0]["cause"] == "fatal"
     assert pipeline.source.take(500, 0.0) == batch

@@ -164,3 +164,22 @@ def test_a_run_to_the_ends_of_an_empty_topic_ends_at_once() -> None:
     pipeline = Pipeline(at_end=True)
     pipeline.run()
     assert pipeline.turns < 10
+
+
+def test_partitions_that_belong_to_nobody_are_looked_for_soon_after_an_assignment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pipeline = Pipeline()
+    pipeline.broker.hide(P0, 1)
+    pipeline.ends.settle({}, pipeline.clock.now_s + 10.0)  # busy until then
+    looked: list[float] = []
+
+    def adopt() -> list[tuple[str, int]]:
+        looked.append(pipeline.clock.now_s - 1000.0)
+        return [P1]
+
+    monkeypatch.setattr(pipeline.source, "adopt_orphans", adopt)
+    pipeline.run()
+    assert len(looked) == 1, "not again within a minute"
+    assert 5.0 < looked[0] < 6.0
+    assert pipeline.told.of("partitions_orphaned") == [{"partitions": [P1]}]

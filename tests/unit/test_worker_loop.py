@@ -99,6 +99,15 @@ def test_a_dead_letter_that_is_refused_too_does_not_go_round_for_ever() -> None:
         pipeline.run()
 
 
+def test_a_dead_letter_that_brokers_refuse_without_naming_it_stops_the_service() -> None:
+    pipeline = Pipeline()
+    pipeline.broker.rejects = lambda message: (message.value or b"").lower() == b"bad"
+    pipeline.write(b"a", b"bad")
+    with pytest.raises(DeadLetterLimitError, match="the dead letter of record in/0/1"):
+        pipeline.run()
+    assert pipeline.outputs() == [b"A"]
+
+
 def test_an_outage_of_claims_is_waited_out_and_nothing_is_lost() -> None:
     script = Script()
     pipeline = Pipeline(faults=script)

@@ -1,0 +1,48 @@
+"""The consumer's adapter as a member of its group: fences, rights, metadata."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError
+
+from service.adapters.kafka_source import parse_metadata
+from service.core.errors import BatchAbortedError, MemberFencedError, StopError
+from tests.kit.consumers import event, metadata, source
+
+Patch = pytest.MonkeyPatch
+
+
+def test_a_fenced_member_and_a_dead_consumer_are_told_apart(monkeypatch: Patch) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.queue = [event(KafkaError.FENCED_INSTANCE_ID, fatal=True)]
+    with pytest.raises(MemberFencedError) as caught:
+        kafka.take(10, 0.1)
+    assert not caught.value.explained
+    consumer.queue = [event(KafkaError._FATAL, fatal=True)]
+    with pytest.raises(StopError, match="the consumer is dead"):
+        kafka.take(10, 0.1)
+
+
+def test_missing_rights_stop_and_transport_trouble_is_only_told(monkeypatch: Patch) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.queue = [event(KafkaError._TRANSPORT)]
+    kafka.attend(0.0)
+    assert len(kafka.changes().errors) == 1
+    consumer.queue = [event(KafkaError.TOPIC_AUTHORIZATION_FAILED)]
+    with pytest.raises(StopError, match="not allowed to read"):
+        kafka.take(10, 0.1)
+
+
+def test_only_a_live_member_sends_its_metadata(monkeypatch: Patch) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    assert kafka.member() == metadata(3, "member-1")
+    for dead in (metadata(-1, ""), metadata(5, ""), metadata(-1, "member-1")):
+        consumer.metadata = dead
+        with pytest.raises(BatchAbortedError, match="no live member"):
+            kafka.member()
+
+
+def test_group_metadata_of_another_layout_is_refused() -> None:
+    assert parse_metadata(metadata(7, "m")) == (7, "m")
+    with pytest.raises(BatchAbortedError, match="unknown layout"):
+        parse_metadata(b"CGMDv3:" + metadata(7, "m")[7:])
