@@ -371,7 +371,7 @@ class KafkaSource:
 
     def _reread_touched(self) -> None:
         """Partitions that left or came back inside one call: what was fetched before is stale."""
-        touched, self._touched = self._touched, set()
+        touched = frozenset(self._touched)
         again = touched & self.assignment()
         for where in touched:
             self._ends.pop(where, None)
@@ -382,6 +382,7 @@ class KafkaSource:
         for where in again:
             if stable[where] is None:
                 self._begin(where)
+        self._touched -= touched  # only now: without an answer they stay stale
 
     def _on_event(self, message: Any, error: KafkaError) -> None:
         code = error.code()

@@ -21,7 +21,13 @@ from service.adapters.kafka_errors import (
     transactional_error,
 )
 from service.adapters.kafka_producer import Outbox
-from service.core.errors import BatchAbortedError, PreflightError, ProducerDeadError, StopError
+from service.core.errors import (
+    BatchAbortedError,
+    MemberFencedError,
+    PreflightError,
+    ProducerDeadError,
+    StopError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -155,7 +161,7 @@ class KafkaTransaction:
                     f"partitions are no longer ours: {sorted(foreign)}"
                 )
             member = self._source.member()
-        except BatchAbortedError:
+        except (BatchAbortedError, MemberFencedError):
             self.abort()
             raise
         # Not resumable, so it gets the whole deadline: a lost request is sent again inside.

@@ -129,6 +129,9 @@ def _check_rest(output: Output) -> None:
         raise Poison(f"Output.topic must be str, not {type(output.topic).__name__}")
     if output.partition is not None and (type(output.partition) is not int or output.partition < 0):
         raise Poison(f"Output.partition must be a number from 0, not {output.partition!r}")
+    # An iterator would be used up by this check, and the headers would be lost silently.
+    if not isinstance(output.headers, tuple | list):
+        raise Poison(f"Output.headers must be a tuple, not {type(output.headers).__name__}")
     for pair in output.headers:
         if not _is_header(pair):
             raise Poison("Output.headers must be pairs of str and bytes")
@@ -137,5 +140,5 @@ def _check_rest(output: Output) -> None:
 def _is_header(pair: object) -> bool:
     match pair:
         case (str(), bytes() | None):
-            return True
+            return isinstance(pair, tuple)
     return False

@@ -18,6 +18,7 @@ from service.engines.recovery import REACTIONS
 if TYPE_CHECKING:
     from service.core.exactly_once import ExactlyOnce, Interrupt
     from service.core.ports import Clock, Source
+    from service.core.records import Progress
     from service.core.settled import Settled
     from service.engines.lifecycle import Lifecycle
     from service.engines.recovery import Recovery
@@ -76,6 +77,7 @@ class Worker:
         self._lag_seen_s = 0.0
         self._orphans_due_s = math.inf
         self._done_seen_s = 0.0
+        self._told: Progress = {}
 
     def run(self) -> None:
         """Work until asked to stop or the bounded run is done; raises StopError otherwise."""
@@ -180,11 +182,8 @@ class Worker:
         if self._bounds.wants_ends:
             self._bounds.start(self._source.ends())
         self._commit_ends(self._ends.pending())
-        missing = self._bounds.missing(self._source.settled())
-        ours = self._source.assignment()
-        if any(where in ours for where in missing):
-            return False
-        # The rest belongs to other members: what they committed is as good.
-        stable = self._source.committed(missing)
-        told = {where: offset for where, offset in stable.items() if offset is not None}
-        return not self._bounds.missing({**self._source.settled(), **told})
+        # The group's word counts, not ours: other members may have done the rest, and a position
+        # that is only known to us (START=latest) is forgotten when we leave.
+        stable = self._source.committed(self._bounds.missing(self._told))
+        self._told |= {where: offset for where, offset in stable.items() if offset is not None}
+        return not self._bounds.missing(self._told)
