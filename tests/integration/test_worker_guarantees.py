@@ -1,0 +1,121 @@
+"""The three guarantees, each at the moment where it differs from the others, and leaving well."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.kit.faults import Rule
+from tests.kit.flow import await_
+from tests.kit.route import Route
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from service.sandbox import Sandbox
+    from tests.integration.conftest import ProxiedBroker
+
+TWENTY = [b"%d" % number for number in range(20)]
+GUARANTEES = ["exactly_once", "at_least_once", "at_most_once"]
+
+
+@pytest.fixture
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
+    route = Route(sandbox, tmp_path)
+    route.create()
+    yield route
+    route.close()
+
+
+def values(route: Route) -> list[bytes | None]:
+    return [record.value for record in route.outputs()]
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_without_failures_every_guarantee_delivers_everything_once(
+    route: Route, guarantee: str
+) -> None:
+    route.write(*TWENTY)
+    route.run_to_end(GUARANTEE=guarantee)
+    route.write(*TWENTY)
+    route.run_to_end(GUARANTEE=guarantee)
+    assert values(route) == TWENTY * 2
+    assert route.committed() == {0: 40}
+    assert route.dead() == []
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "lost_request", "effects"),
+    [
+        ("at_least_once", "OffsetCommit", 2),  # outputs are there, their offsets are not
+        ("at_most_once", "Produce", 0),  # offsets are there, their outputs are not
+        ("exactly_once", "EndTxn", 1),
+        ("exactly_once", "Produce", 1),
+        ("exactly_once", "TxnOffsetCommit", 1),
+    ],
+)
+def test_a_kill_between_outputs_and_offsets_shows_the_nature_of_a_guarantee(
+    route: Route,
+    proxied_broker: ProxiedBroker,
+    guarantee: str,
+    lost_request: str,
+    effects: int,
+) -> None:
+    route.write(*TWENTY)
+    fault = proxied_broker.proxy.add(
+        Rule(lost_request, "drop", times=1000, client_id=f"{route.app}-w-0")
+    )
+    worker = route.worker(GUARANTEE=guarantee, KAFKA__BOOTSTRAP_SERVERS=proxied_broker.proxied)
+    fault.wait_hit()
+    worker.kill()
+    assert set(route.committed().values()) == {20 if guarantee == "at_most_once" else None}
+    route.write(b"after")
+    route.run_to_end(GUARANTEE=guarantee)
+    assert sorted(values(route)) == sorted([*TWENTY * effects, b"after"])  # type: ignore[type-var]
+
+
+def test_sigterm_under_load_leaves_with_0_within_5_s_and_nothing_is_torn(route: Route) -> None:
+    route.write(*(b"%d" % number for number in range(20_000)))
+    worker = route.worker(TRANSFORM="tests.kit.orders:slow", TRANSACTION__INTERVAL="2s")
+    await_(lambda: bool(worker.lines("transaction_settled")), 20, worker.text)
+    began_s = time.monotonic()
+    assert worker.terminate() == 0
+    assert time.monotonic() - began_s < 5
+    (done,) = route.committed().values()
+    assert done is not None
+    assert 0 < done < 20_000
+    assert values(route) == [b"%d" % number for number in range(done)]
+
+
+def test_a_killed_worker_commits_again_within_5_s_of_its_start(route: Route) -> None:
+    route.write(*TWENTY)
+    worker = route.worker()
+    await_(lambda: bool(worker.lines("transaction_settled")), 20, worker.text)
+    worker.kill()
+    route.write(b"after")
+    began_s = time.time()
+    worker.start()
+    await_(lambda: len(worker.lines("transaction_settled")) > 1, 20, worker.text)
+    settled = str(worker.lines("transaction_settled")[-1]["timestamp"])
+    assert datetime.fromisoformat(settled).timestamp() - began_s < 5
+    assert values(route) == [*TWENTY, b"after"]
+
+
+def test_a_static_member_that_left_is_replaced_within_its_session_timeout(route: Route) -> None:
+    quick = {"GROUP__SESSION_TIMEOUT": "6s", "TRANSACTION__TIMEOUT": "4s"}
+    route.write(*TWENTY)
+    first = route.worker("w-0", **quick)
+    await_(lambda: bool(first.lines("transaction_settled")), 20, first.text)
+    second = route.worker("w-1", **quick)
+    await_(lambda: bool(second.lines("partitions_assigned")), 20, second.text)
+    assert second.lines("transaction_settled") == []
+    first.terminate()
+    route.write(b"after")
+    began_s = time.monotonic()
+    await_(lambda: bool(second.lines("transaction_settled")), 20, second.text)
+    assert time.monotonic() - began_s < 6 + 2
+    assert values(route) == [*TWENTY, b"after"]

@@ -1,0 +1,103 @@
+"""Ids of every kind: twins are dropped, and nothing else is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.kit.done import Done, header, source, values
+from tests.kit.route import Route
+from tests.kit.topics import Given
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from service.sandbox import Sandbox
+
+
+def sent(event_id: bytes, value: bytes, *more: tuple[str, bytes]) -> Given:
+    return Given(value, headers=(("message-id", event_id), *more))
+
+
+@pytest.fixture(scope="module")
+def identified(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Done]:
+    route = Route(
+        sandbox,
+        tmp_path_factory.mktemp("identified"),
+        DEDUP__REDIS_URL=sandbox.redis_url,
+        DEDUP__ID="header:message-id,json:/order/id",
+    )
+    route.create()
+    ill = ("raise", b"")
+    route.write(
+        sent(b"x", b'"first"'),
+        sent(b"x", b'"its twin"'),
+        b'{"order": {"id": "x"}}',  # the same text, but of another source
+        b'{"order": {"id": "x"}, "twin": 1}',
+        b'{"order": {"id": 17}}',
+        b'{"order": {"id": "17"}, "twin": 1}',
+        b'{"order": {}}',
+        b'{"order": {}}',
+        b"not JSON",
+        sent(b"p", b'"ill"', ill),  # 9: owner of p becomes a dead letter
+        sent(b"p", b'"twin of the ill"'),
+        sent(b"p", b'"replayed"', ("hapax-replay-of", f"{route.source}/0/9".encode())),
+        sent(b"x", b'"replay of a stranger"', ("hapax-replay-of", b"other/0/1")),
+        sent(b"q", b'"replay of nothing"', ("hapax-replay-of", b"nonsense")),
+    )
+    yield Done(route, route.run_to_end())
+    route.close()
+
+
+def test_twins_are_dropped_within_their_id_source_and_nothing_else_is(identified: Done) -> None:
+    assert values(identified.route.outputs()) == [
+        b'"first"',
+        b'{"order": {"id": "x"}}',
+        b'{"order": {"id": 17}}',
+        b'{"order": {}}',
+        b'{"order": {}}',
+        b'"replayed"',
+    ]
+    assert identified.route.committed() == {0: 14}
+
+
+def test_outputs_carry_the_id_that_was_found(identified: Done) -> None:
+    ids = [header(record, "hapax-id") for record in identified.route.outputs()]
+    no_id = [f"{identified.route.source}/0/{offset}" for offset in (6, 7)]
+    assert ids == ["x", "x", "17", *no_id, "p"]
+
+
+def test_what_cannot_be_identified_is_a_dead_letter_that_says_why(identified: Done) -> None:
+    dead = {source(record): header(record, "hapax-error") for record in identified.route.dead()}
+    assert dead.keys() == {8, 9, 13}
+    assert "JSON" in dead[8]
+    assert "the record says so" in dead[9]
+    assert "hapax-replay-of" in dead[13]
+
+
+def test_twins_and_records_without_id_are_counted(identified: Done) -> None:
+    assert identified.sum("duplicates") == 5
+    # Two without an id, and two whose id could not be told.
+    assert identified.sum("without_id") == 4
+
+
+def test_a_replay_does_not_carry_the_marks_of_its_death(identified: Done) -> None:
+    names = [name for name, _ in identified.outputs_of(11)[0].headers]
+    assert names == ["message-id", "hapax-id", "hapax-source"]
+
+
+def test_a_key_that_is_an_id_drops_twins_and_no_key_drops_nothing(
+    sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    route = Route(
+        sandbox,
+        tmp_path_factory.mktemp("keyed"),
+        DEDUP__REDIS_URL=sandbox.redis_url,
+        DEDUP__ID="key",
+    )
+    route.create()
+    keys = (b"k", b"k", None, None, b"", b"", b"\xff\x00", b"\xff\x00", b"l")
+    route.write(*(Given(b"%d" % number, key) for number, key in enumerate(keys)))
+    route.run_to_end()
+    assert values(route.outputs()) == [b"0", b"2", b"3", b"4", b"5", b"6", b"8"]

@@ -1,0 +1,190 @@
+"""What must not start does not start: one clear message, the right exit code, nothing consumed."""
+
+from __future__ import annotations
+
+import socket
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service.sandbox import Sandbox, broker
+from tests.kit.claim_stores import redis_server, tell
+from tests.kit.refusals import left, refused, untouched
+from tests.kit.route import Route
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.kit.flow import WorkerProcess
+
+SECRET = "open-sesame-4711"  # noqa: S105 - the point is that it is never shown
+TEN = [b"%d" % number for number in range(10)]
+
+
+@pytest.fixture
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
+    route = Route(sandbox, tmp_path)
+    route.create()
+    route.write(*TEN)
+    yield route
+    route.close()
+
+
+@pytest.fixture(scope="module")
+def closed(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Route]:
+    """A route on which nothing ever starts; its ten records must still be there."""
+    route = Route(sandbox, tmp_path_factory.mktemp("closed"))
+    route.create()
+    route.write(*TEN)
+    yield route
+    route.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def unanswered(closed: Route) -> Iterator[dict[str, WorkerProcess]]:
+    """Workers without brokers: the one refusal that takes its time runs beside all others."""
+    with socket.socket() as kept:
+        kept.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{kept.getsockname()[1]}"
+        yield {
+            "nobody listens": closed.worker(KAFKA__BOOTSTRAP_SERVERS=address),
+            "no password is asked": closed.worker(
+                KAFKA__SECURITY__PROTOCOL="sasl_plaintext",
+                KAFKA__SECURITY__SASL_MECHANISM="PLAIN",
+                KAFKA__SECURITY__USERNAME="hapax",
+                KAFKA__SECURITY__PASSWORD=SECRET,
+                TELEMETRY__LOG_LEVEL="debug",
+            ),
+        }
+
+
+# -- settings: exit code 2 ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"GUARANTEE": "exactly_twice"}, ["HAPAX_GUARANTEE", "exactly_once"]),
+        ({"APP": None}, ["HAPAX_APP"]),
+        ({"INPUT__TOPIC": "orders"}, ["HAPAX_INPUT__TOPIC ", "did you mean HAPAX_INPUT__TOPICS?"]),
+        (
+            {
+                "GUARANTEE": "exactly_twice",
+                "TRANSACTION__INTERVAL": "soon",
+                "OUTPUT__TOPIC": None,
+                "DEDUB__TTL": "1h",
+            },
+            [
+                "HAPAX_GUARANTEE",
+                "HAPAX_TRANSACTION__INTERVAL",
+                "HAPAX_OUTPUT__TOPIC",
+                "HAPAX_DEDUB__TTL",
+                "HAPAX_DEDUP__TTL",
+            ],
+        ),
+        ({"TRANSFORM": "tests.kit.nowhere:f"}, ["HAPAX_TRANSFORM", "tests.kit.nowhere"]),
+        ({"TRANSFORM": "tests.kit.orders:nothing"}, ["HAPAX_TRANSFORM", "has no nothing"]),
+        ({"TRANSFORM": "tests.kit.orders"}, ["HAPAX_TRANSFORM", "package.module:function"]),
+        ({"KAFKA__PROPERTIES": '{"acks": "1"}'}, ["HAPAX_KAFKA__PROPERTIES", "acks"]),
+    ],
+    ids=lambda value: "+".join(value) if isinstance(value, dict) else "",
+)
+def test_settings_that_cannot_work_are_all_told_and_leave_with_2(
+    closed: Route, settings: dict[str, str | None], words: list[str]
+) -> None:
+    refused(closed, 2, *words, **settings)
+    assert untouched(closed)
+
+
+def test_a_client_property_that_cannot_be_leaves_with_2(closed: Route) -> None:
+    refused(closed, 2, "HAPAX_KAFKA__PROPERTIES", KAFKA__PROPERTIES='{"socket.timeout.ms": "soon"}')
+    assert untouched(closed)
+
+
+def test_a_short_transaction_timeout_works(route: Route) -> None:
+    route.run_to_end(TRANSACTION__TIMEOUT="2s")
+
+
+def test_a_telemetry_port_that_is_taken_leaves_with_2(closed: Route) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused(closed, 2, f"HAPAX_TELEMETRY__PORT={port}", TELEMETRY__PORT=str(port))
+    assert untouched(closed)
+
+
+# -- the outside: exit code 3 -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", ["nobody listens", "no password is asked"])
+def test_brokers_that_do_not_answer_are_left_with_3_and_no_password_is_told(
+    closed: Route, unanswered: dict[str, WorkerProcess], case: str
+) -> None:
+    text = left(unanswered[case], 3, "HAPAX_KAFKA__BOOTSTRAP_SERVERS", "no broker answered")
+    assert SECRET not in text
+    first, last = (
+        datetime.fromisoformat(str(line["timestamp"]))
+        for line in (unanswered[case].lines()[0], unanswered[case].lines()[-1])
+    )
+    assert (last - first).total_seconds() < 15
+    assert untouched(closed)
+
+
+def test_all_missing_topics_are_told_at_once_and_leave_with_3(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    route = Route(sandbox, tmp_path)
+    topics = [route.source, route.target, route.dead_letters]
+    variables = ["HAPAX_INPUT__TOPICS", "HAPAX_OUTPUT__TOPIC", "HAPAX_DEAD_LETTER__TOPIC"]
+    worker = route.worker()
+    assert worker.process.wait(12) == 3, worker.text()
+    (line,) = worker.lines("preflight_refused")
+    problems = line["problems"]
+    assert isinstance(problems, list)
+    assert len(problems) == 3
+    for problem, topic, variable in zip(problems, topics, variables, strict=True):
+        assert topic in problem
+        assert variable in problem
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
+def test_a_claim_store_that_evicts_leaves_with_3(
+    closed: Route, tmp_path: Path, policy: str
+) -> None:
+    with redis_server(tmp_path / "redis") as server:
+        tell(server, "config", "set", "maxmemory-policy", policy)
+        words = ["HAPAX_DEDUP__REDIS_URL", "noeviction", policy]
+        refused(closed, 3, *words, DEDUP__REDIS_URL=server.url)
+    assert untouched(closed)
+
+
+@pytest.mark.parametrize("user", ["", ":not-the-one-4711@"])
+def test_a_claim_store_that_refuses_the_password_leaves_with_3_and_no_password_is_told(
+    closed: Route, tmp_path: Path, user: str
+) -> None:
+    with redis_server(tmp_path / "redis") as server:
+        tell(server, "config", "set", "requirepass", SECRET)
+        text = refused(
+            closed,
+            3,
+            "HAPAX_DEDUP__REDIS_URL",
+            "password",
+            DEDUP__REDIS_URL=server.url.replace("redis://", f"redis://{user}"),
+            TELEMETRY__LOG_LEVEL="debug",
+        )
+        assert SECRET not in text
+        assert "not-the-one-4711" not in text
+    assert untouched(closed)
+
+
+def test_a_transaction_timeout_above_that_of_the_brokers_leaves_with_3(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker, "_FAST", {**broker._FAST, "transaction.max.timeout.ms": 5000})
+    with Sandbox(redis=False) as sandbox:
+        route = Route(sandbox, tmp_path)
+        route.create()
+        refused(route, 3, "HAPAX_TRANSACTION__TIMEOUT", "transaction.max.timeout.ms")
+        assert untouched(route)
+        route.close()

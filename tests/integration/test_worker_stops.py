@@ -1,0 +1,83 @@
+"""What makes a running worker stop for good: a lost position, and too much poison."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.kit.refusals import refused, untouched
+from tests.kit.route import Route
+from tests.kit.topics import Given
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from service.sandbox import Sandbox
+
+TEN = [b"%d" % number for number in range(10)]
+
+
+@pytest.fixture
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
+    route = Route(sandbox, tmp_path)
+    route.create()
+    route.write(*TEN)
+    yield route
+    route.close()
+
+
+# -- positions: exit code 6 ---------------------------------------------------------------
+
+
+def test_a_position_that_was_deleted_leaves_with_6_and_names_what_is_missing(
+    sandbox: Sandbox, route: Route
+) -> None:
+    route.run_to_end()
+    route.write(*TEN)
+    sandbox.delete_records(route.source, 0, 15)
+    refused(route, 6, f"{route.source}/0", "next record is 10", "15 to 20")
+    assert route.committed() == {0: 10}
+    assert len(route.outputs()) == 10
+
+
+def test_a_group_without_offsets_leaves_with_6_where_starting_over_is_refused(
+    route: Route,
+) -> None:
+    refused(route, 6, f"{route.source}/0", "HAPAX_INPUT__START=refuse", INPUT__START="refuse")
+    assert untouched(route)
+    route.run_to_end()
+    route.write(b"11")
+    route.run_to_end(INPUT__START="refuse")
+    assert len(route.outputs()) == 11
+
+
+# -- poison: exit code 5 ------------------------------------------------------------------
+
+
+def test_poison_without_a_dead_letter_topic_leaves_with_5_and_names_the_record(
+    route: Route,
+) -> None:
+    words = [f"{route.source}/0/0", "HAPAX_DEAD_LETTER__TOPIC", "ValueError"]
+    refused(route, 5, *words, DEAD_LETTER__TOPIC=None, TRANSFORM="tests.kit.orders:poison")
+    assert untouched(route)
+
+
+def test_too_many_dead_letters_leave_with_5_and_nothing_of_the_last_batch(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    route = Route(sandbox, tmp_path)
+    route.create()
+    ill = (("raise", b""),)
+    route.write(
+        *(Given(b"%d" % number, headers=() if number % 5 else ill) for number in range(4000))
+    )
+    words = ["HAPAX_DEAD_LETTER__RATE_MAX", "nothing of the last batch"]
+    refused(route, 5, *words, TRANSACTION__RECORDS_MAX="400")
+    assert route.committed() == {0: 800}
+    sources = [
+        int((dict(record.headers)["hapax-source"] or b"").rsplit(b"/", 1)[1])
+        for record in (*route.outputs(), *route.dead())
+    ]
+    assert sorted(sources) == list(range(800))

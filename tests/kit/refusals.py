@@ -1,0 +1,31 @@
+"""Workers that must leave by themselves, and what they must not have touched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.kit.flow import WorkerProcess
+    from tests.kit.route import Route
+
+LEAVES_WITHIN_S = 15
+
+
+def refused(route: Route, code: int, *words: str, **settings: str | None) -> str:
+    """Start a worker that must leave by itself; return all it said (see ``left``)."""
+    return left(route.worker("w-0", **settings), code, *words)
+
+
+def left(worker: WorkerProcess, code: int, *words: str) -> str:
+    """Wait for its exit; its reasons, without the list of all settings, hold ``words``."""
+    assert worker.process.wait(LEAVES_WITHIN_S) == code, worker.text()
+    text = worker.text()
+    reasons = [line for line in text.splitlines() if '"service_started"' not in line]
+    for word in words:
+        assert any(word in line for line in reasons), text
+    assert "Traceback" not in text
+    return text
+
+
+def untouched(route: Route) -> bool:
+    return (set(route.committed().values()), route.outputs(), route.dead()) == ({None}, [], [])

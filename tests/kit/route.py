@@ -1,0 +1,139 @@
+"""One pipeline as its users see it: topics, environment, processes, and what can be read."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+
+from tests.kit.flow import WorkerProcess, await_
+from tests.kit.topics import Given, committed, ends, produce, read_back
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from service.core.records import Record
+    from service.sandbox import Sandbox
+
+LEAVE_S = 30.0
+
+
+class Route:
+    """Topics of its own, ``in``, ``out`` and ``dead``, and the workers between them.
+
+    ``settings`` are the group and name after ``HAPAX_``; None takes a variable away.
+    """
+
+    def __init__(
+        self, sandbox: Sandbox, folder: Path, *, partitions: int = 1, **settings: str | None
+    ) -> None:
+        self.bootstrap = sandbox.bootstrap_servers
+        self.app = f"route-{uuid.uuid4().hex[:12]}"
+        self.source, self.target, self.dead_letters = (
+            f"{self.app}-{name}" for name in ("in", "out", "dead")
+        )
+        self._sandbox = sandbox
+        self._folder = folder
+        self._workers: list[WorkerProcess] = []
+        self._partitions = partitions
+        self._environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("HAPAX_")},
+            "HAPAX_APP": self.app,
+            "HAPAX_KAFKA__BOOTSTRAP_SERVERS": self.bootstrap,
+            "HAPAX_INPUT__TOPICS": self.source,
+            "HAPAX_OUTPUT__TOPIC": self.target,
+            "HAPAX_DEAD_LETTER__TOPIC": self.dead_letters,
+            "HAPAX_TRANSFORM": "tests.kit.orders:obey",
+            "HAPAX_TELEMETRY__PORT": "0",
+            "HAPAX_TELEMETRY__ADDRESS": "127.0.0.1",
+            "HAPAX_TELEMETRY__LOG_FORMAT": "json",
+        }
+        self._environment = self._with(settings)
+
+    def create(self, **config: Mapping[str, str]) -> None:
+        """Create all topics; ``config`` by role: source, target, dead_letters."""
+        for role, partitions in (
+            ("source", self._partitions),
+            ("target", self._partitions),
+            ("dead_letters", 1),
+        ):
+            self._sandbox.create_topic(getattr(self, role), partitions, config.get(role))
+
+    # -- processes ------------------------------------------------------------------------
+
+    def worker(self, instance: str = "w-0", **settings: str | None) -> WorkerProcess:
+        """Start one."""
+        log = self._folder / f"{self.app}-{len(self._workers)}.log"
+        worker = WorkerProcess(self._with(settings), instance, log)
+        self._workers.append(worker)
+        worker.start()
+        return worker
+
+    def run_to_end(self, within_s: float = LEAVE_S, **settings: str | None) -> WorkerProcess:
+        """Let one worker do all there is; it leaves by itself, content."""
+        worker = self.worker("w-0", STOP_AFTER__AT_END="true", **settings)
+        assert worker.process.wait(within_s) == 0, worker.text()
+        return worker
+
+    def close(self) -> None:
+        for worker in self._workers:
+            if worker.running:
+                worker.kill()
+
+    # -- topics ---------------------------------------------------------------------------
+
+    def write(self, *records: bytes | Given) -> None:
+        produce(self.bootstrap, self.source, *records)
+
+    def outputs(self) -> list[Record]:
+        return read_back(self.bootstrap, self.target)
+
+    def dead(self) -> list[Record]:
+        return read_back(self.bootstrap, self.dead_letters)
+
+    def committed(self) -> dict[int, int | None]:
+        """Return the group's offsets; a young cluster may first have to find its coordinator."""
+        for attempts_left in range(50, 0, -1):
+            try:
+                return committed(self.bootstrap, self.app, self.source)
+            except KafkaException as error:
+                if not (attempts_left > 1 and error.args[0].retriable()):
+                    raise
+                time.sleep(0.1)
+        raise AssertionError("unreachable")
+
+    def lag(self) -> int:
+        done = self.committed()
+        return sum(
+            end - (done.get(number) or 0)
+            for number, end in ends(self.bootstrap, self.source).items()
+        )
+
+    def await_lag_0(self, within_s: float = LEAVE_S) -> None:
+        await_(lambda: self.lag() == 0, within_s, self._logs)
+
+    def await_outputs(self, count: int, within_s: float = LEAVE_S) -> None:
+        await_(lambda: len(self.outputs()) >= count, within_s, self._logs)
+
+    def _logs(self) -> str:
+        return "\n".join(worker.text()[-3000:] for worker in self._workers)
+
+    def _with(self, settings: Mapping[str, str | None]) -> dict[str, str]:
+        environment = dict(self._environment)
+        for name, value in settings.items():
+            environment.pop(f"HAPAX_{name}", None)
+            if value is not None:
+                environment[f"HAPAX_{name}"] = value
+        return environment
+
+
+def metric(exposition: str, name: str) -> float:
+    """Return the value of a series without labels, or the sum of all that have some."""
+    found = re.findall(rf"^{name}(?:{{.*}})? (\S+)$", exposition, re.MULTILINE)
+    assert found, f"{name} is not among the metrics"
+    return sum(map(float, found))

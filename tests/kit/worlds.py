@@ -1,0 +1,190 @@
+"""Source and Transaction on both sides of the contract: in memory, and on a real broker."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Protocol
+
+from service.adapters.kafka_clients import producer_properties
+from service.adapters.kafka_transaction import KafkaTransaction
+from service.adapters.memory_broker import MemoryBroker
+from service.adapters.memory_kafka import MemorySource
+from service.adapters.memory_transaction import MemoryTransaction
+from service.core.ports import Message
+from tests.kit.doubles import Ticking
+from tests.kit.flow import await_
+from tests.kit.parts import MachineClock, Parts
+from tests.kit.topics import Given, committed, ends, produce, produce_aborted, read_back
+
+if TYPE_CHECKING:
+    from service.core.ports import Batch, Source, Transaction
+    from service.core.records import Progress, Record
+    from service.sandbox import Sandbox
+
+PARTITIONS = 2
+BYTES_MAX = 900_000
+"""Larger messages are refused by the sender, larger than half of it by the broker."""
+INTAKES_MAX = 600
+
+
+class World(Protocol):
+    """A broker with an input of two partitions and an output of one, and one worker's ports."""
+
+    topic: str
+    target: str
+
+    @property
+    def source(self) -> Source:
+        """Its source."""
+
+    @property
+    def transaction(self) -> Transaction:
+        """Its producer; not yet open."""
+
+    def join(self) -> None:
+        """Begin to be a member of the group."""
+
+    def twin(self) -> Transaction:
+        """Return another producer under the same name."""
+
+    def write(self, *values: bytes, partition: int = 0) -> None:
+        """Append input."""
+
+    def hide(self, partition: int = 0) -> None:
+        """Append offsets that no reader sees."""
+
+    def outputs(self) -> list[Record]:
+        """Return what a reader of committed records sees."""
+
+    def committed(self) -> Progress:
+        """Return the group's offsets, as somebody outside of it sees them."""
+
+
+class MemoryWorld:
+    """All in this process."""
+
+    def __init__(self) -> None:
+        self.topic, self.target = "in", "out"
+        self.broker = MemoryBroker({"in": PARTITIONS, "out": 1}, inputs=["in"])
+        self.broker.bytes_max = BYTES_MAX
+        self.broker.rejects = lambda message: len(message.value or b"") > BYTES_MAX // 2
+        self._clock = Ticking()
+        self.source = MemorySource(self.broker, "w", wait=self._clock.wait)
+        self.transaction = self.twin()
+
+    def join(self) -> None:
+        """Nothing: the first intake joins."""
+
+    def twin(self) -> MemoryTransaction:
+        return MemoryTransaction(self.broker, self.source, "app-w", clock=self._clock)
+
+    def write(self, *values: bytes, partition: int = 0) -> None:
+        for value in values:
+            self.broker.write(self.topic, value, key=b"key", partition=partition)
+
+    def hide(self, partition: int = 0) -> None:
+        self.broker.hide((self.topic, partition), 2)
+
+    def outputs(self) -> list[Record]:
+        return self.broker.records(self.target)
+
+    def committed(self) -> Progress:
+        return dict(self.broker.committed)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class KafkaWorld:
+    """Our own adapters on the sandbox's broker."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        name = uuid.uuid4().hex[:12]
+        self.topic, self.target, self._app = f"in-{name}", f"out-{name}", f"app-{name}"
+        self._bootstrap = sandbox.bootstrap_servers
+        sandbox.create_topic(self.topic, PARTITIONS)
+        sandbox.create_topic(self.target, 1, {"max.message.bytes": str(BYTES_MAX // 2)})
+        self._parts = Parts(
+            self._bootstrap,
+            self.topic,
+            self.target,
+            self._app,
+            HAPAX_KAFKA__PROPERTIES=f'{{"message.max.bytes": {BYTES_MAX}}}',
+        )
+        self.source: Source = self._parts.source
+        self.transaction: Transaction = self._parts.transaction
+        self._twins: list[KafkaTransaction] = []
+
+    def join(self) -> None:
+        self._parts.source.subscribe()
+
+    def twin(self) -> KafkaTransaction:
+        twin = KafkaTransaction(
+            producer_properties(self._parts.settings),
+            self._parts.source,
+            required_topics=frozenset(),
+            round_robin=False,
+            deadline_s=8.0,
+            clock=MachineClock(),
+            forward=lambda *_line: None,
+            watch=lambda _call: nullcontext(),
+        )
+        self._twins.append(twin)
+        return twin
+
+    def write(self, *values: bytes, partition: int = 0) -> None:
+        given = (Given(value, b"key", partition=partition) for value in values)
+        produce(self._bootstrap, self.topic, *given)
+
+    def hide(self, partition: int = 0) -> None:
+        before = ends(self._bootstrap, self.topic)[partition]
+        produce_aborted(self._bootstrap, self.topic, Given(b"never", partition=partition))
+        # The producer is answered before the markers are in the log.
+        await_(
+            lambda: ends(self._bootstrap, self.topic)[partition] > before + 1,
+            10,
+            lambda: "no marker",
+        )
+
+    def outputs(self) -> list[Record]:
+        return read_back(self._bootstrap, self.target)
+
+    def committed(self) -> Progress:
+        found = committed(self._bootstrap, self._app, self.topic)
+        return {
+            (self.topic, number): offset for number, offset in found.items() if offset is not None
+        }
+
+    def close(self) -> None:
+        for transaction in (self._parts.transaction, *self._twins):
+            transaction.close()
+        self._parts.source.close()
+
+
+def take(world: World, count: int, *, records_max: int = 100) -> list[Batch]:
+    """Take until so many records came; return the intakes that brought any."""
+    batches: list[Batch] = []
+    for _ in range(INTAKES_MAX):
+        batch = world.source.take(records_max, 0.1)
+        if batch.records or batch.next:
+            batches.append(batch)
+        if sum(len(each.records) for each in batches) >= count:
+            return batches
+    raise AssertionError(f"{count} records did not come")
+
+
+def joined(world: World) -> World:
+    """Wait until all partitions are ours; nothing is taken."""
+    world.join()
+    deadline_s = time.monotonic() + 60
+    while len(world.source.assignment()) < PARTITIONS:
+        world.source.attend(0.1)
+        assert time.monotonic() < deadline_s, "no assignment"
+    return world
+
+
+def message(world: World, value: bytes | None) -> Message:
+    """Return an output."""
+    return Message(world.target, value, b"key", -1, 1_700_000_000_000, [("h", b"1"), ("n", None)])
