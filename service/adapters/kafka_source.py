@@ -440,7 +440,10 @@ class KafkaSource:
                 " HAPAX_INPUT__START=refuse; set the group's offset, or choose earliest or latest"
             )
         latest = self._start == "latest" and not self._group_knows(where[0])
-        self.rewind({where: high if latest else low})
+        position = high if latest else low
+        self.rewind({where: position})
+        # To be committed like an end: a group that forgets where it began jumps at its next start.
+        self._ends[where] = position
 
     def _group_knows(self, topic: str) -> bool:
         """Whether the group has offsets in this topic.

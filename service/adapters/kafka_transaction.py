@@ -250,6 +250,10 @@ class KafkaTransaction:
             raise StopError(f"output topic {', '.join(sorted(gone))} is gone: create it again")
         # The next attempt asks for delivery reports, to learn which message was refused.
         self._diagnosing = True
+        if codes & CONTENT:
+            # The refused message left a gap in the sequence numbers, for which the broker would
+            # refuse the next transaction as well (measured): a new producer has none.
+            self.doubts.append(f"{step}: a message was refused")
         raise BatchAbortedError(
             f"{step}: {describe(error)}",
             refused=outbox.refused,

@@ -6,10 +6,12 @@ Everything happens on the thread that calls ``run``; what goes wrong is in recov
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from service.core.errors import StopError
 from service.core.limits import Pace, Patience  # noqa: TC001 - msgspec reads Sizing's types
 from service.core.ports import Batch
 from service.engines.assignment import Bounds, Ends  # noqa: TC001 - as above
@@ -88,6 +90,14 @@ class Worker:
                     self._lifecycle.stop("the bounded run is done")
             except REACTIONS as error:
                 self._recovery.recover(error, self._batch)
+        self._leave()
+
+    def _leave(self) -> None:
+        """Commit what is behind the last records; without it the successor looks it up again."""
+        pending = self._ends.pending()
+        if pending and not self._lifecycle.overdue:
+            with suppress(*REACTIONS, StopError):
+                self._commit_ends(pending)
 
     def _turn(self) -> None:
         self._batch = Batch([], {}, {})

@@ -76,7 +76,7 @@ def test_a_generator_that_yields_two_and_then_raises_leaves_only_a_failure() -> 
         (Output(b"", partition="1"), "Output.partition must be a number from 0"),  # type: ignore[arg-type]
         (Output(b"", headers=(("a", "b"),)), "Output.headers must be pairs"),  # type: ignore[arg-type]
         (Output(b"", headers=((b"a", b"b"),)), "Output.headers must be pairs"),  # type: ignore[arg-type]
-        (Output(b"", headers={"a": b"b"}), "Output.headers must be pairs"),  # type: ignore[arg-type]
+        (Output(b"", headers={"a": b"b"}), "Output.headers must be a tuple"),  # type: ignore[arg-type]
         (Output(b"", headers=(("a", b"b", b"c"),)), "Output.headers must be pairs"),  # type: ignore[arg-type]
     ],
 )
