@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -218,7 +218,8 @@ class KafkaSource:
         Raises BatchAbortedError when we are no live member: the broker accepts generation -1 and
         an empty member id *unfenced*, even while others are live members of the group.
         """
-        metadata = bytes(self._consumer.consumer_group_metadata())
+        with self._asking("consumer_group_metadata"):
+            metadata = bytes(self._consumer.consumer_group_metadata())
         generation, member_id = parse_metadata(metadata)
         if generation < 0 or not member_id:
             raise BatchAbortedError("no live member of the group: offsets are not sent")
@@ -271,9 +272,10 @@ class KafkaSource:
         """Return per owned partition the records not yet read, as far as the client knows."""
         lag = {}
         for where, offset in self._next.items():
-            marks = self._consumer.get_watermark_offsets(TopicPartition(*where), cached=True)
-            if marks[1] >= 0:
-                lag[where] = max(0, marks[1] - offset)
+            with suppress(KafkaException):  # a figure that is missing for a moment
+                marks = self._consumer.get_watermark_offsets(TopicPartition(*where), cached=True)
+                if marks[1] >= 0:
+                    lag[where] = max(0, marks[1] - offset)
         return lag
 
     def close(self) -> None:

@@ -37,6 +37,7 @@ class Watchdog:
         self._ticks_max = timeout_s / TICK_S
         self._on_overrun = on_overrun
         self._leave = leave
+        self._owner: int | None = None
         self._call: str | None = None
         self._ticks = 0
         self._alarm: Interrupt | None = None
@@ -45,7 +46,8 @@ class Watchdog:
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
 
     def start(self) -> None:
-        """Begin to count."""
+        """Begin to count, on behalf of the calling thread."""
+        self._owner = threading.get_ident()
         self._thread.start()
 
     def stop(self) -> None:
@@ -55,7 +57,13 @@ class Watchdog:
 
     @contextmanager
     def watch(self, call: str) -> Iterator[None]:
-        """Bound one blocking call."""
+        """Bound one blocking call of the thread that started the watchdog.
+
+        Calls of other threads pass unwatched: one that overlaps would leave its name behind.
+        """
+        if threading.get_ident() != self._owner:
+            yield
+            return
         outer = self._call
         self._call, self._ticks = call, 0
         try:

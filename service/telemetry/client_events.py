@@ -17,7 +17,7 @@ class ClientEvents(Narrator):
     """What libraries say, in our form and no more often than useful."""
 
     def client_logged(self, client: str, level: int, facility: str, text: str) -> None:
-        """Pass on a line of librdkafka's log. ``level`` counts as in Python's logging.
+        """Pass on a line of librdkafka's log, or an error that it gave out. ``level`` counts as in Python's logging.
 
         Repeats are counted only, for a minute. Lost connections heal by themselves, so nothing
         below CRITICAL is an error to us.
@@ -30,12 +30,6 @@ class ClientEvents(Narrator):
         alike = _VARYING.sub("…", text)
         if level < INFO or self._first("client_logged", client, facility, alike):
             self._tell(level, "client_logged", client=client, facility=facility, text=text)
-
-    def client_failed(self, client: str, code: str, text: str) -> None:
-        """Pass on what the error callback got. ``code``: a name as ``_ALL_BROKERS_DOWN``."""
-        self._metrics.librdkafka_errors.of(code).inc()
-        if self._first("client_failed", client, code):
-            self._logger.warning("client_failed", client=client, code=code, text=printable(text))
 
     def library_logged(
         self, library: str, level: int, text: str, error: BaseException | None = None

@@ -60,13 +60,6 @@ class GroupEvents(Narrator):
         self._metrics.records_skipped.of("repeated").inc(count)
         self._logger.info("records_repeated", partition=named(partition), count=count)
 
-    def position_lost(self, partition: TopicPartition, committed: int, low: int, high: int) -> None:
-        """Say that the committed offset is outside of the log (``low`` to ``high``)."""
-        self._metrics.positions_lost.of().inc()
-        self._logger.error(
-            "position_lost", partition=named(partition), committed=committed, low=low, high=high
-        )
-
     def _changed(
         self,
         event: str,

@@ -44,7 +44,6 @@ class Health:
         self.draining = False
         self.claims_ok = True
         self.claims_away_s: float | None = None
-        self.paused: frozenset[str] = frozenset()
         self.partitions: frozenset[TopicPartition] = frozenset()
         self.loop_s: float | None = None
 
@@ -72,7 +71,6 @@ class Health:
             reasons.append("draining")
         if not self.claims_ok:
             reasons.append("the claim store gives no answer")
-        reasons.extend(f"paused: {reason}" for reason in sorted(self.paused))
         return _verdict(reasons)
 
     def _starting(self) -> list[str]:

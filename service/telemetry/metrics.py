@@ -70,11 +70,6 @@ class Metrics:
         Counter, "Commits of progress alone, behind control records and aborted data."
     )
     batches_halved = Row(Counter, "Times the batch size was halved to isolate a culprit.")
-    transform_errors = Row(
-        Counter,
-        "Exceptions of the transform, each attempt counted.",
-        Label("type", limit=50),
-    )
     dedup_lookups = Row(
         Counter,
         "Ids asked for in the claim store: new or our own, hit (another record's), and calls "
@@ -96,12 +91,10 @@ class Metrics:
     fences_on_doubt = Row(
         Counter, "Producers replaced because a late request of theirs might still be applied."
     )
-    twins_suspected = Row(Counter, "Times another process seemed to use our name.")
-    positions_lost = Row(Counter, "Partitions whose committed offset is no longer in the log.")
     librdkafka_errors = Row(
         Counter,
-        "Warnings and errors of the Kafka client: by error name, or by facility for its log.",
-        Label("code", limit=100),
+        "Warnings and errors of the Kafka client, by the facility of its log.",
+        Label("facility", limit=100),
     )
     watchdog_fired = Row(Counter, "Calls that overran their deadline.", Label("call", limit=50))
     telemetry_failures = Row(Counter, "Lines of the Kafka client that could not be told.")
@@ -139,7 +132,6 @@ class Metrics:
     dedup_store_up = Row(
         Gauge, "0 while the claim store gives no answer; 1 otherwise, also without a store."
     )
-    intake_paused = Row(Gauge, "1 while no records are taken on purpose.")
     build_info = Row(
         Gauge,
         "Always 1; the labels tell what runs.",

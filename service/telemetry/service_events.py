@@ -1,4 +1,4 @@
-"""Events of the process: it starts, gets ready, moves, pauses, drains, stops."""
+"""Events of the process: it starts, gets ready, moves, drains, stops."""
 
 from __future__ import annotations
 
@@ -54,22 +54,6 @@ class ServiceEvents(Narrator):
         self._health.loop_s = now_s
         if now_s >= self._repeats.due_s:
             self._tell_withheld(now_s)
-
-    def intake_paused(self, reason: str) -> None:
-        """Say that no records are taken until ``intake_resumed`` with the same reason."""
-        if reason in self._health.paused:
-            return
-        self._health.paused |= {reason}
-        self._metrics.intake_paused.of().set(1)
-        self._logger.warning("intake_paused", reason=reason)
-
-    def intake_resumed(self, reason: str) -> None:
-        """Say that this reason to pause is gone; another one may remain."""
-        if reason not in self._health.paused:
-            return
-        self._health.paused -= {reason}
-        self._metrics.intake_paused.of().set(len(self._health.paused) > 0)
-        self._logger.info("intake_resumed", reason=reason)
 
     def brokers_awaited(self, reason: str) -> None:
         """Say that nothing can go on before brokers answer again."""

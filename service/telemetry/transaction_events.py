@@ -45,20 +45,6 @@ class TransactionEvents(ClaimEvents):
                 error=printable(error),
             )
 
-    def transform_failed(
-        self, coordinates: Coordinates, error_type: str, attempt: int, error: str = ""
-    ) -> None:
-        """Say that the transform raised; another attempt or a dead letter follows."""
-        self._metrics.transform_errors.of(error_type).inc()
-        if self._first("transform_failed", lines=LINES_PER_MINUTE):
-            self._logger.warning(
-                "transform_failed",
-                record=str(coordinates),
-                error_type=error_type,
-                attempt=attempt,
-                error=printable(error),
-            )
-
     def batch_aborted(self, reason: str, records: int, attempt: int, rewound_to: Progress) -> None:
         """Say that nothing of the batch is visible; it is taken again from ``rewound_to``."""
         self._metrics.transactions.of("aborted").inc()
@@ -94,11 +80,6 @@ class TransactionEvents(ClaimEvents):
         """Say that a late request might still be applied, which a new epoch forbids."""
         self._metrics.fences_on_doubt.of().inc()
         self._logger.warning("doubt_fenced", evidence=printable(evidence))
-
-    def twin_suspected(self, fences: int, within_s: float) -> None:
-        """Say that we were fenced so often, without progress, that somebody has our name."""
-        self._metrics.twins_suspected.of().inc()
-        self._logger.error("twin_suspected", fences=fences, within_s=round(within_s, 3))
 
     def _count(self, settled: Settled) -> None:
         metrics = self._metrics

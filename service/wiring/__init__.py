@@ -140,4 +140,6 @@ def _attend_until(opening: Opening, source: KafkaSource) -> None:
                 source.attend(OPENING_WAIT_S)
         except MemberFencedError:
             source.reopen()
+        if opening.overdue:
+            raise PreflightError([f"no producer after {opening.TIMEOUT_S:.0f} s: a call hangs"])
     opening.finish()

@@ -20,6 +20,9 @@ START_TIMEOUT_S = 120.0
 class Opening(threading.Thread):
     """Registers the producer while the consumer joins: both wait mostly for brokers."""
 
+    TIMEOUT_S = START_TIMEOUT_S + 60.0
+    """Beyond it a call of the client hangs; the watchdog sees only the engine's thread."""
+
     def __init__(
         self, transaction: KafkaTransaction | KafkaAtLeastOnce, lifecycle: Lifecycle
     ) -> None:
@@ -28,6 +31,12 @@ class Opening(threading.Thread):
         self._lifecycle = lifecycle
         self._failure: BaseException | None = None
         self._abandoned = False
+        self._began_s = time.monotonic()
+
+    @property
+    def overdue(self) -> bool:
+        """Whether the client should have answered long ago."""
+        return time.monotonic() - self._began_s > self.TIMEOUT_S
 
     def run(self) -> None:
         """Try until it works, it cannot work, or nobody waits any more."""
