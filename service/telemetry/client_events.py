@@ -17,8 +17,9 @@ class ClientEvents(Narrator):
     """What libraries say, in our form and no more often than useful."""
 
     def client_logged(self, client: str, level: int, facility: str, text: str) -> None:
-        """Pass on a line of librdkafka's log, or an error that it gave out. ``level`` counts as in Python's logging.
+        """Pass on a line of librdkafka's log. ``level`` counts as in Python's logging.
 
+        Errors that a consumer hands out instead of records come here, too, as facility ``ERROR``.
         Repeats are counted only, for a minute. Lost connections heal by themselves, so nothing
         below CRITICAL is an error to us.
         """

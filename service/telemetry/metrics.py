@@ -93,7 +93,8 @@ class Metrics:
     )
     librdkafka_errors = Row(
         Counter,
-        "Warnings and errors of the Kafka client, by the facility of its log.",
+        "Warnings and errors of the Kafka client, by the facility of its log; ERROR: what a "
+        "consumer handed out instead of records.",
         Label("facility", limit=100),
     )
     watchdog_fired = Row(Counter, "Calls that overran their deadline.", Label("call", limit=50))

@@ -137,7 +137,7 @@ def test_the_real_client_logs_through_it(told: Told) -> None:
     consumer = confluent_kafka.Consumer(settings, logger=ClientLogger(told.events, "consumer"))
     for _ in range(100):
         consumer.poll(0.1)
-        if told.value("librdkafka_errors_total", code="FAIL"):
+        if told.value("librdkafka_errors_total", facility="FAIL"):
             break
     consumer.close()
     facilities = {line["facility"] for line in told.lines if line["event"] == "client_logged"}

@@ -77,10 +77,10 @@ def test_ten_dead_letters_a_minute_are_told_in_full_then_one_line_counts(told: T
 
 def test_what_was_withheld_is_told_before_the_last_line(told: Told) -> None:
     for _ in range(3):
-        told.events.client_failed("consumer", "_TRANSPORT", "gone")
+        told.events.client_logged("consumer", 40, "FAIL", "gone")
     told.events.service_stopped(0, "drained")
     assert [line["event"] for line in told.lines] == [
-        "client_failed",
+        "client_logged",
         "lines_withheld",
         "service_stopped",
     ]
@@ -91,7 +91,7 @@ def test_lines_of_the_client_that_differ_in_times_only_are_repeats(told: Told) -
     for times in ("0ms in state UP", "17ms in state UP", "9ms, 30 identical error(s) suppressed"):
         told.events.client_logged("consumer", 40, "FAIL", REFUSED.format(times))
     assert [line["text"] for line in told.lines] == [REFUSED.format("0ms in state UP")]
-    assert told.value("librdkafka_errors_total", code="FAIL") == 3
+    assert told.value("librdkafka_errors_total", facility="FAIL") == 3
 
 
 def test_lines_about_two_brokers_are_not_repeats(told: Told) -> None:
@@ -104,7 +104,7 @@ def test_the_clients_debug_lines_are_neither_limited_nor_counted(told: Told) -> 
     for _ in range(3):
         told.events.client_logged("consumer", 10, "BROKER", "state")
     assert [line["level"] for line in told.lines] == ["debug"] * 3
-    assert told.value("librdkafka_errors_total", code="BROKER") is None
+    assert told.value("librdkafka_errors_total", facility="BROKER") is None
 
 
 def test_what_the_level_hides_is_not_remembered_either() -> None:

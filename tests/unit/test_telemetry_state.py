@@ -86,20 +86,6 @@ def test_an_outage_of_claims_is_told_once_a_minute_and_counted_each_time(ready: 
     assert ready.value("dedup_lookups_total", result="error") == 5
 
 
-def test_each_reason_to_pause_must_be_resumed(ready: Told) -> None:
-    for reason in ("claims", "memory", "memory"):
-        ready.events.intake_paused(reason)
-    assert ready.health.readyz() == (False, ["paused: claims", "paused: memory"])
-    ready.events.intake_resumed("claims")
-    assert ready.value("intake_paused") == 1
-    for _ in range(2):
-        ready.events.intake_resumed("memory")
-    assert ready.health.readyz().ok
-    assert ready.value("intake_paused") == 0
-    events = [line["event"] for line in ready.lines]
-    assert events.count("intake_paused") == events.count("intake_resumed") == 2
-
-
 def test_assignments_add_up_and_losses_take_away(told: Told) -> None:
     told.events.partitions_assigned([ORDERS, ("orders", 1)])
     told.events.partitions_assigned([("orders", 2)])
