@@ -101,7 +101,10 @@ class KafkaAtLeastOnce:
             raise ProducerDeadError("no producer")
         with self._watch("flush"):
             outbox.send(self._messages, reports=True)
-            left = outbox.producer.flush(self._deadline_s)
+            try:
+                left = outbox.producer.flush(self._deadline_s)
+            except KafkaException as error:
+                raise ProducerDeadError(f"flush: {describe(error.args[0])}") from error
         if left:
             outbox.producer.purge()
             raise BatchAbortedError(f"{left} outputs were not delivered in time", resolved=False)

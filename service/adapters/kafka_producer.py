@@ -84,7 +84,12 @@ class Outbox:
         """Return the next partition in turn; librdkafka has no such partitioner."""
         turns = self._turns.get(topic)
         if turns is None:
-            metadata = self.producer.list_topics(topic, timeout=METADATA_TIMEOUT_S)
+            try:
+                metadata = self.producer.list_topics(topic, timeout=METADATA_TIMEOUT_S)
+            except KafkaException as error:
+                raise BatchAbortedError(
+                    f"partitions of {topic} unknown: {describe(error.args[0])}"
+                ) from error
             turns = self._turns[topic] = cycle(sorted(metadata.topics[topic].partitions) or [-1])
         return next(turns)
 
@@ -134,13 +139,16 @@ class Outbox:
         )
 
     def _reporter(self, index: int, topic: str) -> Callable[[KafkaError | None, object], None]:
+        # Bound to this batch: reports of an aborted one may come when the next is under way.
+        refused, failed, unknown_topics = self.refused, self.failed, self.unknown_topics
+
         def report(error: KafkaError | None, _message: object) -> None:
             if error is None or error.code() == KafkaError._PURGE_QUEUE:  # noqa: SLF001
                 return
-            self.failed.append(error)
+            failed.append(error)
             if error.code() in CONTENT:
-                self.refused[index] = describe(error)
+                refused[index] = describe(error)
             if error.code() in UNKNOWN_TOPIC:
-                self.unknown_topics.add(topic)
+                unknown_topics.add(topic)
 
         return report
