@@ -275,16 +275,7 @@ class Flow:
             if number is None:
                 verdict.wrong.append(f"{event_id} was never committed")
                 continue
-            part = int((record.value or b"").split(b":")[1])
-            wanted = {"hapax-id", "hapax-source", "message-id", "trace"}
-            if number % 4 > 1:
-                wanted.add("hapax-part")
-                if _header(record, "hapax-part") != f"{part + 1}/{number % 4}":
-                    verdict.wrong.append(f"{event_id}: part {_header(record, 'hapax-part')}")
-            if {name for name, _value in record.headers} != wanted:
-                verdict.wrong.append(f"{event_id}: headers {record.headers}")
-            if record.key != b"key-%d" % (number % 13):
-                verdict.wrong.append(f"{event_id}: key {record.key!r}")
+            verdict.wrong += _complaints(record, event_id, number)
         for event_id, named in sources.items():
             if len(named) > 1 or not named <= copies[event_id]:
                 verdict.wrong.append(f"{event_id}: sources {named}, copies {copies[event_id]}")
@@ -312,6 +303,22 @@ class Flow:
                 verdict.wrong.append(f"dead letter {event_id}: error")
             if _header(record, "hapax-attempts") != "3" or not _header(record, "hapax-app"):
                 verdict.wrong.append(f"dead letter {event_id}: attempts")
+
+
+def _complaints(record: Record, event_id: str, number: int) -> list[str]:
+    """Say what of key and headers is not as promised."""
+    complaints = []
+    part = int((record.value or b"").split(b":")[1])
+    wanted = {"hapax-id", "hapax-source", "message-id", "trace"}
+    if number % 4 > 1:
+        wanted.add("hapax-part")
+        if _header(record, "hapax-part") != f"{part + 1}/{number % 4}":
+            complaints.append(f"{event_id}: part {_header(record, 'hapax-part')}")
+    if {name for name, _value in record.headers} != wanted:
+        complaints.append(f"{event_id}: headers {record.headers}")
+    if record.key != b"key-%d" % (number % 13):
+        complaints.append(f"{event_id}: key {record.key!r}")
+    return complaints
 
 
 def _is_poison(number: int) -> bool:
