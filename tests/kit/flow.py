@@ -200,7 +200,7 @@ class Flow:
             first = rng.randrange(PARTITIONS)
             for copy in range(copies):
                 partition = (first + copy * rng.randrange(2)) % PARTITIONS
-                event = {"n": abs(number), "poison": _is_poison(number)}
+                event: dict[str, object] = {"n": abs(number), "poison": _is_poison(number)}
                 event["second"] = self.topics["second"]
                 producer.produce(
                     self.topics["in"],
