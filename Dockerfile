@@ -22,7 +22,7 @@ RUN python -m venv --without-pip /opt/hapax \
     && /opt/build/bin/pip --python /opt/hapax/bin/python install \
         --only-binary :all: --require-hashes --requirement requirements/worker.txt
 
-COPY pyproject.toml ./
+COPY README.md pyproject.toml ./
 COPY service/ service/
 # Bytecode is compiled here, once: the running container may not write it. Unchecked hashes
 # spare a stat per module and do not depend on file times.

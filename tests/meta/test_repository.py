@@ -112,3 +112,9 @@ def test_the_image_copies_only_what_its_ignore_file_lets_through() -> None:
     sources = {source.rstrip("/") for line in copied for source in line.split()}
     assert sources == set(let_through)
     assert [source for source in sources if not (ROOT / source).exists()] == []
+
+
+def test_the_image_is_built_with_the_page_that_its_metadata_quotes() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    build = (ROOT / "Dockerfile").read_text().partition("pip wheel")[0]
+    assert re.search(rf"(?m)^COPY .*\b{re.escape(project['readme'])} ", build)
