@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
 # Python's own environment variables could point a command at another installation.
 unexport PYTHONPATH PYTHONHOME
 
-SOURCES   := $(wildcard service tests bench)
+SOURCES   := $(wildcard service tests bench templates)
 FAST      := $(wildcard tests/unit tests/contract tests/meta tests/simulation)
 REAL      := $(wildcard tests/integration)
 HEADING    = @printf '\n== %s\n'
@@ -37,6 +37,7 @@ $(READY): pyproject.toml service/__init__.py requirements/build.txt requirements
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --require-hashes -r requirements/build.txt -r requirements/test.txt
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m compileall -q service  # or the first worker to start would do it
 	@touch $@
 
 sandbox: setup  ## fetch what a real Kafka and a real Redis on this machine need
@@ -69,7 +70,7 @@ format: setup  ## write what lint would complain about
 	@$(BIN)/ruff check --fix-only $(SOURCES)
 	@$(BIN)/ruff format $(SOURCES)
 
-bench: setup  ## measure
+bench: setup  ## throughput, latency and claims, measured against a plain loop
 	$(BIN)/python -m bench
 
 # Each file keeps to the versions of the one before, so that they install side by side.
@@ -90,3 +91,4 @@ upgrade:  ## lock, with the newest versions
 
 clean:  ## remove the environment and every cache
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find $(SOURCES) -type d -name __pycache__ -prune -exec rm -rf {} +
