@@ -69,7 +69,11 @@ def test_a_kill_between_outputs_and_offsets_shows_the_nature_of_a_guarantee(
     fault = proxied_broker.proxy.add(
         Rule(lost_request, "drop", times=1000, client_id=f"{route.app}-w-0")
     )
-    worker = route.worker(GUARANTEE=guarantee, KAFKA__BOOTSTRAP_SERVERS=proxied_broker.proxied)
+    worker = route.worker(
+        GUARANTEE=guarantee,
+        KAFKA__BOOTSTRAP_SERVERS=proxied_broker.proxied,
+        TRANSACTION__TIMEOUT="4s",
+    )
     fault.wait_hit()
     worker.kill()
     assert set(route.committed().values()) == {20 if guarantee == "at_most_once" else None}

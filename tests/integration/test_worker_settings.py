@@ -164,7 +164,7 @@ def test_a_run_of_so_many_records_takes_exactly_those(route_of: MakeRoute) -> No
 
 
 def test_two_bounded_workers_end_behind_aborted_transactions(route_of: MakeRoute) -> None:
-    route = route_of(2, STOP_AFTER__AT_END="true")
+    route = route_of(2, STOP_AFTER__AT_END="true", GROUP__MEMBERSHIP="dynamic")
     for number in (0, 1):
         produce_committed(
             route.bootstrap, route.source, *(Given(each, partition=number) for each in TEN)
