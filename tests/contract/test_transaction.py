@@ -101,7 +101,7 @@ def test_a_message_that_the_broker_refuses_rolls_back_and_blames_the_content(
     ready: World,
 ) -> None:
     # The first attempt asks for no delivery reports, so it may only know that something failed.
-    blamed = []
+    blamed: list[bool] = []
     while not any(blamed):
         assert len(blamed) < 3
         with pytest.raises(BatchAbortedError) as caught:  # noqa: PT012 - which call tells is open
