@@ -9,7 +9,7 @@ Business code needs two names from here, and Poison for records that no retry ca
 
 core        the promise, without I/O            adapters   the only talkers to Kafka and Redis
 engines     who brings records, owns progress   telemetry  log line and metric from one fact
-settings    environment to frozen groups        wiring     the only file that knows both sides
+settings    environment to frozen groups        wiring     the only place that knows all of them
 sandbox     real Kafka and Redis for tests      commands   the command line, one file each
 demo        kills real workers, and counts      transforms built-in business code
 """

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pipeline import transform
-from service import Output, Record
+from service import Output, Poison, Record
 
 
 def order(*lines: dict[str, int]) -> Record:
@@ -27,5 +27,5 @@ def test_an_order_without_lines_is_filtered() -> None:
 
 @pytest.mark.parametrize("value", [None, b"", b"no json", b"{}"])
 def test_what_is_no_order_becomes_a_dead_letter(value: bytes | None) -> None:
-    with pytest.raises((ValueError, KeyError)):
+    with pytest.raises((Poison, ValueError, KeyError)):
         transform(Record("orders", partition=0, offset=0, key=None, value=value))

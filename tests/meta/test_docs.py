@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import service
 from service.core.errors import ExitCode
 from service.core.records import Output, Record
 from service.core.transform import Failure, Transformer, load_transform
@@ -110,6 +111,15 @@ def test_the_steps_of_the_crash_table_are_those_of_the_code() -> None:
     assert [row for row in rows if row[0] != "6"] == [step for step in steps if step[0] != "6"]
     readme = (ROOT / "README.md").read_text()
     assert [f"{number} {name}" for number, name in steps if f"{number} {name}" not in readme] == []
+
+
+def test_the_maps_of_the_folders_show_those_that_are_there() -> None:
+    folders = sorted(file.parent.name for file in (ROOT / "service").glob("*/__init__.py"))
+    readme = (ROOT / "README.md").read_text().partition("## Where things are")[2]
+    assert sorted(re.findall(r"service/([a-z]+) ", blocks(readme, "")[0])) == folders
+    lines = (service.__doc__ or "").split("\n\n")[-1].splitlines()
+    second = lines[0].index("adapters")
+    assert sorted(line[at:].split()[0] for line in lines for at in (0, second)) == folders
 
 
 def test_built_in_transforms_are_listed_and_load() -> None:
