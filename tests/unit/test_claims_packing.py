@@ -52,6 +52,17 @@ def test_digests_are_16_bytes_and_differ_between_apps() -> None:
     assert shop._digests([b"x"]) != bank._digests([b"x"])
 
 
+@pytest.mark.parametrize(
+    ("claim", "digest"),
+    [
+        (b"header:message-id\0m-1", "9e42c17086156c4bf8fcf531de82bfbc"),
+        (b"cloudevents\0/shop\x007", "6841316de83125f3be45a3a2a81023b0"),
+    ],
+)
+def test_the_digest_of_a_claim_is_a_contract_between_versions(claim: bytes, digest: str) -> None:
+    assert bare("redis://localhost", app="shop")._digests([claim]).hex() == digest
+
+
 def memory(clock: Hand) -> MemoryClaims:
     return MemoryClaims(clock=clock, ttl_ms=HOUR_MS)
 

@@ -160,6 +160,24 @@ def test_an_id_keeps_its_source_when_the_chain_is_changed() -> None:
     assert before != after
 
 
+RECORD = record(b'{"order": {"id": 42}}', key=b"k-1", headers=(("message-id", b"m-1"), *CE))
+
+
+@pytest.mark.parametrize(
+    ("source", "claim"),
+    [
+        ("header:message-id", b"header:message-id\0m-1"),
+        ("json:/order/id", b"json:/order/id\x0042"),
+        ("key", b"key\0k-1"),
+        ("cloudevents", b"cloudevents\0/shop\x007"),
+    ],
+)
+def test_the_bytes_that_are_claimed_are_a_contract_between_versions(
+    source: str, claim: bytes
+) -> None:
+    assert found([source], RECORD).claims == [claim]
+
+
 def test_behind_another_pipeline_id_and_part_name_the_event() -> None:
     headers: Headers = (("hapax-id", b"e"), ("hapax-part", b"1/2"))
     assert id_of(["header:hapax-id"], record(headers=headers)) == b"e\0" + b"1/2"

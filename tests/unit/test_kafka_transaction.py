@@ -86,6 +86,14 @@ def test_a_message_that_is_refused_fails_its_batch_and_is_named(monkeypatch: Pat
     assert "abort_transaction" in refused_on_the_spot(monkeypatch).calls
 
 
+def test_a_message_that_the_broker_refused_costs_the_producer(monkeypatch: Patch) -> None:
+    kafka, producer, _ = transaction(monkeypatch)
+    producer.fail["commit_transaction"] = [failing(K.INVALID_RECORD, abort=True)]
+    with pytest.raises(BatchAbortedError):
+        whole(kafka)
+    assert kafka.doubts == ["commit: a message was refused"]
+
+
 def test_an_outbox_that_ignores_a_failed_produce_is_caught(monkeypatch: Patch) -> None:
     send = Outbox.send
 
