@@ -135,7 +135,6 @@ def test_latest_never_reads_old_records_of_quiet_partitions_beside_a_busy_one(
     assert set(values(route.outputs())) == {b"new"}
 
 
-@pytest.mark.xfail(strict=False, reason="a race: a beginning is forgotten until its first commit")
 def test_latest_keeps_its_place_when_it_is_stopped_at_once(route_of: MakeRoute) -> None:
     routes = [route_of(1, INPUT__START="latest") for _ in range(4)]
     for route in routes:
