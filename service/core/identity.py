@@ -47,7 +47,7 @@ class Identity:
     def __init__(self, sources: Sequence[str]) -> None:
         # The source stands before the id, not its place in the chain: a chain that is changed
         # must not take one source's ids for another's.
-        self._chain = [(source.encode() + b"\0", _finder(source)) for source in sources]
+        self._chain = [(_tag(source), _finder(source)) for source in sources]
         self._plain: set[str] = set()
 
     def identify(self, records: Sequence[Record]) -> Identified:
@@ -90,6 +90,12 @@ class Identity:
         return {name.lower(): value for name, value in headers.items()} | {
             name: headers[name] for name in lower
         }
+
+
+def _tag(source: str) -> bytes:
+    """Return what stands before the id in a claim; header names match in any case."""
+    kind, colon, argument = source.partition(":")
+    return f"{kind}{colon}{argument.lower() if kind == 'header' else argument}\0".encode()
 
 
 def _original(text: bytes | None) -> Coordinates:
