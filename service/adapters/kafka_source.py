@@ -444,8 +444,9 @@ class KafkaSource:
         latest = self._start == "latest" and not self._group_knows(where[0])
         position = high if latest else low
         self.rewind({where: position})
-        # To be committed like an end: a group that forgets where it began jumps at its next start.
-        self._ends[where] = position
+        if latest:
+            # Committed like an end: a group that forgets where it began jumps at its next start.
+            self._ends[where] = position
 
     def _group_knows(self, topic: str) -> bool:
         """Whether the group has offsets in this topic.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from service.adapters.caller import Caller, HangingError
 from service.adapters.kafka_errors import (
     CONTENT,
     FORBIDDEN,
@@ -39,6 +40,8 @@ CALL_TIMEOUT_S = 3.0
 """One blocking call. Resumable ones are repeated until the deadline, so this is also how often
 a long outage lets us look at the clock."""
 ABORT_FLUSH_S = 1.0
+HANG_MARGIN_S = 1.0
+"""How much longer than its own timeout a call may take before it counts as hanging."""
 
 
 class KafkaTransaction:
@@ -64,6 +67,7 @@ class KafkaTransaction:
         self._clock = clock
         self._forward = forward
         self._watch = watch
+        self._caller = Caller()
         self._outbox: Outbox | None = None
         self._diagnosing = False
         self._began_s = 0.0
@@ -122,6 +126,7 @@ class KafkaTransaction:
 
     def close(self) -> None:
         """Drop the producer. Nothing is open between batches, so nothing is lost by it."""
+        self._caller.close()
         self._outbox = None
 
     # -- one transaction ------------------------------------------------------------------
@@ -167,15 +172,32 @@ class KafkaTransaction:
         # Not resumable, so it gets the whole deadline: a lost request is sent again inside.
         deadline_s = self._clock.monotonic() + self._deadline_s
         while True:
-            error = self._call(
-                outbox, "send_offsets_to_transaction", offsets, member, self._deadline_s
-            )
+            error = self._send_offsets(outbox, offsets, member)
             if error is None:
                 return
             self._doubt("send_offsets_to_transaction", error)
             if reaction(error) is Reaction.AGAIN and self._clock.monotonic() < deadline_s:
                 continue
             self._fail(outbox, "send_offsets", error, resolved=True)
+
+    def _send_offsets(
+        self, outbox: Outbox, offsets: list[TopicPartition], member: bytes
+    ) -> KafkaError | None:
+        """Make the one call that may never return, on a thread that can be left behind."""
+        send = outbox.producer.send_offsets_to_transaction
+        timeout_s = self._deadline_s
+
+        def call(*arguments: object) -> None:
+            self._caller.call(send, *arguments, timeout_s=timeout_s + HANG_MARGIN_S)
+
+        try:
+            return self._try(
+                outbox, "send_offsets_to_transaction", call, offsets, member, timeout_s
+            )
+        except HangingError as error:
+            self._caller = Caller()
+            self._outbox = None
+            raise ProducerDeadError(f"send_offsets hangs: {error}") from error
 
     def commit(self) -> None:
         """Make all of it visible; return only when it is certain.
@@ -223,11 +245,17 @@ class KafkaTransaction:
         return self._outbox
 
     def _call(self, outbox: Outbox, name: str, *arguments: object) -> KafkaError | None:
-        method: Callable[..., object] = getattr(outbox.producer, name)
+        return self._try(outbox, name, getattr(outbox.producer, name), *arguments)
+
+    def _try(
+        self, outbox: Outbox, name: str, method: Callable[..., object], *arguments: object
+    ) -> KafkaError | None:
         failure: KafkaError | None = None
         with self._watch(name):
             try:
                 method(*arguments)
+            except HangingError:
+                raise
             except Exception as error:  # noqa: BLE001 - SystemError may wrap a fatal KafkaError
                 failure = transactional_error(error)
             outbox.serve()  # the client's lines about this call arrive through poll

@@ -73,7 +73,15 @@ def test_late_offsets_do_not_move_the_progress_back(
     source, target, app = route
     with Parts(proxied_broker.proxied, source, target, app) as parts:
         late = proxied_broker.proxy.add(Rule("TxnOffsetCommit", "hold"))
-        parts.process(parts.take(5))
+        batch = parts.take(5)
+        parts.begin(batch)
+        # What is held stalls all behind it on its connection: the outputs must be there before.
+        outbox = parts.transaction._outbox
+        assert outbox is not None
+        assert outbox.producer.flush(10) == 0
+        parts.transaction.send_offsets(batch.next)
+        parts.transaction.commit()
+        parts.source.settle(batch.next)
         assert late.hit.is_set()
         assert parts.transaction.doubts
         if fenced:

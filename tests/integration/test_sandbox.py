@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from service.sandbox import Sandbox, SandboxError
+from tests.kit.flow import await_
 from tests.kit.topics import (
     Given,
     committed,
@@ -101,6 +102,8 @@ def test_a_killed_broker_comes_back_with_its_data(
 
     assert broker.pid != first
     produce_committed(sandbox.bootstrap_servers, topic, b"after")
+    # The last stable offset of a broker that has just recovered lags behind for a moment.
+    await_(lambda: len(read_back(sandbox.bootstrap_servers, topic)) >= 2, 30, lambda: "not back")
     visible = read_back(sandbox.bootstrap_servers, topic)
     assert [one.value for one in visible] == [b"before", b"after"]
 

@@ -1,0 +1,63 @@
+"""Calls of a client that may never return, made so that only they wait.
+
+``send_offsets_to_transaction`` ignores its timeout while its group's coordinator is away
+(librdkafka #5456, #5511): it was seen to come back with the broker, and not at all. Python cannot
+interrupt it, but it need not wait for it: a new producer fences the old one, whatever that does
+once its call returns.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class HangingError(Exception):
+    """The call did not return in time. Its thread is left to itself, and its client with it."""
+
+
+class Caller:
+    """Makes calls on a thread of its own; one that hangs costs the thread, not the process.
+
+    The thread is a daemon: it may sit in the client for ever and must not keep the process alive.
+    """
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(
+            target=_serve, args=(self._calls, self._answers), name="offsets", daemon=True
+        )
+        self._thread.start()
+
+    def call(self, method: Callable[..., Any], *arguments: object, timeout_s: float) -> None:
+        """Call and wait; raise what it raises, or HangingError. After that use a new Caller."""
+        self._calls.put(lambda: method(*arguments))
+        try:
+            error = self._answers.get(timeout=timeout_s)
+        except queue.Empty:
+            self.close()
+            raise HangingError(f"no return after {timeout_s:.0f} s") from None
+        if error is not None:
+            raise error
+
+    def close(self) -> None:
+        """Let the thread end after the call that it is in."""
+        self._calls.put(None)
+
+
+def _serve(
+    calls: queue.SimpleQueue[Callable[[], None] | None],
+    answers: queue.SimpleQueue[BaseException | None],
+) -> None:
+    while (call := calls.get()) is not None:
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001 - told to the thread that waits
+            answers.put(error)
+        else:
+            answers.put(None)

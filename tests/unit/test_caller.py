@@ -1,0 +1,40 @@
+"""Calls that may never return wait on a thread of their own."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from service.adapters.caller import Caller, HangingError
+
+
+def test_a_call_is_made_with_its_arguments_before_the_caller_goes_on() -> None:
+    caller, seen = Caller(), []
+    caller.call(lambda *arguments: seen.append(arguments), 1, "two", timeout_s=10)
+    assert seen == [(1, "two")]
+    caller.close()
+
+
+def test_what_a_call_raises_is_raised_to_its_caller_and_the_next_call_works() -> None:
+    caller = Caller()
+    with pytest.raises(ValueError, match="no"):
+        caller.call(int, "no", timeout_s=10)
+    caller.call(int, "1", timeout_s=10)
+    caller.close()
+
+
+def test_a_call_that_hangs_is_left_behind_and_its_late_answer_reaches_nobody() -> None:
+    gate, left = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        gate.wait()
+        left.set()
+
+    caller = Caller()
+    with pytest.raises(HangingError, match="no return"):
+        caller.call(hang, timeout_s=0.01)
+    gate.set()
+    assert left.wait(10)
+    caller._thread.join(10)
+    assert not caller._thread.is_alive()
