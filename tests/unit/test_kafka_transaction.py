@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from confluent_kafka import KafkaError
 
+from service.adapters import kafka_transaction
 from service.adapters.kafka_producer import ClientLog, Outbox
 from service.adapters.kafka_transaction import KafkaTransaction
 from service.core.errors import (
@@ -230,3 +233,21 @@ def test_a_start_that_brokers_refuse_says_so_and_one_without_answer_is_tried_aga
         kafka.open()
     with pytest.raises(ProducerDeadError, match="no producer"):
         kafka.begin()
+
+
+def test_offsets_whose_call_never_returns_cost_the_producer_and_not_the_process(
+    monkeypatch: Patch,
+) -> None:
+    monkeypatch.setattr(kafka_transaction, "HANG_MARGIN_S", -9.9)  # of a deadline of 10 s
+    gate = threading.Event()
+    kafka, producer, _ = transaction(monkeypatch)
+    producer.on["send_offsets_to_transaction"] = gate.wait  # type: ignore[assignment]
+    kafka.begin()
+    kafka.send([message()])
+    with pytest.raises(ProducerDeadError, match="hangs"):
+        kafka.send_offsets(P0)
+    with pytest.raises(ProducerDeadError, match="no producer"):
+        kafka.begin()
+    kafka.open()
+    whole(kafka)
+    gate.set()
