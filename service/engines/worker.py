@@ -115,6 +115,8 @@ class Worker:
         self._interrupt.due = self._lifecycle.stopping
         self._watchdog.alarm(self._cut_after_s, self._interrupt)
         settled = self._core.run(batch, self._recovery.condemned, self._patience.attempt)
+        # From here on nothing may put this batch back: what fails later in this turn is not it.
+        self._batch = Batch([], {}, {})
         progress = {where: offset for where, (_first, offset) in settled.offsets.items()}
         self._source.settle(progress)
         if settled.records < len(batch.records):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from service.adapters.memory_kafka import Fault
+from service.core.errors import BatchAbortedError
+from service.engines.worker import Worker
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
 
@@ -151,6 +153,25 @@ def test_a_run_to_the_ends_waits_for_the_partitions_of_others() -> None:
     assert pipeline.outputs() == [b"A"]
     assert pipeline.committed() == {P0: 1, P1: 1}
     assert sum(asked) >= 6
+
+
+def test_what_fails_behind_a_committed_batch_never_puts_that_batch_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pipeline = Pipeline(at_end=True)
+    pipeline.write(b"a")
+    done, failed = Worker._done, []
+
+    def fail_once(self: Worker) -> bool:
+        if pipeline.outputs() and not failed:
+            failed.append(True)
+            raise BatchAbortedError("the ends of another partition were not committed")
+        return done(self)
+
+    monkeypatch.setattr(Worker, "_done", fail_once)
+    pipeline.run()
+    assert failed
+    assert pipeline.outputs() == [b"A"]
 
 
 def test_a_run_to_the_ends_ends_at_once_when_all_is_committed_already() -> None:
