@@ -160,7 +160,8 @@ def test_what_fails_behind_a_committed_batch_never_puts_that_batch_back(
 ) -> None:
     pipeline = Pipeline(at_end=True)
     pipeline.write(b"a")
-    done, failed = Worker._done, []
+    done = Worker._done
+    failed: list[bool] = []
 
     def fail_once(self: Worker) -> bool:
         if pipeline.outputs() and not failed:
