@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
@@ -123,10 +124,22 @@ def committed(bootstrap_servers: str, group: str, topic: str) -> dict[int, int |
     consumer = _consumer(bootstrap_servers, group)
     try:
         asked = [TopicPartition(topic, number) for number in _partitions(consumer, topic)]
-        answers = consumer.committed(asked, _TIMEOUT_S)
+        answers = _committed(consumer, asked)
     finally:
         consumer.close()
     return {one.partition: one.offset if one.offset >= 0 else None for one in answers}
+
+
+def _committed(consumer: Consumer, asked: list[TopicPartition]) -> list[TopicPartition]:
+    """Ask until the group has a coordinator: on a broker that has just started it has none."""
+    deadline_s = time.monotonic() + _TIMEOUT_S
+    while True:
+        try:
+            return consumer.committed(asked, _TIMEOUT_S)
+        except KafkaException as error:
+            away = {KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
+            if error.args[0].code() not in away or time.monotonic() > deadline_s:
+                raise
 
 
 def ends(
