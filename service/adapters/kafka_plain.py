@@ -6,65 +6,33 @@ at most once   offsets first, then outputs. A crash between loses.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 
 from service.adapters.kafka_errors import CONTENT, FORBIDDEN, describe
-from service.adapters.kafka_producer import Outbox
+from service.adapters.kafka_producing import KafkaProducing
+from service.adapters.kafka_source import KafkaSource
 from service.core.errors import BatchAbortedError, ProducerDeadError, StopError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from service.adapters.kafka_producer import LogLine
-    from service.adapters.kafka_source import KafkaSource
-    from service.core.ports import Clock, Message, Watch
+    from service.core.ports import Message
 
 
-class KafkaAtLeastOnce:
+class KafkaAtLeastOnce(KafkaProducing[KafkaSource]):
     """Outputs are flushed before their offsets commit."""
 
-    def __init__(  # noqa: PLR0913 - what a transaction needs of the world
-        self,
-        properties: Mapping[str, Any],
-        source: KafkaSource,
-        *,
-        required_topics: frozenset[str],
-        round_robin: bool,
-        deadline_s: float,
-        clock: Clock,
-        forward: LogLine,
-        watch: Watch,
-    ) -> None:
-        self._properties = properties
-        self._source = source
-        self._required_topics = required_topics
-        self._round_robin = round_robin
-        self._deadline_s = deadline_s
-        self._clock = clock
-        self._forward = forward
-        self._watch = watch
-        self._outbox: Outbox | None = None
-        self._progress: Mapping[tuple[str, int], int] = {}
-        self._messages: Sequence[Message] = ()
-        self._began_s = 0.0
-        self.doubts: list[str] = []
-        """Always empty: without transactions a request sent twice is only a duplicate."""
-
-    @property
-    def age_s(self) -> float:
-        """Seconds since the last begin."""
-        return self._clock.monotonic() - self._began_s
+    _progress: Mapping[tuple[str, int], int] = MappingProxyType({})
+    _messages: Sequence[Message] = ()
 
     def open(self) -> Any:
         """Build a producer; return cluster metadata."""
-        self._outbox = Outbox(self._properties, self._forward, round_robin=self._round_robin)
-        with self._watch("list_topics"):
-            try:
-                return self._outbox.connect()
-            except KafkaException as error:
-                raise ProducerDeadError(f"no broker answered: {describe(error.args[0])}") from error
+        self._outbox = None
+        self._outbox, metadata = self._connect()
+        return metadata
 
     def close(self) -> None:
         """Drop the producer; everything it took is flushed before its batch ends."""
@@ -96,9 +64,7 @@ class KafkaAtLeastOnce:
         self._messages, self._progress = (), {}
 
     def _flush(self) -> None:
-        outbox = self._outbox
-        if outbox is None:
-            raise ProducerDeadError("no producer")
+        outbox = self._producer()
         with self._watch("flush"):
             outbox.send(self._messages, reports=True)
             try:
@@ -111,9 +77,7 @@ class KafkaAtLeastOnce:
         codes = {error.code() for error in outbox.failed}
         if codes & FORBIDDEN:
             raise StopError(f"not allowed to write: {describe(outbox.failed[0])}")
-        gone = sorted(outbox.unknown_topics & self._required_topics)
-        if gone:
-            raise StopError(f"output topic {', '.join(gone)} is gone: create it again")
+        self._check_topics(outbox)
         if outbox.failed:
             raise BatchAbortedError(
                 f"{len(outbox.failed)} outputs were refused: {describe(outbox.failed[0])}",

@@ -6,6 +6,7 @@ is open, and the doubts, which say what made the client send a request twice sin
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -21,7 +22,7 @@ from service.adapters.kafka_errors import (
     reaction,
     transactional_error,
 )
-from service.adapters.kafka_producer import Outbox
+from service.adapters.kafka_producing import KafkaProducing
 from service.core.errors import (
     BatchAbortedError,
     MemberFencedError,
@@ -29,12 +30,13 @@ from service.core.errors import (
     ProducerDeadError,
     StopError,
 )
+from service.core.ports import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from service.adapters.kafka_producer import LogLine
-    from service.core.ports import Clock, Message, Source, Watch
+    from service.adapters.kafka_producer import Outbox
+    from service.core.ports import Message
 
 CALL_TIMEOUT_S = 3.0
 """One blocking call. Resumable ones are repeated until the deadline, so this is also how often
@@ -44,39 +46,14 @@ HANG_MARGIN_S = 1.0
 """How much longer than its own timeout a call may take before it counts as hanging."""
 
 
-class KafkaTransaction:
+class KafkaTransaction(KafkaProducing[Source]):
     """One transactional producer at a time, rebuilt on demand under the same id."""
 
-    def __init__(  # noqa: PLR0913 - what a transaction needs of the world
-        self,
-        properties: Mapping[str, Any],
-        source: Source,
-        *,
-        required_topics: frozenset[str],
-        round_robin: bool,
-        deadline_s: float,
-        clock: Clock,
-        forward: LogLine,
-        watch: Watch,
-    ) -> None:
-        self._properties = properties
-        self._source = source
-        self._required_topics = required_topics
-        self._round_robin = round_robin
-        self._deadline_s = deadline_s
-        self._clock = clock
-        self._forward = forward
-        self._watch = watch
-        self._caller = Caller()
-        self._outbox: Outbox | None = None
-        self._diagnosing = False
-        self._began_s = 0.0
-        self.doubts: list[str] = []
+    _diagnosing = False
 
-    @property
-    def age_s(self) -> float:
-        """Seconds since the last begin."""
-        return self._clock.monotonic() - self._began_s
+    @cached_property
+    def _caller(self) -> Caller:
+        return Caller()
 
     # -- the producer ---------------------------------------------------------------------
 
@@ -89,13 +66,8 @@ class KafkaTransaction:
         """
         self._outbox = None  # its destructor sends nothing: the new epoch speaks for the old one
         self.doubts = []
-        outbox = Outbox(self._properties, self._forward, round_robin=self._round_robin)
         deadline_s = self._clock.monotonic() + self._deadline_s
-        with self._watch("list_topics"):
-            try:
-                metadata = outbox.connect()
-            except KafkaException as error:
-                raise ProducerDeadError(f"no broker answered: {describe(error.args[0])}") from error
+        outbox, metadata = self._connect()
         while (failure := self._init(outbox)) is not None:
             if reaction(failure) is Reaction.AGAIN and self._clock.monotonic() < deadline_s:
                 continue
@@ -239,11 +211,6 @@ class KafkaTransaction:
 
     # -- inside ---------------------------------------------------------------------------
 
-    def _producer(self) -> Outbox:
-        if self._outbox is None:
-            raise ProducerDeadError("no producer")
-        return self._outbox
-
     def _call(self, outbox: Outbox, name: str, *arguments: object) -> KafkaError | None:
         return self._try(outbox, name, getattr(outbox.producer, name), *arguments)
 
@@ -273,9 +240,7 @@ class KafkaTransaction:
         if reaction(error) is Reaction.REBUILD:
             raise ProducerDeadError(f"{step}: {describe(error)}", fenced=is_fenced(error))
         self.abort()
-        gone = {topic for topic in outbox.unknown_topics if topic in self._required_topics}
-        if gone:
-            raise StopError(f"output topic {', '.join(sorted(gone))} is gone: create it again")
+        self._check_topics(outbox)
         # The next attempt asks for delivery reports, to learn which message was refused.
         self._diagnosing = True
         if codes & CONTENT:

@@ -1,0 +1,76 @@
+"""What the producing side of every guarantee has in common: its parts, and how it connects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from confluent_kafka import KafkaException
+
+from service.adapters.kafka_errors import describe
+from service.adapters.kafka_producer import Outbox
+from service.core.errors import ProducerDeadError, StopError
+from service.core.ports import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from service.adapters.kafka_producer import LogLine
+    from service.core.ports import Clock, Watch
+
+Bringing = TypeVar("Bringing", bound=Source)
+"""The weaker guarantees also commit through their source, the transaction never does."""
+
+
+class KafkaProducing(Generic[Bringing]):
+    """One producer at a time, rebuilt on demand."""
+
+    def __init__(  # noqa: PLR0913 - what a transaction needs of the world
+        self,
+        properties: Mapping[str, Any],
+        source: Bringing,
+        *,
+        required_topics: frozenset[str],
+        round_robin: bool,
+        deadline_s: float,
+        clock: Clock,
+        forward: LogLine,
+        watch: Watch,
+    ) -> None:
+        self._properties = properties
+        self._source = source
+        self._required_topics = required_topics
+        self._round_robin = round_robin
+        self._deadline_s = deadline_s
+        self._clock = clock
+        self._forward = forward
+        self._watch = watch
+        self._outbox: Outbox | None = None
+        self._began_s = 0.0
+        self.doubts: list[str] = []
+        """What may have been sent twice; always empty without transactions, where that is only a
+        duplicate."""
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the last begin."""
+        return self._clock.monotonic() - self._began_s
+
+    def _connect(self) -> tuple[Outbox, Any]:
+        """Return a new producer that has a connection, and the cluster's metadata."""
+        outbox = Outbox(self._properties, self._forward, round_robin=self._round_robin)
+        with self._watch("list_topics"):
+            try:
+                return outbox, outbox.connect()
+            except KafkaException as error:
+                raise ProducerDeadError(f"no broker answered: {describe(error.args[0])}") from error
+
+    def _producer(self) -> Outbox:
+        if self._outbox is None:
+            raise ProducerDeadError("no producer")
+        return self._outbox
+
+    def _check_topics(self, outbox: Outbox) -> None:
+        """Raise StopError when a topic of the settings is gone: no record is to blame for it."""
+        gone = sorted(outbox.unknown_topics & self._required_topics)
+        if gone:
+            raise StopError(f"output topic {', '.join(gone)} is gone: create it again")
