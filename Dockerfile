@@ -1,11 +1,22 @@
-# The worker as an image. Business code comes on top, in one of two ways:
+# The service as an image, one target for each engine:
+#
+#   docker build --target worker -t hapax .       the worker: slim, no Java
+#   docker build --target spark -t hapax-spark .  the Spark engine: PySpark, Java, the connector
+#
+# Business code comes on top, in one of two ways:
 #
 #   FROM hapax                                    or, without an image of your own, a volume:
 #   COPY pipeline.py /app/                        docker run -v ./pipeline.py:/app/pipeline.py:ro ...
 #   ENV HAPAX_TRANSFORM=pipeline:transform
 #
-# /app is on PYTHONPATH. Nothing is written at run time: --read-only works as it is.
-# For a build that can be repeated bit by bit pass PYTHON_IMAGE=python@sha256:...
+# /app is on PYTHONPATH. Nothing is written at run time: --read-only works as it is for the worker,
+# and with a writable /tmp for Spark, which spills there.
+#
+# What a release passes:
+#   --build-arg PYTHON_IMAGE=python@sha256:...    the base by its digest: the same for ever
+#   --build-arg REVISION="$(git rev-parse HEAD)"  what it was built from
+#   --build-arg SOURCE=https://...  LICENSES=...  where that is, and its licence (SPDX)
+# docs/kubernetes.md is for those who run it; deploy/sbom.py writes what is in it, from the lock.
 
 ARG PYTHON_IMAGE=python:3.13-slim-trixie
 
@@ -19,39 +30,105 @@ COPY requirements/build.txt requirements/worker.txt requirements/
 RUN python -m venv --without-pip /opt/hapax \
     && python -m venv /opt/build \
     && /opt/build/bin/pip install --require-hashes --requirement requirements/build.txt \
-    && /opt/build/bin/pip --python /opt/hapax/bin/python install \
+    && /opt/build/bin/pip --python /opt/hapax/bin/python install --no-compile \
         --only-binary :all: --require-hashes --requirement requirements/worker.txt
 
 COPY README.md pyproject.toml ./
 COPY service/ service/
 # Bytecode is compiled here, once: the running container may not write it. Unchecked hashes
-# spare a stat per module and do not depend on file times.
+# spare a stat per module and do not depend on file times. What pip compiled would be left as it is,
+# hence its --no-compile.
 RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --check-build-dependencies \
         --wheel-dir wheels . \
-    && /opt/build/bin/pip --python /opt/hapax/bin/python install --no-deps wheels/*.whl \
+    && /opt/build/bin/pip --python /opt/hapax/bin/python install --no-compile --no-deps wheels/*.whl \
     && python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/hapax/lib
 
-FROM ${PYTHON_IMAGE}
-LABEL org.opencontainers.image.title="hapax" \
-      org.opencontainers.image.description="Exactly-once consume-transform-produce for Kafka, in Python"
+# PySpark is a source archive without anything to compile; all the rest are wheels.
+FROM build AS build-spark
+COPY requirements/spark.txt requirements/
+# Debian keeps one version of Java at a time, the patched one: a pin would break with every patch.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends openjdk-21-jre-headless \
+    && rm -rf /var/lib/apt/lists/* \
+    && /opt/build/bin/pip --python /opt/hapax/bin/python install --no-compile \
+        --only-binary :all: --no-binary pyspark \
+        --require-hashes --requirement requirements/spark.txt \
+    && python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/hapax/lib
+# Fetched by the Ivy inside PySpark, compared with the lock, and looked for nowhere else later.
+RUN XDG_CACHE_HOME=/build/cache /opt/hapax/bin/python -c \
+        'from service.sandbox.connector import connector_jars; print(*connector_jars(), sep="\n")' \
+        > jars.txt \
+    && mkdir /opt/hapax/jars \
+    && xargs -a jars.txt cp --target-directory /opt/hapax/jars
 
+# What both targets have in common.
+FROM ${PYTHON_IMAGE} AS runtime
+# The base brings what installs software. Nothing is installed here any more.
+RUN python -m pip uninstall --yes --quiet --root-user-action ignore pip \
+    && rm -rf /usr/local/lib/python3.*/ensurepip
 ENV PATH=/opt/hapax/bin:$PATH \
     PYTHONPATH=/app \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
     PYTHONFAULTHANDLER=1
-
-COPY --from=build /opt/hapax /opt/hapax
 WORKDIR /app
-
-# A number, so that Kubernetes can check runAsNonRoot; no such user has to exist.
-USER 65532:65532
 EXPOSE 9464
 STOPSIGNAL SIGTERM
 
-# For compose and plain docker; Kubernetes has its own probes.
-HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 \
+# For compose and plain docker; Kubernetes has its own probes. A Spark driver starts a JVM first,
+# hence the long start period, which keeps nobody from being healthy earlier.
+HEALTHCHECK --interval=10s --timeout=3s --start-period=120s --retries=3 \
     CMD ["python", "-c", "import os, urllib.request as r; r.urlopen(f\"http://127.0.0.1:{os.environ.get('HAPAX_TELEMETRY__PORT', '9464')}/livez\", timeout=2)"]
 
 ENTRYPOINT ["hapax"]
 CMD ["run"]
+
+FROM runtime AS spark
+ENV PYSPARK_PYTHON=/opt/hapax/bin/python \
+    HAPAX_ENGINE=spark \
+    HAPAX_SPARK__JARS=/opt/hapax/jars
+
+# Without a name for its user Spark does not start: Java then has no home folder (measured).
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends openjdk-21-jre-headless \
+    && rm -rf /var/lib/apt/lists/* \
+    && echo 'hapax:x:65532:65532::/tmp:/usr/sbin/nologin' >> /etc/passwd
+
+COPY --from=build-spark /opt/hapax /opt/hapax
+# Spark on Kubernetes starts drivers and executors with words of its own; all others are for hapax.
+COPY deploy/spark_pod.py /opt/hapax/
+ARG PYTHON_IMAGE
+ARG VERSION=0.1.0
+ARG REVISION=
+ARG SOURCE=
+ARG LICENSES=
+LABEL org.opencontainers.image.title="hapax-spark" \
+      org.opencontainers.image.description="Exactly-once consume-transform-produce for Kafka, on Spark" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.source="${SOURCE}" \
+      org.opencontainers.image.licenses="${LICENSES}" \
+      org.opencontainers.image.base.name="${PYTHON_IMAGE}"
+USER 65532:65532
+ENTRYPOINT ["python", "/opt/hapax/spark_pod.py"]
+CMD ["run"]
+
+# The last target is what a build without --target makes.
+FROM runtime AS worker
+COPY --from=build /opt/hapax /opt/hapax
+ARG PYTHON_IMAGE
+ARG VERSION=0.1.0
+ARG REVISION=
+ARG SOURCE=
+ARG LICENSES=
+LABEL org.opencontainers.image.title="hapax" \
+      org.opencontainers.image.description="Exactly-once consume-transform-produce for Kafka, in Python" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.source="${SOURCE}" \
+      org.opencontainers.image.licenses="${LICENSES}" \
+      org.opencontainers.image.base.name="${PYTHON_IMAGE}"
+# A number, so that Kubernetes can check runAsNonRoot; no such user has to exist.
+USER 65532:65532

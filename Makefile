@@ -8,17 +8,25 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
 # Python's own environment variables could point a command at another installation.
 unexport PYTHONPATH PYTHONHOME
 
-SOURCES   := $(wildcard service tests bench templates)
-FAST      := $(wildcard tests/unit tests/contract tests/meta tests/simulation)
-REAL      := $(wildcard tests/integration)
+SOURCES   := $(wildcard service tests bench deploy templates)
+FAST      := tests/unit tests/contract tests/meta tests/simulation tests/deploy
+REAL      := tests/integration
+PROOF     := build/proof
+# What the simulator and the long fault run are told.
+COUNT     ?= 100000
+HOURS     ?= 1
+SEED      ?= 1
+# Files of tests beside each other, where they mostly wait.
+LANES     ?= 3
 HEADING    = @printf '\n== %s\n'
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup sandbox demo test unit lint format integration bench lock upgrade clean
+.PHONY: help setup sandbox demo test unit lint format integration simulate fault fault-long proof \
+        sbom manifests bench lock upgrade clean
 
 help:  ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
 	    while IFS='|' read -r name words; do printf '  make %-12s %s\n' "$$name" "$$words"; done
 
 setup: $(READY)  ## .venv with the locked libraries and the project in it
@@ -59,12 +67,57 @@ lint: setup  ## format check, rules, types, import contracts
 	@$(BIN)/lint-imports
 
 unit: setup  ## tests without a broker, and the contract suites
-	$(HEADING) 'tests: $(FAST)'
-	@$(BIN)/pytest $(FAST)
+	$(HEADING) 'tests: $(FAST), and the fault suite without brokers'
+	@$(BIN)/pytest -n 2 --dist loadfile -m 'not long' $(FAST)
+	@$(BIN)/pytest -m 'not real' tests/fault
 
 integration: setup  ## tests on a real broker
 	$(HEADING) 'tests: $(REAL)'
-	@$(if $(REAL),$(BIN)/pytest $(REAL),echo 'none yet')
+	@$(BIN)/pytest -n 2 --dist loadfile -m 'not long' $(REAL)
+	$(HEADING) 'a short campaign of faults'
+	@$(BIN)/pytest -m real tests/fault/test_campaign.py
+
+sbom: setup  ## bills of materials of both images, from the locks
+	$(BIN)/python deploy/sbom.py build/sbom
+
+manifests: setup  ## copies within deploy/ of what stands elsewhere: alerts, names of settings
+	$(BIN)/python -m tests.deploy.generated
+
+simulate: setup  ## COUNT schedules of the real core and loop; SEED=7 COUNT=1 plays one again
+	$(HEADING) 'simulation: $(COUNT) schedules from seed $(SEED)'
+	@$(BIN)/python -m tests.simulation --seed $(SEED) --count $(COUNT) --jobs 2
+
+# Everything runs, whatever fails: the report tells of all of it. Tests wait most of the time, so
+# several files of them go beside each other, and so do runs in which times do not matter; the
+# campaign of all faults measures times and has the machine for itself.
+fault: setup  ## faults on real brokers, controls that must fail, and the report of both
+	$(HEADING) 'faults on real brokers, test by test'
+	@mkdir -p $(PROOF); failed=0; \
+	$(BIN)/pytest -n $(LANES) --dist loadfile -m long $(REAL) tests/deploy tests/fault || failed=1; \
+	printf '\n== %s\n' 'all faults, one after another'; \
+	$(BIN)/python -m tests.fault run ci --folder $(PROOF) || failed=1; \
+	printf '\n== %s\n' 'Spark, both engines, controls and mutants'; \
+	( wrong=0; for kind in controls mutants; do \
+	    $(BIN)/python -m tests.fault.$$kind --quick --folder $(PROOF) || wrong=1; \
+	done; exit $$wrong ) >$(PROOF)/controls.log 2>&1 & controls=$$!; \
+	for plan in 'spark --seconds 120' 'chaos --engine mixed --seconds 60'; do \
+	    $(BIN)/python -m tests.fault run $$plan --folder $(PROOF) || failed=1; \
+	done; \
+	wait $$controls || failed=1; cat $(PROOF)/controls.log; \
+	$(BIN)/python -m tests.fault.reporting --folder $(PROOF) >$(PROOF)/proof.md || failed=1; \
+	echo 'the report: $(PROOF)/proof.md'; exit $$failed
+
+SHARES := worker:0.6 mixed:0.2 spark:0.2
+fault-long: setup  ## random pairs of faults for HOURS=1, from SEED=1
+	$(HEADING) 'faults for $(HOURS) h from seed $(SEED)'
+	@mkdir -p $(PROOF); failed=0; for share in $(SHARES); do \
+	    seconds=$$(awk "BEGIN { print int($(HOURS) * 3600 * $${share#*:}) }"); \
+	    $(BIN)/python -m tests.fault run chaos --engine $${share%:*} --seconds $$seconds \
+	        --seed $(SEED) --folder $(PROOF) || failed=1; \
+	done; exit $$failed
+
+proof: setup  ## docs/proof.md from what was run
+	@$(BIN)/python -m tests.fault.reporting --folder $(PROOF) --keep
 
 format: setup  ## write what lint would complain about
 	@$(BIN)/ruff check --fix-only $(SOURCES)
@@ -81,7 +134,8 @@ COMPILE  = $(UV) pip compile pyproject.toml --quiet --universal --generate-hashe
 lock:  ## write requirements/ anew from pyproject.toml, keeping versions where it can
 	@test -n '$(UV)' || { echo 'uv is needed. Type: $(BIN)/pip install uv' >&2; exit 1; }
 	$(COMPILE) -o requirements/worker.txt
-	$(COMPILE) --extra sandbox --group test --group lint -c requirements/worker.txt \
+	$(COMPILE) --extra spark -c requirements/worker.txt -o requirements/spark.txt
+	$(COMPILE) --extra sandbox --extra spark --extra tracing --group test --group lint -c requirements/spark.txt \
 	    -o requirements/test.txt
 	$(subst pip compile pyproject.toml,pip compile,$(COMPILE)) --group build \
 	    -c requirements/test.txt -o requirements/build.txt

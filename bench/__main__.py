@@ -11,6 +11,7 @@ import typer
 
 from bench import claims as claims_bench
 from bench import latency as latency_bench
+from bench import spark as spark_bench
 from bench import throughput as throughput_bench
 from service.sandbox import Sandbox
 
@@ -47,6 +48,20 @@ def latency(
 def claims(ids: Ids = 1_000_000, *, as_json: Json = False) -> None:
     """What claims cost: ids a second, CPU on both sides, bytes in Redis."""
     _tell({"claims": claims_bench.run(ids, claims_bench.BATCH)}, as_json=as_json)
+
+
+@app.command()
+def spark(records: Records = 2_400_000, rounds: Rounds = 3, *, as_json: Json = False) -> None:
+    """The Spark engine under a backlog, against Spark's own Kafka source and sink."""
+    found = _with_sandbox(lambda *on: spark_bench.measure(on[0], records, rounds, on[1]))
+    _tell({"spark": found}, as_json=as_json)
+
+
+@app.command()
+def rounds(seconds: Seconds = 20.0, *, as_json: Json = False) -> None:
+    """How long a round of the Spark engine takes at 1,000 records/s."""
+    found = _with_sandbox(lambda *on: spark_bench.rounds(on[0], seconds, on[1]))
+    _tell({"rounds": found}, as_json=as_json)
 
 
 @app.command(name="all")
@@ -93,6 +108,8 @@ def _tell(found: dict[str, Any], *, as_json: bool) -> None:
         "throughput": throughput_bench.table,
         "latency": latency_bench.table,
         "claims": claims_bench.table,
+        "spark": spark_bench.table,
+        "rounds": spark_bench.rounds_table,
     }
     for name, part in found.items():
         print(f"\n{name}\n")

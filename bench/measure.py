@@ -44,6 +44,10 @@ class Child:
                 stderr=subprocess.STDOUT,
             )
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def stop(self) -> None:
         """Ask it to leave."""
         self._process.send_signal(signal.SIGTERM)

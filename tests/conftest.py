@@ -11,9 +11,11 @@ import pytest
 from service.sandbox import Sandbox, SandboxError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
-_REAL = {"sandbox", "cluster"}
+pytest_plugins = ["tests.kit.proof"]
+
+_REAL = {"sandbox", "cluster", "guarded"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -21,6 +23,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _REAL.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("real")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter,
+) -> Generator[None, object, object]:
+    """Name what failed once more at the very end: of a long output people see that first."""
+    result = yield
+    reports = [*terminalreporter.getreports("failed"), *terminalreporter.getreports("error")]
+    for report in reports:
+        terminalreporter.write_line(f"failed: {report.nodeid} ({report.when})")
+    return result
 
 
 @pytest.fixture(autouse=True)

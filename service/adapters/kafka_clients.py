@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import KafkaException, libversion
@@ -9,11 +10,19 @@ from confluent_kafka import KafkaException, libversion
 from service.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-    from service.settings import Settings
+    from service.settings import Security, Settings
 
 SOCKET_TIMEOUT_MS = 4000
+
+AUTHORITIES = (
+    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Alpine
+    "/etc/pki/tls/certs/ca-bundle.crt",  # Red Hat, Amazon
+    "/etc/ssl/ca-bundle.pem",  # SUSE
+    "/etc/ssl/cert.pem",  # BSD, macOS
+)
+"""Where systems keep the authorities that they trust."""
 
 Client = TypeVar("Client")
 
@@ -31,9 +40,20 @@ def build(client: Callable[..., Client], properties: Mapping[str, Any], logger: 
     try:
         return client(dict(properties), logger=logger)
     except KafkaException as error:
+        named = "".join(f"; {each}" for each in _unreadable(properties))
         raise ConfigurationError(
-            [f"HAPAX_KAFKA__PROPERTIES or a setting beside it: {error.args[0].str()}"]
+            [f"HAPAX_KAFKA__PROPERTIES or a setting beside it: {error.args[0].str()}{named}"]
         ) from error
+
+
+def _unreadable(properties: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the files that cannot be opened, which the client does not name."""
+    for path in (text for name, text in properties.items() if name.endswith(".location")):
+        try:
+            with Path(path).open("rb"):
+                pass
+        except OSError as error:
+            yield f"{path}: {error.strerror}"
 
 
 def library_version() -> str:
@@ -44,6 +64,15 @@ def library_version() -> str:
 def transactional_id(settings: Settings) -> str:
     """Return app and instance: the same after a restart, so a successor fences its predecessor."""
     return f"{settings.app}-{settings.instance}"
+
+
+def lane_id(settings: Settings, lane: int) -> str:
+    """Return the transactional id of one lane of a Spark application.
+
+    A slash is no letter of an instance's name, so no worker ever has such an id: the worker
+    ``orders-0-1`` is not lane 1 of the driver ``orders-0``.
+    """
+    return f"{transactional_id(settings)}/{lane}"
 
 
 def _common(settings: Settings) -> dict[str, Any]:
@@ -62,6 +91,7 @@ def _common(settings: Settings) -> dict[str, Any]:
         and security.oauth_client_secret.get_secret_value(),
         "sasl.oauthbearer.scope": security.oauth_scope,
         "sasl.oauthbearer.method": "oidc" if security.oauth_token_url else None,
+        "https.ca.location": _token_authorities(security),
     }
     return {
         "bootstrap.servers": settings.kafka.bootstrap_servers,
@@ -81,6 +111,18 @@ def _common(settings: Settings) -> dict[str, Any]:
     }
 
 
+def _token_authorities(security: Security) -> str | None:
+    """Return who may sign the token service's certificate.
+
+    Left alone, the client looks where Red Hat keeps them, and nowhere else: on Debian no token
+    was ever fetched over TLS (librdkafka 2.16.0 as in its wheel, ``probe`` makes no difference).
+    """
+    if not (security.oauth_token_url or "").startswith("https:"):
+        return None
+    found = (path for path in AUTHORITIES if Path(path).is_file())
+    return security.oauth_ca_file or next(found, None)
+
+
 def consumer_properties(settings: Settings) -> dict[str, Any]:
     """Return the properties of the consumer."""
     group = settings.group
@@ -90,7 +132,8 @@ def consumer_properties(settings: Settings) -> dict[str, Any]:
         membership |= {
             "partition.assignment.strategy": "cooperative-sticky",
             "session.timeout.ms": session_ms,
-            "heartbeat.interval.ms": max(100, min(3000, session_ms // 5)),
+            # Members learn of a rebalance by their next heartbeat: so long takes a handover.
+            "heartbeat.interval.ms": max(100, min(300, session_ms // 5)),
         }
     if group.membership == "static":
         membership["group.instance.id"] = transactional_id(settings)

@@ -104,6 +104,8 @@ def transactional_error(exception: Exception) -> KafkaError:
     """
     cause: BaseException | None = exception
     while cause is not None:
+        if isinstance(cause, KafkaError):
+            return cause
         if isinstance(cause, KafkaException) and isinstance(cause.args[0], KafkaError):
             return cause.args[0]
         cause = cause.__cause__ or cause.__context__

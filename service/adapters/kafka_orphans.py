@@ -18,30 +18,41 @@ if TYPE_CHECKING:
     from service.core.records import TopicPartition
 
 ANSWER_TIMEOUT_S = 5.0
-_ADMIN = ("bootstrap.servers", "client.id", "security.", "sasl.", "ssl.", "socket.", "reconnect.")
+_ADMIN = (
+    "bootstrap.servers",
+    "client.id",
+    "security.",
+    "sasl.",
+    "ssl.",
+    "https.",
+    "socket.",
+    "reconnect.",
+)
+
+
+def admin_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of a client's properties that any client takes: where the brokers are."""
+    return {name: value for name, value in properties.items() if name.startswith(_ADMIN)}
 
 
 def orphans(
     consumer_properties: Mapping[str, Any],
     partitions: Iterable[TopicPartition],
     logger: object,
-) -> list[TopicPartition]:
+) -> list[TopicPartition] | None:
     """Return those of ``partitions`` that no member of the group owns.
 
-    Empty while the group is changing, and when the brokers do not tell: then nothing is known.
+    None while the group is changing, and when the brokers do not tell: then nothing is known.
     """
     group = consumer_properties["group.id"]
-    properties = {
-        name: value for name, value in consumer_properties.items() if name.startswith(_ADMIN)
-    }
-    admin = AdminClient(properties, logger=logger)
+    admin = AdminClient(admin_properties(consumer_properties), logger=logger)
     try:
         answer = admin.describe_consumer_groups([group], request_timeout=ANSWER_TIMEOUT_S)[group]
         described = answer.result(ANSWER_TIMEOUT_S)
     except (KafkaException, TimeoutError):
-        return []
+        return None
     if described.state != ConsumerGroupState.STABLE:
-        return []
+        return None
     owned = {
         (one.topic, one.partition)
         for member in described.members

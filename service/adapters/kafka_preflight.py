@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 
+from service.adapters.kafka_access import refusal
 from service.adapters.kafka_errors import describe
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ def kafka_problems(settings: Settings, list_topics: Callable[[float], Any]) -> l
     except KafkaException as error:
         problem = (
             f"HAPAX_KAFKA__BOOTSTRAP_SERVERS={servers}: no broker answered within"
-            f" {BROKERS_TIMEOUT_S:.0f} s ({describe(error.args[0])}); check address, port,"
+            f" {BROKERS_TIMEOUT_S:.0f} s ({refusal(settings) or describe(error.args[0])}); check"
+            " address, port,"
             " protocol and credentials"
         )
         return [problem]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     LogLine = Callable[[str, int, str, str], None]
 
 METADATA_TIMEOUT_S = 5.0
+CLIENT_ERRORS: tuple[type[BaseException], ...] = (
+    KafkaException,
+    # A fatal error comes out of poll and flush bare (measured with two producers of one id); it can
+    # be raised and caught although its type derives from no exception.
+    cast("type[BaseException]", KafkaError),
+)
 _DOUBT = ("-> DOWN", "Disconnected", "REQTMOUT", "Timed out", "timed out")
 _QUEUE_FULL_WAIT_S = 0.05
 
@@ -72,12 +78,12 @@ class Outbox:
 
         It raises a fatal error here, too; the transactional call that asks next gets the same.
         """
-        with suppress(KafkaException):
+        with suppress(*CLIENT_ERRORS):
             self.producer.poll(wait_s)
 
     def settle(self, timeout_s: float) -> None:
         """Give what is under way time to arrive."""
-        with suppress(KafkaException):
+        with suppress(*CLIENT_ERRORS):
             self.producer.flush(timeout_s)
 
     def _turn(self, topic: str) -> int:

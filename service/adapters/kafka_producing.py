@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from confluent_kafka import KafkaException
 
@@ -14,8 +14,19 @@ from service.core.ports import Source
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from confluent_kafka import TopicPartition
+
     from service.adapters.kafka_producer import LogLine
     from service.core.ports import Clock, Watch
+    from service.core.records import TopicPartition as Where
+
+
+class Placing(Source, Protocol):
+    """A source that knows what is to stand beside an offset of its own."""
+
+    def offset(self, where: Where, offset: int) -> TopicPartition:
+        """Return an offset to commit."""
+
 
 Bringing = TypeVar("Bringing", bound=Source)
 """The weaker guarantees also commit through their source, the transaction never does."""

@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from service.adapters.kafka_clients import build
 from service.adapters.kafka_errors import describe
 from service.adapters.kafka_orphans import orphans
+from service.adapters.kafka_topics import DEBUG, TopicIds
 from service.core.errors import (
     BatchAbortedError,
     MemberFencedError,
@@ -40,7 +41,7 @@ ELECTION_S = 10.0
 
 
 class TroubleLog:
-    """Passes a consumer's lines on, and remembers when connections last broke."""
+    """Passes a consumer's lines on; remembers when connections last broke, and ids of topics."""
 
     SIGNS = frozenset({"FAIL", "REQTMOUT", "SESSTMOUT", "ERROR"})
     MEMORY_S = 15.0
@@ -49,11 +50,14 @@ class TroubleLog:
         self._logger = logger
         self._clock = clock
         self._last_s = -math.inf
+        self.topics = TopicIds()
 
     def log(self, level: int, form: str, *parts: object) -> None:
         """Take one line of the client."""
         if parts and parts[0] in self.SIGNS:
             self._last_s = self._clock.monotonic()
+        if parts:
+            self.topics.hear(str(parts[-1]))
         self._logger.log(level, form, *parts)
 
     @property
@@ -77,7 +81,8 @@ class KafkaSource:
     ) -> None:
         self._properties = dict(properties)
         self._log = TroubleLog(logger, clock)
-        self._consumer = build(Consumer, self._properties, self._log)
+        self._ids = self._log.topics
+        self._consumer = self._built()
         self._watch = watch
         self._topics = list(topics)
         self._start = start
@@ -85,12 +90,19 @@ class KafkaSource:
         self._next: Progress = {}
         self._settled: Progress = {}
         self._ends: Progress = {}
+        self._met_ends: Progress = {}
+        self._words: dict[Where, str] = {}
         self._stash: list[Message] = []
         self._changes = Changes()
         self._touched: set[Where] = set()
         self._unplaced: set[Where] = set()
         self._missing_since_s: dict[Where, float] = {}
+        self._paused: set[Where] = set()
+        self._pausing = False
         self._clock = clock
+
+    def _built(self) -> Consumer:
+        return build(Consumer, {**self._properties, "debug": DEBUG}, self._log)
 
     # -- positions ------------------------------------------------------------------------
 
@@ -107,10 +119,14 @@ class KafkaSource:
         """Join the group anew: a new member under the same name, at the committed offsets."""
         gone = list(self._next)
         # Its destructor does not close the dead member: there is nothing to leave.
-        self._consumer = build(Consumer, self._properties, self._log)
+        self._ids.forget()
+        self._consumer = self._built()
         self._next, self._settled, self._ends, self._stash = {}, {}, {}, []
+        self._met_ends = {}
+        self._words.clear()
         self._touched.clear()
         self._unplaced.clear()
+        self._paused.clear()
         self._changes.lost += gone
         self.subscribe()
 
@@ -120,26 +136,32 @@ class KafkaSource:
 
     def take(self, records_max: int, wait_s: float) -> Batch:
         """Return what is there, waiting up to ``wait_s`` only for the first record."""
-        messages, self._stash = self._stash, []
+        count = max(1, records_max)
+        messages, self._stash = self._stash[:count], self._stash[count:]
         with self._asking("take"):
             if not messages:
                 # consume(n, t) waits all of t when short of n: one blocking poll, then the rest.
                 head = self._consumer.poll(wait_s)
                 messages = [] if head is None else [head]
+                self._resume()
+            self._follow_topics()
             if not messages and not self._unplaced:
                 return Batch([], {}, {})
             if records_max > len(messages):
                 messages += self._consumer.consume(records_max - len(messages), 0)
+                self._follow_topics()
             return self._batch(messages)
 
     def attend(self, wait_s: float = 0.0) -> None:
         """Serve rebalances without taking records; one that arrives waits for the next take."""
         with self._asking("attend"):
             message = self._consumer.poll(wait_s)
+            self._follow_topics()
             if message is None:
                 return
             error = message.error()
-            if error is None:
+            if error is None or error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+                # An end counts only behind the records before it, which wait here, too.
                 self._stash.append(message)
             else:
                 self._on_event(message, error)
@@ -155,6 +177,10 @@ class KafkaSource:
         """
         return dict(self._settled)
 
+    def positions(self) -> Progress:
+        """Return per partition the next offset to take. Any thread may ask, as for ``settled``."""
+        return dict(self._next)
+
     def rewind(self, progress: Mapping[Where, int]) -> None:
         """Read again from these offsets; partitions that are no longer ours are ignored."""
         ours = self.assignment()
@@ -165,8 +191,9 @@ class KafkaSource:
                     self._settled[where] = offset
 
     def _move(self, where: Where, offset: int) -> None:
-        self._stash = [m for m in self._stash if (m.topic(), m.partition()) != where]
+        self._drop_stashed({where})
         self._ends.pop(where, None)
+        self._met_ends.pop(where, None)
         self._unplaced.discard(where)
         self._next[where] = offset
         self._place(TopicPartition(*where, offset))
@@ -196,14 +223,20 @@ class KafkaSource:
         for answer in answers:
             if answer.error is not None:
                 raise BatchAbortedError(f"committed: {describe(answer.error)}", resolved=False)
-        return {
+        stable = {
             (answer.topic, answer.partition): answer.offset if answer.offset >= 0 else None
             for answer in answers
         }
+        self._words |= {(one.topic, one.partition): one.metadata or "" for one in answers}
+        return stable
+
+    def offset(self, where: Where, offset: int) -> TopicPartition:
+        """Return an offset to commit, with the id of its topic beside it."""
+        return self._ids.offset(where, offset)
 
     def commit(self, progress: Mapping[Where, int]) -> None:
         """Commit offsets outside of any transaction (the weaker guarantees only)."""
-        offsets = [TopicPartition(*where, offset) for where, offset in progress.items()]
+        offsets = [self.offset(where, offset) for where, offset in progress.items()]
         with self._asking("commit"):
             self._consumer.commit(offsets=offsets, asynchronous=False)
 
@@ -234,13 +267,31 @@ class KafkaSource:
 
     def pause(self) -> None:
         """Deliver nothing from the partitions that are ours now."""
+        self._pausing = True
         with self._asking("pause"):
-            self._consumer.pause(self._consumer.assignment())
+            held = self._consumer.assignment()
+            self._consumer.pause(held)
+            self._paused.update(_places(held))
 
     def resume(self) -> None:
-        """Deliver again."""
+        """Deliver again, also from paused partitions that are away and come back later."""
+        self._pausing = False
+        self._resume()
+
+    def _resume(self) -> None:
+        """Resume what is ours of what was ever paused.
+
+        The client keeps a partition paused over its loss and the next assignment (measured with
+        librdkafka 2.16), so one that left while it was paused is resumed when it is back.
+        """
+        if self._pausing or not self._paused:
+            return
         with self._asking("resume"):
-            self._consumer.resume(self._consumer.assignment())
+            back = [
+                p for p in self._consumer.assignment() if (p.topic, p.partition) in self._paused
+            ]
+            self._consumer.resume(back)
+            self._paused.difference_update(_places(back))
 
     def ends(self) -> Progress:
         """Return the ends of all partitions of the input topics, as a reader may see them."""
@@ -250,9 +301,10 @@ class KafkaSource:
                 ends[(topic, number)] = self._watermarks((topic, number))[1]
         return ends
 
-    def adopt_orphans(self) -> list[Where]:
+    def adopt_orphans(self) -> list[Where] | None:
         """Make the group share out again when partitions belong to nobody; return those.
 
+        None: it cannot be told now; ask again soon.
         Only static members can overlook new partitions (kafka_orphans.py).
         """
         if "group.instance.id" not in self._properties:
@@ -269,9 +321,16 @@ class KafkaSource:
         return found
 
     def lag(self) -> dict[Where, int]:
-        """Return per owned partition the records not yet read, as far as the client knows."""
+        """Return per owned partition the records not yet read, as far as the client knows.
+
+        The client remembers the end of the log, behind open transactions too; who has met the end
+        of what may be read has read everything.
+        """
         lag = {}
         for where, offset in self._next.items():
+            if self._met_ends.get(where, -1) >= offset:
+                lag[where] = 0
+                continue
             with suppress(KafkaException):  # a figure that is missing for a moment
                 marks = self._consumer.get_watermark_offsets(TopicPartition(*where), cached=True)
                 if marks[1] >= 0:
@@ -362,6 +421,7 @@ class KafkaSource:
             self._position_missing(where)
         if self._touched:
             self._reread_touched()
+        self._identify(batch.first.keys() | self._ends.keys())
         for where in batch.first:
             batch.next[where] = self._next[where]
             self._missing_since_s.pop(where, None)
@@ -371,12 +431,50 @@ class KafkaSource:
                 self._next[where] = batch.next[where] = end
         return batch
 
+    def _identify(self, places: Iterable[Where]) -> None:
+        """Make sure that positions belong to the topics that their records come from."""
+        places = [where for where in places if self._ids.knows(where[0])]
+        if any(where not in self._words for where in places):
+            # The client began at offsets that it has looked up by itself: see what is beside them.
+            began = self.committed(self.assignment().union(places) - self._words.keys())
+            for where in places:
+                if began.get(where, 0) is None and where not in self._settled:
+                    raise PositionLostError(
+                        f"{where[0]}/{where[1]}: the offset at which reading began is gone, with"
+                        " its topic or by somebody's hand. Set the group's offset, or start again:"
+                        " HAPAX_INPUT__START decides where"
+                    )
+        for where in places:
+            other = self._ids.other(where[0], self._words[where])
+            if other is not None:
+                raise PositionLostError(
+                    f"{where[0]}/{where[1]}: the offset of group {self._group} belongs to a topic"
+                    f" that was deleted (id {other}); the one that has its name now is another."
+                    " Set the group's offset, then start again"
+                )
+
+    def _follow_topics(self) -> None:
+        """Look whether a topic was made again; raise when we stand somewhere in the old one."""
+        for topic, before, now in self._ids.remade():
+            stand = {where: next_ for where, next_ in self._next.items() if where[0] == topic}
+            if stand:
+                (_topic, partition), next_offset = min(stand.items())
+                raise PositionLostError(
+                    f"{topic}/{partition}: the next record is {next_offset} of a topic that was"
+                    f" deleted and made again while it was read (id {before}, now {now}). Start"
+                    " again: the brokers forget a group's offsets with the topic, so"
+                    " HAPAX_INPUT__START decides where"
+                )
+            self._ids.accept(topic)
+            self._touched.update(where for where in self.assignment() if where[0] == topic)
+
     def _reread_touched(self) -> None:
         """Partitions that left or came back inside one call: what was fetched before is stale."""
         touched = frozenset(self._touched)
         again = touched & self.assignment()
         for where in touched:
             self._ends.pop(where, None)
+            self._met_ends.pop(where, None)
             self._next.pop(where, None)
             self._settled.pop(where, None)
         stable = self.committed(again)
@@ -391,7 +489,7 @@ class KafkaSource:
         where = (message.topic() or "", message.partition() or 0)
         if code == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the only name it has
             if where not in self._touched:
-                self._ends[where] = message.offset()
+                self._ends[where] = self._met_ends[where] = message.offset()
         elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION}:  # noqa: SLF001
             self._unplaced.add(where)
         elif error.fatal() or code == KafkaError._FATAL:  # noqa: SLF001
@@ -435,18 +533,32 @@ class KafkaSource:
 
     def _begin(self, where: Where) -> None:
         """Start a partition for which the group has no offset."""
-        low, high = self._watermarks(where)
+        low, _high = self._watermarks(where)
         if self._start == "refuse":
             raise PositionLostError(
                 f"{where[0]}/{where[1]}: group {self._group} has no committed offset and"
                 " HAPAX_INPUT__START=refuse; set the group's offset, or choose earliest or latest"
             )
-        latest = self._start == "latest" and not self._group_knows(where[0])
-        position = high if latest else low
-        self.rewind({where: position})
-        if latest:
-            # Committed like an end: a group that forgets where it began jumps at its next start.
-            self._ends[where] = position
+        if self._start == "latest" and not self._group_knows(where[0]):
+            self._begin_at_ends(where)
+        else:
+            self.rewind({where: low})
+
+    def _begin_at_ends(self, first: Where) -> None:
+        """Start all our partitions of a topic at their ends, at one moment.
+
+        The client tells of them one by one. Those that it tells of after the first was committed
+        would be taken for new ones, and be read from their beginning.
+        """
+        ours = {where for where in self.assignment() if where[0] == first[0]} | {first}
+        ends = {where: self._watermarks(where)[1] for where in sorted(ours - self._next.keys())}
+        self.rewind(ends)
+        # Committed like an end: a group that forgets where it began jumps at its next start.
+        self._ends |= ends
+
+    def group_knows(self) -> bool:
+        """Return whether the group has an offset in any of the topics. Before or after joining."""
+        return any(self._group_knows(topic) for topic in self._topics)
 
     def _group_knows(self, topic: str) -> bool:
         """Whether the group has offsets in this topic.
@@ -458,6 +570,7 @@ class KafkaSource:
 
     def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._changes.assigned = [*(self._changes.assigned or []), *_places(partitions)]
+        self._unname(_places(partitions))
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._changes.revoked += _places(partitions)
@@ -472,8 +585,19 @@ class KafkaSource:
             self._next.pop(where, None)
             self._settled.pop(where, None)
             self._ends.pop(where, None)
+            self._met_ends.pop(where, None)
             self._unplaced.discard(where)
+        self._unname(places)
+        self._drop_stashed(set(places))
         self._touched.update(places)
+
+    def _unname(self, places: list[Where]) -> None:
+        for where in places:
+            self._words.pop(where, None)
+
+    def _drop_stashed(self, places: set[Where]) -> None:
+        if self._stash:
+            self._stash = [m for m in self._stash if (m.topic(), m.partition()) not in places]
 
 
 def _places(partitions: Iterable[TopicPartition]) -> list[Where]:

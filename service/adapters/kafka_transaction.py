@@ -9,9 +9,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
 from service.adapters.caller import Caller, HangingError
+from service.adapters.kafka_clients import SOCKET_TIMEOUT_MS
 from service.adapters.kafka_errors import (
     CONTENT,
     FORBIDDEN,
@@ -22,7 +23,7 @@ from service.adapters.kafka_errors import (
     reaction,
     transactional_error,
 )
-from service.adapters.kafka_producing import KafkaProducing
+from service.adapters.kafka_producing import KafkaProducing, Placing
 from service.core.errors import (
     BatchAbortedError,
     MemberFencedError,
@@ -30,10 +31,11 @@ from service.core.errors import (
     ProducerDeadError,
     StopError,
 )
-from service.core.ports import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from confluent_kafka import TopicPartition
 
     from service.adapters.kafka_producer import Outbox
     from service.core.ports import Message
@@ -42,11 +44,13 @@ CALL_TIMEOUT_S = 3.0
 """One blocking call. Resumable ones are repeated until the deadline, so this is also how often
 a long outage lets us look at the clock."""
 ABORT_FLUSH_S = 1.0
+RESEND_S = SOCKET_TIMEOUT_MS / 1000 + 1.0
+"""A request without an answer is sent again when its time is up; the client looks once a second."""
 HANG_MARGIN_S = 1.0
 """How much longer than its own timeout a call may take before it counts as hanging."""
 
 
-class KafkaTransaction(KafkaProducing[Source]):
+class KafkaTransaction(KafkaProducing[Placing]):
     """One transactional producer at a time, rebuilt on demand under the same id."""
 
     _diagnosing = False
@@ -96,6 +100,14 @@ class KafkaTransaction(KafkaProducing[Source]):
                 return transactional_error(error)
         return None
 
+    def diagnose(self) -> None:
+        """Ask for delivery reports until a commit, to learn which message is refused.
+
+        A batch that is refused does so by itself; this is for a batch that another process saw
+        refused.
+        """
+        self._diagnosing = True
+
     def close(self) -> None:
         """Drop the producer. Nothing is open between batches, so nothing is lost by it."""
         self._caller.close()
@@ -130,7 +142,7 @@ class KafkaTransaction(KafkaProducing[Source]):
         unfenced: both are refused here.
         """
         outbox = self._producer()
-        offsets = [TopicPartition(*where, offset) for where, offset in progress.items()]
+        offsets = [self._source.offset(where, offset) for where, offset in progress.items()]
         try:
             foreign = progress.keys() - self._source.assignment()
             if foreign:
@@ -141,7 +153,6 @@ class KafkaTransaction(KafkaProducing[Source]):
         except (BatchAbortedError, MemberFencedError):
             self.abort()
             raise
-        # Not resumable, so it gets the whole deadline: a lost request is sent again inside.
         deadline_s = self._clock.monotonic() + self._deadline_s
         while True:
             error = self._send_offsets(outbox, offsets, member)
@@ -157,7 +168,9 @@ class KafkaTransaction(KafkaProducing[Source]):
     ) -> KafkaError | None:
         """Make the one call that may never return, on a thread that can be left behind."""
         send = outbox.producer.send_offsets_to_transaction
-        timeout_s = self._deadline_s
+        # A lost request is sent again inside, once the socket's timeout has been noticed; what
+        # takes longer sits on a dead coordinator, and a new producer finds the living one.
+        timeout_s = min(self._deadline_s, RESEND_S)
 
         def call(*arguments: object) -> None:
             self._caller.call(send, *arguments, timeout_s=timeout_s + HANG_MARGIN_S)

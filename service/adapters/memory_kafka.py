@@ -67,6 +67,7 @@ class MemorySource:
         self._position: Progress = {}
         self._settled: Progress = {}
         self._ends_told: Progress = {}
+        self._unplaced: set[TopicPartition] = set()
         self._changes = Changes()
 
     def take(self, records_max: int, wait_s: float) -> Batch:
@@ -91,9 +92,11 @@ class MemorySource:
     def reopen(self) -> None:
         """Join the group anew, at the committed offsets."""
         fault = self._before("reopen")
-        self._broker.expel(self._name)
-        self._changes.lost += sorted(self._position)
+        self._broker.group.forget(self._name)
+        self._changes.lost += sorted(self.assignment())
         self._position, self._settled, self._ends_told = {}, {}, {}
+        self._unplaced.clear()
+        self.paused = frozenset()  # the flags end with the client
         _raise(fault, "reopen")
 
     def settle(self, progress: Mapping[TopicPartition, int]) -> None:
@@ -107,7 +110,8 @@ class MemorySource:
     def rewind(self, progress: Mapping[TopicPartition, int]) -> None:
         """Read again from these offsets; partitions that are no longer ours are ignored."""
         fault = self._before("rewind")
-        for where in progress.keys() & self._position.keys():
+        for where in sorted(progress.keys() & self.assignment()):
+            self._unplaced.discard(where)
             self._position[where] = self._settled[where] = progress[where]
             self._ends_told.pop(where, None)
         _raise(fault, "rewind")
@@ -116,7 +120,7 @@ class MemorySource:
         """Return the group's stable committed offsets; None where there is none."""
         fault = self._before("committed")
         wanted = list(partitions)
-        if {where for where in wanted if self._broker.pending(where)}:
+        if any(self._broker.pending(where) for where in wanted):
             self._wait(ANSWER_TIMEOUT_S)
             raise BatchAbortedError("committed: UNSTABLE_OFFSET_COMMIT", resolved=False)
         _raise(fault, "committed")
@@ -124,14 +128,14 @@ class MemorySource:
 
     def assignment(self) -> frozenset[TopicPartition]:
         """Return the partitions that are ours now."""
-        return frozenset(self._position)
+        return frozenset(self._position) | self._unplaced
 
     def member(self) -> bytes:
-        """Return ``name:generation``; raise BatchAbortedError when we are no live member."""
-        generation = self._broker.generation(self._name)
+        """Return ``member id:generation``; raise BatchAbortedError when we are no live member."""
+        member_id, generation = self._broker.group.identity(self._name)
         if generation < 0:
             raise BatchAbortedError("no live member of the group: offsets are not sent")
-        return f"{self._name}:{generation}".encode()
+        return f"{member_id}:{generation}".encode()
 
     def changes(self) -> Changes:
         """Return and forget what happened since the last call."""
@@ -139,11 +143,11 @@ class MemorySource:
         return changes
 
     def pause(self) -> None:
-        """Deliver nothing from the partitions that are ours now."""
-        self.paused = self.assignment()
+        """Deliver nothing from the partitions that are ours now, nor when they come back."""
+        self.paused |= self.assignment()
 
     def resume(self) -> None:
-        """Deliver again."""
+        """Deliver again, also what is away and comes back later."""
         self.paused = frozenset()
 
     def ends(self) -> Progress:
@@ -153,8 +157,8 @@ class MemorySource:
         return self._broker.ends()
 
     def adopt_orphans(self) -> list[TopicPartition]:
-        """Return nothing: this broker shares out at every change of partitions."""
-        return []
+        """Make the group share out again when partitions belong to nobody; return those."""
+        return self._broker.group.adopt_orphans(self._name)
 
     def lag(self) -> dict[TopicPartition, int]:
         """Return per owned partition the offsets not yet read."""
@@ -163,7 +167,7 @@ class MemorySource:
 
     def close(self) -> None:
         """Leave the group."""
-        self._broker.expel(self._name)
+        self._broker.group.leave(self._name)
 
     def _before(self, step: str) -> Fault | None:
         fault = self._faults(step)
@@ -177,9 +181,12 @@ class MemorySource:
             batch.first[where] = records[0].offset
             batch.next[where] = self._position[where] = records[-1].offset + 1
             batch.records += records
-        end = self._broker.ends()[where]
-        rest = self._broker.fetch(where, self._position[where], 1)
-        if not rest and self._ends_told.get(where) != end:
+        end = self._broker.logs[where].stable_end
+        if self._position[where] >= end or not self._broker.fetch(where, self._position[where], 1):
+            self._tell_end(where, batch, end)
+
+    def _tell_end(self, where: TopicPartition, batch: Batch, end: int) -> None:
+        if self._ends_told.get(where) != end:
             self._ends_told[where] = batch.next[where] = self._position[where] = end
 
     def _shift(self) -> None:
@@ -187,15 +194,25 @@ class MemorySource:
         for where in chain(shift.revoked, shift.lost):
             for known in (self._position, self._settled, self._ends_told):
                 known.pop(where, None)
-        for where in shift.assigned:
-            offset = self._broker.committed.get(where)
-            if offset is None:
-                offset = self._settled[where] = 0
-            self._position[where] = offset
+            self._unplaced.discard(where)
+        self._unplaced.update(shift.assigned)
+        if self._unplaced:
+            self._place()
         if shift.rebalanced:
             self._changes.assigned = [*(self._changes.assigned or []), *shift.assigned]
         self._changes.revoked += shift.revoked
         self._changes.lost += shift.lost
+
+    def _place(self) -> None:
+        """Begin where the group stands; not before its answer is stable."""
+        for where in sorted(self._unplaced):
+            if self._broker.pending(where):
+                continue
+            self._unplaced.discard(where)
+            offset = self._broker.committed.get(where)
+            if offset is None:
+                offset = self._settled[where] = 0
+            self._position[where] = offset
 
 
 def _raise(fault: Fault | None, step: str) -> None:

@@ -6,18 +6,31 @@ faults that this one can play is one that Kafka can play too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
+from service.adapters.memory_coordinator import OFFSETS, InvalidTransactionStateError
 from service.adapters.memory_kafka import no_faults
 from service.core.errors import BatchAbortedError, ProducerDeadError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from service.adapters.memory_broker import MemoryBroker
     from service.adapters.memory_kafka import Fault, Faults, MemorySource
     from service.core.ports import Clock, Message
     from service.core.records import Progress, TopicPartition
+
+
+Wire = Callable[[str, Callable[[], None], Callable[[], None]], None]
+"""Carries one request: its name as Kafka has it, what delivers it, and what is to be called when it
+had to be sent again. Raises ProducerDeadError when no answer came for too long."""
+
+
+def straight(_kind: str, deliver: Callable[[], None], _again: Callable[[], None]) -> None:
+    """Deliver at once."""
+    deliver()
 
 
 class MemoryTransaction:
@@ -31,6 +44,7 @@ class MemoryTransaction:
         *,
         clock: Clock,
         faults: Faults = no_faults,
+        wire: Wire = straight,
     ) -> None:
         self.doubts: list[str] = []
         self._broker = broker
@@ -38,9 +52,13 @@ class MemoryTransaction:
         self._transactional_id = transactional_id
         self._clock = clock
         self._faults = faults
+        self._wire = wire
         self._epoch: int | None = None
+        self._sequences: dict[TopicPartition, int] = {}
         self._new_doubts: list[str] = []
         self._rejected = False
+        self._refused = False
+        self._places: set[TopicPartition | str] = set()
         self._began_s = 0.0
 
     @property
@@ -55,7 +73,7 @@ class MemoryTransaction:
         fault = self._faults("open")
         if fault is not None and not fault.after:
             self._fail("open", fault)
-        self._epoch = self._broker.init_producer(self._transactional_id)
+        self._wire("InitProducerId", self._register, lambda: None)
         if fault is not None:
             self._fail("open", fault)
 
@@ -63,7 +81,8 @@ class MemoryTransaction:
         """Start; local."""
         self._name()
         self._new_doubts = []
-        self._rejected = False
+        self._rejected = self._refused = False
+        self._places = set()
         self._began_s = self._clock.monotonic()
         fault = self._faults("begin")
         if fault is not None:
@@ -78,7 +97,8 @@ class MemoryTransaction:
                 raise BatchAbortedError(
                     "MSG_SIZE_TOO_LARGE", refused={index: "MSG_SIZE_TOO_LARGE"}, content=True
                 )
-        self._ask(lambda name: self._broker.add_messages(name, messages))
+        for where, each in self._broker.by_partition(messages).items():
+            self._produce(where, each)
         self._rejected = any(self._broker.rejects(message) for message in messages)
         self._after("send", fault)
 
@@ -86,12 +106,18 @@ class MemoryTransaction:
         """Add the progress, of partitions that are ours, in the name of a live member."""
         fault = self._before("send_offsets")
         try:
+            if self._refused:
+                raise BatchAbortedError("_STATE: a message was refused")  # noqa: TRY301 - one way out for all refusals
             foreign = progress.keys() - self._source.assignment()
             if foreign:
-                raise BatchAbortedError(f"partitions are no longer ours: {sorted(foreign)}")  # noqa: TRY301 - one way out for both refusals
+                raise BatchAbortedError(f"partitions are no longer ours: {sorted(foreign)}")  # noqa: TRY301 - as above
             name, _, generation = self._source.member().decode().rpartition(":")
             member = (name, int(generation))
-            self._ask(lambda name: self._broker.add_offsets(name, member, dict(progress)))
+            broker = self._broker
+            self._add("AddOffsetsToTxn", OFFSETS)
+            self._ask(
+                "TxnOffsetCommit", lambda name: broker.add_offsets(name, member, dict(progress))
+            )
         except BatchAbortedError:
             self._abort()
             raise
@@ -102,10 +128,12 @@ class MemoryTransaction:
     def commit(self) -> None:
         """Make all of it visible."""
         fault = self._before("commit")
+        if self._refused:
+            self._die("Produce: INVALID_TXN_STATE", fenced=False)
         if self._rejected:
             self._abort()
             raise BatchAbortedError("INVALID_RECORD", content=True, resolved=False)
-        self._ask(lambda name: self._broker.end_transaction(name, commit=True))
+        self._end(commit=True)
         if fault is not None and fault.doubt:
             self._doubt("commit", end=True)
         self.doubts = self._new_doubts
@@ -139,7 +167,7 @@ class MemoryTransaction:
         fault = self._faults("abort")
         if fault is not None and fault.error is not None:
             self._die("abort failed", fenced=fault.error == "fenced")
-        self._ask(lambda name: self._broker.end_transaction(name, commit=False))
+        self._end(commit=False)
         if fault is not None and fault.doubt:
             self._doubt("abort", end=False)
         self.doubts = self._new_doubts
@@ -150,9 +178,42 @@ class MemoryTransaction:
         self._broker.send_late(self._name(), offsets=offsets, end=end)
         self._new_doubts.append(f"{step}: sent twice")
 
-    def _ask(self, request: Callable[[tuple[str, int]], None]) -> None:
+    def _end(self, *, commit: bool) -> None:
+        """End it at the broker, which has not heard of a transaction without partitions."""
+        if self._places:
+            broker = self._broker
+            self._ask("EndTxn", lambda name: broker.end_transaction(name, commit=commit))
+
+    def _add(self, kind: str, place: TopicPartition | str) -> None:
+        """Register a place, once: what the coordinator has forgotten since stays forgotten."""
+        if place not in self._places:
+            self._places.add(place)
+            self._ask(kind, lambda name: self._broker.register(name, [place]))
+
+    def _register(self) -> None:
+        self._epoch = self._broker.init_producer(self._transactional_id)
+        self._sequences = {}
+
+    def _produce(self, where: TopicPartition, messages: list[Message]) -> None:
+        """Write to one partition; a refusal is told by a later call, as the client does."""
+        first = self._sequences.get(where, 0)
+        self._sequences[where] = first + len(messages)
+        broker = self._broker
+        self._add("AddPartitionsToTxn", where)
         try:
-            request(self._name())
+            self._ask("Produce", lambda name: broker.produce(name, where, first, messages))
+        except InvalidTransactionStateError:
+            self._refused = True
+
+    def _ask(self, kind: str, request: Callable[[tuple[str, int]], None]) -> None:
+        name = self._name()
+        try:
+            again = partial(self._new_doubts.append, f"{kind}: sent twice")
+            self._wire(kind, partial(request, name), again)
+        except InvalidTransactionStateError:
+            if kind != "Produce":
+                self._epoch = None
+            raise
         except ProducerDeadError:
             self._epoch = None
             raise

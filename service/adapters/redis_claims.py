@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import RedisError
 
 from service.adapters.redis_connection import Preflight, connect, is_away, preflight, unavailable
+from service.adapters.redis_desk import Desk, unpack_owner
 from service.core.errors import ClaimsUnavailableError, ConfigurationError
 from service.core.records import Coordinates
 
@@ -57,13 +58,12 @@ _TOPICS_AT = 6  # the first topic's place among the script's arguments
 _LOW = 2**32
 
 
-class RedisClaims:
+class RedisClaims(Desk):
     """Claims in one Redis, or in one node of a cluster.
 
     app              names the keys; letters, digits, dot, dash and underscore
     ttl_ms           how long an id is remembered at least
     topic_ids        Kafka's id of each topic: a topic that was deleted and made again is another
-    ca_file          certificates that a ``rediss://`` server must be signed with
     on_emptied       called when claims that were there before are gone, before ``claim`` returns
     """
 
@@ -222,20 +222,6 @@ def _foreign_owners(packed: bytes, names: list[Any]) -> Iterator[tuple[int, Coor
     while at < len(packed):
         index, length = _FOREIGN.unpack_from(packed, at)
         at += _FOREIGN.size
-        number, after = _varint(packed, at)
-        partition, after = _varint(packed, after)
-        high, after = _varint(packed, after)
+        number, partition, offset = unpack_owner(packed[at : at + length])
         at += length
-        low = int.from_bytes(packed[after:at], "big")
-        yield index, Coordinates(topics[number], partition, high * _LOW + low)
-
-
-def _varint(packed: bytes, at: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
-        byte = packed[at]
-        number |= (byte & 0x7F) << shift
-        at += 1
-        if byte < 0x80:  # noqa: PLR2004 - the top bit says that more follows
-            return number, at
-        shift += 7
+        yield index, Coordinates(topics[number], partition, offset)

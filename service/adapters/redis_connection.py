@@ -14,18 +14,18 @@ from urllib.parse import urlsplit
 
 from redis import Redis
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, RedisError, ResponseError
+from redis.exceptions import AuthenticationError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
+from service.adapters.redis_tls import NO_FILES, Tls
 from service.core.errors import ClaimsUnavailableError, ConfigurationError
+from service.core.rights import CLAIM_COMMANDS
 
 VERSION_MIN = (6, 2)
 
-PERMISSIONS = (
-    "allow ~hapax:* +ping +info +time +evalsha +script|load +hget +hmget +hset +hincrby +pexpireat"
-)
+PERMISSIONS = f"allow ~hapax:* {' '.join(f'+{command}' for command in CLAIM_COMMANDS)}"
 
 REASONS = (
     # What Redis says, and what that means here. The first line that is found decides. Redis 6.2
@@ -47,6 +47,13 @@ REASONS = (
     (r"WRONGTYPE", "somebody else writes to our keys: use another database or server"),
 )
 
+PASSING = re.compile(
+    r"\b(?:READONLY|MASTERDOWN|LOADING|BUSY|MISCONF|OOM|NOREPLICAS|CLUSTERDOWN|TRYAGAIN"
+    r"|max number of clients)"
+)
+"""Refusals of a server that is on its way: a failover, a start, a full memory. They count as away,
+at the start too: a worker that starts in the middle of a failover must not leave for it."""
+
 URL_PROBLEM = (
     "The URL of Redis cannot be read: use redis://user:password@host:port/0, with special "
     "characters of the password percent-encoded."
@@ -67,20 +74,21 @@ class Preflight(NamedTuple):
 def connect(
     url: str,
     *,
-    ca_file: str | None = None,
+    tls: Tls = NO_FILES,
     connect_timeout_s: float = 1.0,
     answer_timeout_s: float = 2.0,
 ) -> Redis:
     """Return a client for ``redis://``, ``rediss://`` or ``unix://``; nothing is sent yet.
 
     It never repeats a call: an outage must be seen after one timeout, and the caller decides.
-    Raises ConfigurationError for a URL that cannot work; its text holds no part of the URL.
+    Raises ConfigurationError for a URL or files that cannot work; its text holds no part of the
+    URL.
     """
     options: dict[str, object] = {}
-    if ca_file is not None:
+    if any(tls):
         if not url.startswith("rediss://"):
-            raise ConfigurationError(["A CA file for Redis needs a URL that begins rediss://."])
-        options["ssl_ca_certs"] = ca_file
+            raise ConfigurationError(["Certificates for Redis need a URL that begins rediss://."])
+        options = tls.options()
     try:
         _check_database(url)
         client = Redis.from_url(
@@ -123,7 +131,7 @@ def unavailable(client: Redis, error: Exception) -> ClaimsUnavailableError:
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether time alone may mend it: nobody listens, nobody answers, or it is still loading.
+    """Whether it may pass while we wait: nobody listens, nobody answers, or a passing refusal.
 
     A wrong password, a missing permission, an untrusted certificate or an unknown host are for
     people to mend.
@@ -135,13 +143,20 @@ def is_away(error: BaseException) -> bool:
         if isinstance(cause, ssl.SSLError | socket.gaierror):
             return False
         cause = cause.__cause__ or cause.__context__
+    if isinstance(error, ResponseError):
+        return PASSING.search(_answer(error)) is not None
     return isinstance(error, RedisConnectionError | RedisTimeoutError | OSError)
+
+
+def _answer(error: Exception) -> str:
+    """Return what the server said; the client cuts off the leading word of some refusals."""
+    return f"{getattr(error, 'status_code', None) or ''} {error}"
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, RedisTimeoutError | TimeoutError):
         return "it took too long"
-    text = f"{getattr(error, 'status_code', None) or ''} {error}"
+    text = _answer(error)
     for pattern, reason in REASONS:
         if re.search(rf"\b(?:{pattern})", text):
             return reason
@@ -168,9 +183,9 @@ def _network_reason(error: BaseException | None) -> str:
 
 
 def preflight(client: Redis) -> Preflight:
-    """Check version, role, eviction policy and durability of a server that answers.
+    """Check version, eviction policy and durability of a server that answers.
 
-    Raises RedisError when it does not answer; what an ACL hides becomes a warning.
+    Raises RedisError when it does not answer or is a replica; what an ACL hides becomes a warning.
     """
     found = Preflight([], [])
     server = _info(client, "server")
@@ -181,7 +196,8 @@ def preflight(client: Redis) -> Preflight:
         if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < VERSION_MIN:
             found.problems.append(f"Redis {version} is too old: use 6.2 or later.")
     if _info(client, "replication").get("role") == "slave":
-        found.problems.append("Redis is a replica: the URL must lead to the primary.")
+        # Claims are not written before there are some: a replica would be noticed too late.
+        raise ReadOnlyError("READONLY")
     policy = _eviction_policy(client)
     if policy is None:
         found.warnings.append(

@@ -1,4 +1,4 @@
-"""``hapax demo``: what exactly once means, on this machine, in about a minute."""
+"""``hapax demo``: what exactly once means, on this machine, in about a minute, on either engine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shlex
 import signal
 import time
 from contextlib import contextmanager, suppress
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,12 +23,22 @@ _INTERRUPTED = 130
 _FAILED = 1
 
 
+class Engine(StrEnum):
+    """What runs the pipeline."""
+
+    WORKER = "worker"
+    SPARK = "spark"
+
+
 def demo(
     seconds: Annotated[
         float, typer.Option(min=1.0, help="Publish for so long; at least until all faults struck.")
     ] = 30.0,
     rate: Annotated[int, typer.Option(min=500, max=20_000, help="Records a second.")] = 3000,
     seed: Annotated[int, typer.Option(help="The same seed publishes the same orders.")] = 1,
+    engine: Annotated[
+        Engine, typer.Option(help="Two workers, or Spark and a worker that take over in turn.")
+    ] = Engine.WORKER,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave Kafka and Redis running afterwards, to look.")
     ] = False,
@@ -41,24 +52,30 @@ def demo(
     too. Then input and output are read back and compared record by record.
     Exit code 1: something of Hapax was lost, doubled or out of order.
 
+    With --engine spark the pipeline runs on Spark. A Python worker of it is
+    killed, then Spark as a whole; then it hands over to a worker under load,
+    and the worker hands back. It needs PySpark, which comes with the extra spark.
+
     Examples:
       hapax demo
+      hapax demo --engine spark
       hapax demo --seconds 60 --rate 5000
       hapax demo --seed 7 --json > figures.json
       hapax demo --keep
     """
     from service.demo.child import DemoError  # noqa: PLC0415 - loaded for this command alone
+    from service.demo.engines import set_stage, strike  # noqa: PLC0415 - loaded for this command alone
     from service.demo.screen import Screen  # noqa: PLC0415 - loaded for this command alone
-    from service.demo.stage import Stage  # noqa: PLC0415 - loaded for this command alone
     from service.demo.story import tell  # noqa: PLC0415 - loaded for this command alone
     from service.sandbox import SandboxError  # noqa: PLC0415 - loaded for this command alone
 
     began_s = time.monotonic()
     try:
         with _interruptible(), Screen() as screen:
+            unbuilt = set_stage(engine, screen, seed=seed, rate=rate)
             screen.phase("Starting Kafka and Redis")
-            with Stage(screen, seed=seed, rate=rate) as stage:
-                outcome = tell(stage, seconds)
+            with unbuilt as stage:
+                outcome = tell(stage, seconds, strike(stage))
                 screen.close()
                 _show(outcome, time.monotonic() - began_s, as_json=as_json)
                 if keep:
@@ -90,7 +107,7 @@ def _show(outcome: Outcome, duration_s: float, *, as_json: bool) -> None:
 
 def _stay(stage: Stage, *, as_json: bool) -> None:
     """Print the environment, and leave the servers running until Ctrl-C."""
-    for name, value in stage.environment().items():
+    for name, value in stage.exports().items():
         typer.echo(f"export {name}={shlex.quote(value)}", err=as_json)
     typer.echo("Kafka and Redis run. Ctrl-C ends them.", err=True)
     with suppress(KeyboardInterrupt):

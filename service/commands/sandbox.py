@@ -7,7 +7,7 @@ import shlex
 import signal
 import sys
 from contextlib import contextmanager
-from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-    from service.sandbox import Sandbox
-
 _PARTITIONS = 4
+_WORKERS = 4
+# The wheel holds no rules: they belong to the checkout that it was installed from, if any.
+_RULES = Path(__file__).parents[2] / "deploy" / "monitoring" / "alerts.yaml"
 
 app = typer.Typer(
     help="Real Kafka and real Redis on this machine, without containers.",
@@ -34,7 +35,7 @@ class _StopRequested(BaseException):
 
 
 @app.command()
-def up(
+def up(  # noqa: PLR0913, PLR0917 - each is an option of the command
     nodes: Annotated[int, typer.Option(help="Brokers: 1 or 3.", metavar="1|3")] = 1,
     redis: Annotated[bool, typer.Option(help="Start a Redis, too.")] = True,
     topic: Annotated[
@@ -45,13 +46,25 @@ def up(
         Path | None,
         typer.Option(help="Keep the data in this folder; else they go when the sandbox goes."),
     ] = None,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="Ask who you are, and encrypt: TLS, logins, rights.")
+    ] = False,
+    monitoring: Annotated[
+        bool, typer.Option("--monitoring", help="Start a Prometheus that watches workers.")
+    ] = False,
+    rules: Annotated[
+        Path | None,
+        typer.Option(help="Its alert rules; default: those of this checkout.", metavar="FILE"),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, not shell lines.")
     ] = False,
 ) -> None:
     """Start Kafka and Redis, print the environment that points Hapax to them, and stay.
 
-    Ctrl-C or SIGTERM ends them.
+    Ctrl-C or SIGTERM ends them. Prometheus (`--monitoring`) watches the worker whose telemetry port
+    is printed, and its alerts are on its page, whose address is printed, too. With `--secure` the
+    printed environment holds a login; its secrets stand in files.
 
     **Examples**
 
@@ -59,22 +72,36 @@ def up(
 
     `hapax sandbox up --nodes 3 --topic orders:8 --topic invoices:8`
 
+    `hapax sandbox up --monitoring --topic orders --topic orders-clean`
+
+    `hapax sandbox up --secure --topic orders --topic orders-clean`
+
     `hapax sandbox up --json > sandbox.json &`
     """
-    from service.sandbox import Sandbox  # noqa: PLC0415 - other commands do not wait for clients
+    from service.sandbox import Sandbox, secure_environment  # noqa: PLC0415 - other commands do not wait for clients
 
     topics = [_parse_topic(one) for one in topic or []]
-    with _stop_signals(), _refusals(), Sandbox(nodes, redis=redis, data_dir=data) as sandbox:
+    if rules is not None and not monitoring:
+        raise typer.BadParameter("Rules are for --monitoring.", param_hint="--rules")
+    with (
+        _stop_signals(),
+        _refusals(),
+        _monitoring(rules, data, wanted=monitoring) as more,
+        Sandbox(nodes, redis=redis, data_dir=data, guarded=secure) as sandbox,
+    ):
         for name, partitions in topics:
             if not sandbox.kafka.has_topic(name):
                 sandbox.create_topic(name, partitions)
-        _print_environment(sandbox, as_json=as_json)
+        ours = secure_environment(sandbox, redis=redis) if secure else sandbox.environment()
+        _print_environment(ours | more, as_json=as_json)
         typer.echo("Running. Ctrl-C ends it and its processes.", err=True)
         signal.pause()
 
 
 @app.command()
-def fetch() -> None:
+def fetch(
+    monitoring: Annotated[bool, typer.Option("--monitoring", help="Get Prometheus, too.")] = False,
+) -> None:
     """Get what the sandbox needs, and start nothing.
 
     Kafka's files go to the user's cache, once; on Debian, root also gets Java and Redis. Run it
@@ -89,6 +116,8 @@ def fetch() -> None:
     with _refusals():
         typer.echo(f"Java: {machine.java()}")
         typer.echo(f"Redis: {machine.redis_server()}")
+        if monitoring:
+            typer.echo(f"Prometheus: {machine.prometheus()}")
         typer.echo(f"Kafka {jars.KAFKA_VERSION}: {jars.fetched()}")
 
 
@@ -99,8 +128,25 @@ def _parse_topic(text: str) -> tuple[str, int]:
     return name, int(partitions or _PARTITIONS)
 
 
-def _print_environment(sandbox: Sandbox, *, as_json: bool) -> None:
-    variables = sandbox.environment()
+@contextmanager
+def _monitoring(rules: Path | None, data: Path | None, *, wanted: bool) -> Iterator[dict[str, str]]:
+    """Run a Prometheus in the block; give the variables that lead workers and people to it."""
+    if not wanted:
+        yield {}
+        return
+    from service.sandbox import monitoring  # noqa: PLC0415 - as above
+
+    rules = rules or (_RULES if _RULES.is_file() else None)
+    folder = None if data is None else data / "prometheus"
+    with monitoring(rules=rules, workers=_WORKERS, data_dir=folder) as prometheus:
+        further = ", ".join(map(str, prometheus.worker_ports[1:]))
+        typer.echo(f"Prometheus: {prometheus.url}/alerts", err=True)
+        typer.echo(f"Alert rules: {rules or 'none; name a file by --rules'}", err=True)
+        typer.echo(f"HAPAX_TELEMETRY__PORT of further workers: {further}", err=True)
+        yield prometheus.environment()
+
+
+def _print_environment(variables: dict[str, str], *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps(variables) + "\n")
     else:

@@ -5,9 +5,14 @@ from __future__ import annotations
 import typer
 
 from service import __version__
-from service.commands import config, sandbox
+from service.commands import claims, config, dead_letters, sandbox, transactions
+from service.commands.audit import audit
 from service.commands.demo import demo
+from service.commands.doctor import doctor
+from service.commands.offsets import offsets
+from service.commands.publish import publish
 from service.commands.run import run as run_service
+from service.commands.trace import trace
 
 app = typer.Typer(
     name="hapax",
@@ -16,9 +21,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(claims.app, name="claims")
 app.add_typer(config.app, name="config")
+app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(sandbox.app, name="sandbox")
+app.add_typer(transactions.app, name="transactions")
+app.command()(audit)
 app.command()(demo)
+app.command()(doctor)
+app.command()(offsets)
+app.command()(publish)
+app.command()(trace)
 
 
 @app.command()

@@ -55,6 +55,11 @@ class DeadLetterRate:
             self._records -= old_count
             self._failures -= old_failures
 
+    @property
+    def recent(self) -> tuple[int, int]:
+        """Records and failures of the window."""
+        return self._records, self._failures
+
     def _recent(self, count: int, failures: int) -> tuple[int, int]:
         """Return records and failures of the window as it would be with this batch."""
         records, failed = self._records + count, self._failures + failures
@@ -114,6 +119,10 @@ class FenceBudget:
     explains itself. Others count: two within the window with no more than one batch committed
     between them, or ``fences_max`` at all, mean that somebody else lives under our name (two live
     processes of one transactional id were measured to fence each other once a second).
+
+    A registration of ours that got no answer may still be applied, and then it is we who fence
+    ourselves: each explains one fence (measured: after 20 s below the brokers' minimum of replicas
+    two late ones fenced two producers within a second).
     """
 
     WINDOW_S = 30.0
@@ -123,6 +132,11 @@ class FenceBudget:
         self._fences_max = fences_max
         self._fences: deque[tuple[float, int]] = deque()
         self._committed = 0
+        self._unanswered = 0
+
+    def unanswered(self) -> None:
+        """Count a registration of ours that got no answer."""
+        self._unanswered += 1
 
     def commit(self) -> None:
         """Count a committed batch."""
@@ -133,6 +147,9 @@ class FenceBudget:
         while self._fences and now_s - self._fences[0][0] > self.WINDOW_S:
             self._fences.popleft()
         if explained:
+            return
+        if self._unanswered:
+            self._unanswered -= 1
             return
         stalled = bool(self._fences) and self._committed - self._fences[-1][1] <= 1
         self._fences.append((now_s, self._committed))
@@ -152,12 +169,14 @@ class Pace:
 
     START = 500
 
-    def __init__(self, *, interval_s: float, records_max: int, bytes_max: int) -> None:
+    def __init__(
+        self, *, interval_s: float, records_max: int, bytes_max: int, start: int = START
+    ) -> None:
         self._interval_s = interval_s
         self._records_max = records_max
         self._bytes_max = bytes_max
         self._bytes_each = 0.0
-        self.records = min(self.START, records_max)
+        self.records = min(start, records_max)
 
     def settle(self, records: int, duration_s: float, bytes_in: int) -> None:
         """Learn from one batch: ``duration_s`` without its transaction, which size hardly moves."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from service.core.records import Coordinates, Progress, Record, TopicPartition
+    from service.core.settled import Settled
 
 
 Watch = Callable[[str], AbstractContextManager[None]]
@@ -109,8 +110,11 @@ class Source(Protocol):
     def ends(self) -> Progress:
         """Return the ends of all partitions of the input topics, as a reader may see them."""
 
-    def adopt_orphans(self) -> list[TopicPartition]:
-        """Make the group share out again when partitions belong to nobody; return those."""
+    def adopt_orphans(self) -> list[TopicPartition] | None:
+        """Make the group share out again when partitions belong to nobody; return those.
+
+        None: the group is changing, or nobody tells; ask again soon.
+        """
 
     def lag(self) -> dict[TopicPartition, int]:
         """Return per owned partition the records not yet read, as far as the client knows."""
@@ -145,6 +149,16 @@ class Transaction(Protocol):
 
     def commit(self) -> None:
         """Make all of it visible. Returns only when it is certain."""
+
+
+class Core(Protocol):
+    """Runs batches; ``ExactlyOnce`` is the one that does the work."""
+
+    def run(self, batch: Batch, condemned: Mapping[Coordinates, str], attempt: int) -> Settled:
+        """Give every record of ``batch`` its one effect, or raise and leave none."""
+
+    def end(self, progress: Progress) -> None:
+        """Commit progress behind which there is no record."""
 
 
 class Claims(Protocol):

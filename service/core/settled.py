@@ -35,6 +35,7 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     phases_s             seconds by step: identify, claim, transform, plan, send, send_offsets,
                          commit; a step that did not happen may be left out
     oldest_timestamp_ms, newest_timestamp_ms  of the records, Unix time; 0 when there is none
+    trace                ids of the trace and the span, in hexadecimal; None without tracing
     """
 
     outcome: str = "committed"
@@ -55,3 +56,4 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     phases_s: dict[str, float] = {}
     oldest_timestamp_ms: int = 0
     newest_timestamp_ms: int = 0
+    trace: tuple[str, str] | None = None

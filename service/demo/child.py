@@ -42,6 +42,7 @@ class Child:
     ) -> None:
         self.name = name
         self.log = folder / f"{name}.log"
+        self.log.touch()
         self._arguments = [sys.executable, *arguments]
         self._environment = {**_inherited(), **environment}
         self._watchdog = watchdog
@@ -94,6 +95,10 @@ class Child:
             for line in log:
                 if line.startswith(b"{") and line.endswith(b"}\n"):
                     yield json.loads(line)
+
+    def has_told(self, event: str, since: int = 0) -> bool:
+        """Say whether the log has such a line behind byte ``since``."""
+        return any(line.get("event") == event for line in self.events(since))
 
     def position(self) -> int:
         """Return where the log ends now."""

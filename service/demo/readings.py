@@ -95,22 +95,38 @@ def read_back(bootstrap_servers: str, topic: str, isolation: Isolation) -> Itera
         consumer.close()
 
 
-def open_transactions(bootstrap_servers: str, topic: str) -> set[tuple[int, int]]:
-    """Return partition and last stable offset wherever a transaction is open."""
-    readers: list[Isolation] = ["read_committed", "read_uncommitted"]
-    ends: list[set[tuple[int, int]]] = []
-    for isolation in readers:
-        consumer = _consumer(bootstrap_servers, f"reader-{uuid.uuid4().hex}", isolation)
-        try:
-            partitions = consumer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions
-            asked = [TopicPartition(topic, number) for number in partitions]
-            marks = {
-                (one.partition, consumer.get_watermark_offsets(one, _TIMEOUT_S)[1]) for one in asked
-            }
-        finally:
-            consumer.close()
-        ends.append(marks)
-    return ends[0] - ends[1]
+class Transactions:
+    """Which transactions are open on a topic, asked again and again at little cost."""
+
+    def __init__(self, bootstrap_servers: str, topic: str, partitions: int) -> None:
+        self._partitions = [TopicPartition(topic, number) for number in range(partitions)]
+        self._stable = _consumer(bootstrap_servers, f"reader-{uuid.uuid4().hex}", "read_committed")
+        self._all = _consumer(bootstrap_servers, f"reader-{uuid.uuid4().hex}", "read_uncommitted")
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._stable.close()
+        self._all.close()
+
+    def open(self) -> set[tuple[int, int]]:
+        """Return partition and last stable offset wherever a transaction is open.
+
+        The stable offset comes first: what ends between the two answers is taken for open.
+        """
+        found: set[tuple[int, int]] = set()
+        for one in self._partitions:
+            stable = self._stable.get_watermark_offsets(one, _TIMEOUT_S)[1]
+            if self._all.get_watermark_offsets(one, _TIMEOUT_S)[1] > stable:
+                found.add((one.partition, stable))
+        return found
+
+    def catch(self, timeout_s: float) -> bool:
+        """Return as soon as one seems to be open; say whether one was within the time."""
+        deadline_s = time.monotonic() + timeout_s
+        while not self.open():
+            if time.monotonic() > deadline_s:
+                return False
+        return True
 
 
 def lasts(bootstrap_servers: str, topic: str) -> list[Message]:

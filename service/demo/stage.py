@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Self
+from functools import partial
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from service.demo.child import Child, DemoError
+from service.demo.damage import Fault, HandOver
 from service.demo.ordinary import Route
 from service.demo.publisher import Publisher
-from service.demo.readings import Group
+from service.demo.readings import Group, Transactions
 from service.demo.traffic import PARTITIONS, Traffic
 from service.sandbox import Sandbox
 from service.sandbox.watchdog import Watchdog
@@ -21,21 +23,25 @@ if TYPE_CHECKING:
 
     from service.demo.screen import Screen
 
+Told = TypeVar("Told", Fault, HandOver)
 ORDERS, PRICED, DEAD_LETTERS = "orders", "orders-priced", "orders-dead"
 ORDINARY_PRICED, ORDINARY_DEAD_LETTERS = "ordinary-priced", "ordinary-dead"
 APP, ORDINARY = "demo", "ordinary"
 SESSION_TIMEOUT_S, TRANSACTION_TIMEOUT_S = 6, 4
 _POLL_S, _FIGURES_INTERVAL_S = 0.01, 0.5
-_TIMEOUT_S = 60.0
 
 
 class Stage:
     """Everything the story needs; what was started ends with the block, however it ends.
 
-    workers    two of the service, configured as a user configures it: by environment
+    workers    those of the service that run now, configured as a user does: by environment
     ordinary   the loop beside them, on the same input
     publisher  feeds both
     """
+
+    engine = "worker"
+    patience_s = 60.0
+    """How long anything may take that is waited for."""
 
     def __init__(self, screen: Screen, *, seed: int, rate: int) -> None:
         self.screen = screen
@@ -65,7 +71,7 @@ class Stage:
         self._exits.close()
 
     def environment(self) -> dict[str, str]:
-        """Return the variables with which both workers run."""
+        """Return the variables with which all workers run."""
         return {
             **self.sandbox.environment(),
             "HAPAX_APP": APP,
@@ -80,11 +86,26 @@ class Stage:
             "HAPAX_TELEMETRY__LOG_FORMAT": "json",
         }
 
-    def begin(self) -> None:
-        """Start all processes and publish."""
+    def exports(self) -> dict[str, str]:
+        """Return the variables with which a user goes on where the demo ended."""
+        return self.environment()
+
+    def begin(self) -> float:
+        """Start all processes and publish; return the seconds until all workers have committed."""
+        began_s = time.monotonic()
         for child in (*self.workers, self.ordinary):
             self.start(child)
         self.publisher.start()
+        for worker in self.workers:
+            told = partial(worker.has_told, "transaction_settled")
+            self.wait(told, f"{worker.name} starts to commit")
+        return time.monotonic() - began_s
+
+    def tell(self, *told: Told) -> list[Told]:
+        """Say what has happened, and return it."""
+        for one in told:
+            self.screen.note(one.sentence)
+        return list(told)
 
     def start(self, child: Child) -> None:
         """Start a process; from now on it must not end by itself."""
@@ -103,12 +124,13 @@ class Stage:
         return child.terminate()
 
     def wait(
-        self, condition: Callable[[], object], what: str, timeout_s: float = _TIMEOUT_S
+        self, condition: Callable[[], object], what: str, timeout_s: float | None = None
     ) -> None:
         """Wait until ``condition`` holds, and see to it that the processes live meanwhile.
 
         Raises DemoError: a worker ended, publishing failed, or the time is up.
         """
+        timeout_s = self.patience_s if timeout_s is None else timeout_s
         deadline_s = time.monotonic() + timeout_s
         while not condition():
             self._attend()
@@ -146,21 +168,27 @@ class Stage:
         watchdog = Watchdog()  # ends our processes, should we die without a word
         self._exits.callback(watchdog.close)
         folder = self.sandbox.kafka.brokers[0].folder.parent
-        self.workers = [self._worker(number, folder, watchdog) for number in range(2)]
+        self.workers = self._cast(folder, watchdog)
         route = Route(servers, ORDERS, ORDINARY_PRICED, ORDINARY_DEAD_LETTERS, ORDINARY)
         self.ordinary = Child(
             "ordinary-loop", ["-m", "service.demo.ordinary", *route], {}, folder, watchdog
         )
-        for child in (*self.workers, self.ordinary):
-            self._exits.callback(child.end)
+        self._exits.callback(self.ordinary.end)
         self.group = Group(servers, APP, ORDERS, PARTITIONS)
         self.ordinary_group = Group(servers, ORDINARY, ORDERS, PARTITIONS)
         self._exits.callback(self.group.close)
         self._exits.callback(self.ordinary_group.close)
+        self.transactions = Transactions(servers, PRICED, PARTITIONS)
+        self._exits.callback(self.transactions.close)
         self.publisher = Publisher(servers, ORDERS, self._traffic, self._rate)
         self._exits.callback(self.publisher.cancel)
 
-    def _worker(self, number: int, folder: Path, watchdog: Watchdog) -> Child:
-        name = f"{APP}-{number}"
-        environment = {**self.environment(), "HAPAX_INSTANCE": name}
-        return Child(name, ["-m", "service", "run"], environment, folder, watchdog)
+    def _cast(self, folder: Path, watchdog: Watchdog) -> list[Child]:
+        """Return the workers to begin with; those that were started end with the block."""
+        return [self._worker(f"{APP}-{number}", folder, watchdog) for number in range(2)]
+
+    def _worker(self, instance: str, folder: Path, watchdog: Watchdog) -> Child:
+        environment = {**self.environment(), "HAPAX_INSTANCE": instance}
+        worker = Child(instance, ["-m", "service", "run"], environment, folder, watchdog)
+        self._exits.callback(worker.end)
+        return worker

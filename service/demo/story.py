@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from service.core.records import Coordinates
-from service.demo import faults
 from service.demo.child import DemoError
 from service.demo.judge import Input, Verdict, as_effect, as_given, judge
 from service.demo.orders import shipments
@@ -21,35 +19,37 @@ from service.demo.stage import (
     ORDINARY_DEAD_LETTERS,
     ORDINARY_PRICED,
     PRICED,
-    SESSION_TIMEOUT_S,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from service.demo.child import Child
-    from service.demo.faults import Fault
+    from service.demo.damage import Damage, Fault, HandOver
     from service.demo.judge import Effect
     from service.demo.stage import Stage
 
+    Strike = Callable[[float], Damage]
+
 _DRAIN_TIMEOUT_S = 120.0
-_ROUND_S = 18.0
-"""What one round of faults takes: another one begins only when there is time for it."""
 
 
 class Outcome(msgspec.Struct):
     """All figures of one demo.
 
+    engine            what ran the pipeline
     published         records sent, aborted ones included
     aborted           records of aborted transactions, which no reader of the output may notice
     faults            what struck the workers; ``ordinary_faults``: what struck the ordinary loop
+    hand_overs        from one engine to the other, with the exit codes of those that left
     exit_codes        of the workers, asked to leave at the end
     ordinary_restarts how often the ordinary loop ended by itself and was started again
     """
 
+    engine: str
     published: int
     aborted: int
     faults: list[Fault]
+    hand_overs: list[HandOver]
     ordinary_faults: list[Fault]
     ordinary_restarts: int
     exit_codes: list[int]
@@ -59,16 +59,18 @@ class Outcome(msgspec.Struct):
     @property
     def exact(self) -> bool:
         """Whether the promise was kept."""
-        return self.hapax.exact and not any(self.exit_codes)
+        left = [*self.exit_codes, *(one.exit_code for one in self.hand_overs)]
+        return self.hapax.exact and not any(left)
 
 
-def tell(stage: Stage, seconds: float) -> Outcome:
+def tell(stage: Stage, seconds: float, strike: Strike) -> Outcome:
     """Run the whole demo on a built stage. Publishes for ``seconds``, or until faults are done.
 
+    ``strike`` starts what is to be broken, breaks it, and stops in time for the end it is given.
     Raises DemoError when it cannot go on.
     """
     until_s = time.monotonic() + seconds
-    struck = _break(stage, until_s)
+    damage = strike(until_s)
     _publish_until(stage, until_s)
     exit_codes = _drain(stage)
     given = _read_input(stage)
@@ -78,47 +80,17 @@ def tell(stage: Stage, seconds: float) -> Outcome:
     theirs = judge(given, _effects(stage, ORDINARY_PRICED, ORDINARY_DEAD_LETTERS), shipments)
     ordinary_name = stage.ordinary.name
     return Outcome(
+        engine=stage.engine,
         published=stage.publisher.published,
         aborted=stage.publisher.aborted,
-        faults=[fault for fault in struck if fault.target != ordinary_name],
-        ordinary_faults=[fault for fault in struck if fault.target == ordinary_name],
+        faults=[fault for fault in damage.faults if fault.target != ordinary_name],
+        ordinary_faults=[fault for fault in damage.faults if fault.target == ordinary_name],
+        hand_overs=damage.hand_overs,
         ordinary_restarts=stage.ordinary_restarts,
         exit_codes=exit_codes,
         hapax=ours,
         ordinary=theirs,
     )
-
-
-def _break(stage: Stage, until_s: float) -> list[Fault]:
-    stage.screen.phase("Publishing; two workers and an ordinary loop start")
-    stage.begin()
-    for worker in stage.workers:
-        stage.wait(partial(_has_committed, worker), f"{worker.name} starts to commit")
-    struck = _round(stage, *stage.workers)
-    while until_s - time.monotonic() > _ROUND_S:
-        struck += _round(stage, *reversed(stage.workers))
-    return struck
-
-
-def _round(stage: Stage, first: Child, second: Child) -> list[Fault]:
-    stage.screen.phase(f"kill -9 {first.name}, and the ordinary loop")
-    struck = _told(stage, *faults.kill_inside(stage, first))
-    stage.screen.phase(f"Freezing {second.name} for more than {SESSION_TIMEOUT_S} s")
-    struck += _told(stage, faults.freeze(stage, second))
-    stage.screen.phase("kill -9 both workers at once, and the ordinary loop")
-    struck += _told(stage, *faults.kill(stage, first, second))
-    return struck
-
-
-def _has_committed(worker: Child) -> bool:
-    return any(line.get("event") == "transaction_settled" for line in worker.events())
-
-
-def _told(stage: Stage, *struck: Fault) -> list[Fault]:
-    for fault in struck:
-        back = "" if fault.back_after_s is None else f"; commits again after {fault.back_after_s} s"
-        stage.screen.note(f"{fault.kind}: {fault.target}, {fault.while_doing}{back}")
-    return list(struck)
 
 
 def _publish_until(stage: Stage, until_s: float) -> None:
@@ -130,11 +102,10 @@ def _publish_until(stage: Stage, until_s: float) -> None:
 
 def _drain(stage: Stage) -> list[int]:
     """Wait until everything is committed, then ask the workers to leave."""
-    stage.screen.phase("Published all; the workers drain")
-    stage.wait(
-        lambda: stage.group.lag(stable=True) == 0, "the workers reach lag 0", _DRAIN_TIMEOUT_S
-    )
-    stage.screen.note("lag 0 on every partition, behind aborted records; SIGTERM to both workers")
+    names = " and ".join(worker.name for worker in stage.workers)
+    stage.screen.phase(f"Published all; until lag 0: {names}")
+    stage.wait(lambda: stage.group.lag(stable=True) == 0, f"lag 0: {names}", _DRAIN_TIMEOUT_S)
+    stage.screen.note(f"lag 0 on every partition, behind aborted records; SIGTERM to {names}")
     return [stage.leave(worker) for worker in stage.workers]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from service.demo.faults import Fault
+    from service.demo.damage import Fault
     from service.demo.judge import Verdict
     from service.demo.story import Outcome
 
@@ -35,6 +36,10 @@ _ANOMALIES: list[Row] = [
 ]
 
 
+_CELL_MAX = 22
+"""What fits beside the other columns on a terminal of 80."""
+
+
 def table(outcome: Outcome) -> Table:
     """Return both columns side by side."""
     grid = Table(box=SIMPLE_HEAD)
@@ -46,6 +51,8 @@ def table(outcome: Outcome) -> Table:
         grid.add_row(name, *(f"{of(verdict):,}" for verdict in both))
     grid.add_row("aborted records hidden", *[f"{outcome.aborted:,}"] * 2)
     grid.add_row("faults", _counted(outcome.faults), _counted(outcome.ordinary_faults))
+    if outcome.hand_overs:
+        grid.add_row("hand-overs", str(len(outcome.hand_overs)), "")
     grid.add_section()
     for name, of in _ANOMALIES:
         grid.add_row(name, *(_judged(of(verdict)) for verdict in both))
@@ -64,8 +71,10 @@ def sentences(outcome: Outcome) -> list[str]:
             for kind, examples in outcome.hapax.examples.items()
             for example in examples
         ]
-        if any(outcome.exit_codes):
-            words.append(f"  exit codes of the workers: {outcome.exit_codes}, not 0")
+        codes = [*outcome.exit_codes, *(one.exit_code for one in outcome.hand_overs)]
+        if any(codes):
+            words.append(f"  exit codes of those that were asked to leave: {codes}, not 0")
+    words += [f"{one.sentence[0].upper()}{one.sentence[1:]}." for one in outcome.hand_overs]
     if outcome.ordinary.exact:
         words.append("The ordinary loop was exact, too, this time: the faults missed its gap.")
     return words
@@ -84,13 +93,10 @@ def figures(outcome: Outcome) -> dict[str, object]:
 
 
 def _counted(faults: list[Fault]) -> str:
-    kinds = [fault.kind for fault in faults]
-    words = [
-        f"{kinds.count(kind)} {kind}{'s' if kinds.count(kind) > 1 else ''}"
-        for kind in ("kill", "freeze")
-        if kind in kinds
-    ]
-    return ", ".join(words) or "none"
+    kinds = Counter(fault.kind for fault in faults)
+    words = [f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in kinds.items()]
+    line = ", ".join(words) or "none"
+    return line if len(line) <= _CELL_MAX else ",\n".join(words)
 
 
 def _judged(count: int) -> Text:

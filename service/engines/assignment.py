@@ -76,9 +76,15 @@ class Bounds:
     """Ends a bounded run: after so many records, or at the ends seen at its start."""
 
     def __init__(self, *, records_max: int | None, at_end: bool) -> None:
-        self._left = records_max
+        self.left = records_max
+        """Records that may still be taken; None: any number."""
         self.at_end = at_end
         self._ends: dict[TopicPartition, int] | None = None
+
+    @property
+    def counted(self) -> bool:
+        """Whether the run ends after a number of records."""
+        return self.left is not None
 
     @property
     def wants_ends(self) -> bool:
@@ -91,17 +97,17 @@ class Bounds:
 
     def limit(self, records_max: int) -> int:
         """Return how many records the next intake may bring."""
-        return records_max if self._left is None else min(records_max, self._left)
+        return records_max if self.left is None else min(records_max, self.left)
 
     def settle(self, records: int) -> None:
         """Count records that had their effect."""
-        if self._left is not None:
-            self._left -= records
+        if self.left is not None:
+            self.left -= records
 
     @property
     def spent(self) -> bool:
         """Whether the agreed number of records is done."""
-        return self._left is not None and self._left <= 0
+        return self.left is not None and self.left <= 0
 
     def missing(self, progress: Mapping[TopicPartition, int]) -> list[TopicPartition]:
         """Return the partitions that have not reached their end."""

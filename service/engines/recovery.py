@@ -10,7 +10,7 @@ Errors named StopError pass through: they end the process with their exit code.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from service.core.errors import (
@@ -24,7 +24,7 @@ from service.core.errors import (
 from service.core.ports import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from service.core.limits import FenceBudget, Patience
     from service.core.ports import Claims, Clock, Source, Transaction
@@ -198,18 +198,32 @@ class Recovery:
     def _open(self, cause: str) -> None:
         """Build a new producer, for as long as brokers are away."""
         began_s = self._clock.monotonic()
+        try:
+            self._transaction.open()
+        except ProducerDeadError as error:
+            with self._holding():
+                self._open_again(error)
+        self._events.producer_rebuilt(cause, self._clock.monotonic() - began_s)
+
+    def _open_again(self, error: ProducerDeadError) -> None:
+        hold_s = HOLD_S
         while True:
+            if error.fenced:
+                self._count_fence()
+            else:
+                self._fences.unanswered()
+            if self._lifecycle.overdue:
+                raise error
+            self._events.brokers_awaited(str(error))
+            self._source.pause()
+            self._attend(hold_s)
+            hold_s = min(BACKOFF_MAX_S, 2 * hold_s)  # each try builds a client: 10 ms of CPU
             try:
                 self._transaction.open()
-                break
-            except ProducerDeadError as error:
-                if error.fenced:
-                    self._count_fence()
-                if self._lifecycle.overdue:
-                    raise
-                self._events.brokers_awaited(str(error))
-                self._attend(HOLD_S)
-        self._events.producer_rebuilt(cause, self._clock.monotonic() - began_s)
+            except ProducerDeadError as again:
+                error = again
+            else:
+                return
 
     def _count_fence(self) -> None:
         explained = self._transaction.age_s >= self._transaction_timeout_s
@@ -229,13 +243,19 @@ class Recovery:
         self._put_back(batch)
         self._events.claims_unavailable(reason, "pause")
         began_s = self._clock.monotonic()
-        try:
+        with self._holding():
             while not self._lifecycle.stopping:
                 self._source.pause()
                 self._attend(HOLD_S)
                 if self._claims_answer():
                     self._events.claims_recovered(self._clock.monotonic() - began_s)
                     break
+
+    @contextmanager
+    def _holding(self) -> Iterator[None]:
+        """Pause inside, as often as partitions may have come: a record would end each wait."""
+        try:
+            yield
         finally:
             self._source.resume()
 

@@ -5,7 +5,6 @@ Everything happens on the thread that calls ``run``; what goes wrong is in recov
 
 from __future__ import annotations
 
-import math
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -15,11 +14,12 @@ from service.core.errors import StopError
 from service.core.limits import Pace, Patience  # noqa: TC001 - msgspec reads Sizing's types
 from service.core.ports import Batch
 from service.engines.assignment import Bounds, Ends  # noqa: TC001 - as above
+from service.engines.membership import Membership
 from service.engines.recovery import REACTIONS
 
 if TYPE_CHECKING:
-    from service.core.exactly_once import ExactlyOnce, Interrupt
-    from service.core.ports import Clock, Source
+    from service.core.exactly_once import Interrupt
+    from service.core.ports import Clock, Core, Source
     from service.core.records import Progress
     from service.core.settled import Settled
     from service.engines.lifecycle import Lifecycle
@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 
 WAIT_S = 0.1
 """Longest wait for a record: also how late a signal is heard."""
-WARNING = 30
 LAG_INTERVAL_S = 1.0
-ORPHANS_AFTER_S, ORPHANS_INTERVAL_S = 5.0, 60.0
-"""When to look for partitions that nobody owns: soon after an assignment, then now and then."""
 DONE_INTERVAL_S = 0.5
 
 
@@ -51,7 +48,7 @@ class Worker:
     def __init__(  # noqa: PLR0913 - the composition root names each part once
         self,
         *,
-        core: ExactlyOnce,
+        core: Core,
         source: Source,
         recovery: Recovery,
         events: Events,
@@ -77,7 +74,7 @@ class Worker:
         self._ends = ends
         self._batch = Batch([], {}, {})
         self._lag_seen_s = 0.0
-        self._orphans_due_s = math.inf
+        self._membership = Membership(source, events, clock)
         self._done_seen_s = 0.0
         self._told: Progress = {}
 
@@ -160,25 +157,10 @@ class Worker:
             self._recovery.settle(moved)
 
     def _observe(self) -> None:
-        changes = self._source.changes()
-        if changes.revoked:
-            self._events.partitions_revoked(changes.revoked)
-        if changes.lost:
-            self._events.partitions_lost(changes.lost)
-        if changes.assigned is not None:  # an empty assignment is one, too: a standby is ready
-            self._events.partitions_assigned(changes.assigned)
+        changes = self._membership.observe()
         self._ends.forget([*(changes.assigned or []), *changes.revoked, *changes.lost])
-        for text in changes.errors:
-            self._events.client_logged("consumer", WARNING, "ERROR", text)
-        for where, count in changes.repeated.items():
-            self._events.records_repeated(count, where)
+        self._membership.adopt_orphans()
         now_s = self._clock.monotonic()
-        if changes.assigned is not None:
-            self._orphans_due_s = now_s + ORPHANS_AFTER_S
-        if now_s > self._orphans_due_s:
-            self._orphans_due_s = now_s + ORPHANS_INTERVAL_S
-            if found := self._source.adopt_orphans():
-                self._events.partitions_orphaned(found)
         if now_s - self._lag_seen_s > LAG_INTERVAL_S:
             self._lag_seen_s = now_s
             self._events.lag_observed(self._source.lag())

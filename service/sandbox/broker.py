@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from subprocess import DEVNULL, PIPE, STDOUT, run
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from service.sandbox import jars, machine, metadata
+from service.sandbox.guard import PROTOCOLS
 from service.sandbox.machine import SandboxError
 from service.sandbox.ports import LOOPBACK
 from service.sandbox.processes import READY_TIMEOUT_S, Server
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from service.sandbox.guard import Guard
     from service.sandbox.ports import Ports
     from service.sandbox.watchdog import Watchdog
 
@@ -24,6 +27,19 @@ _FORMAT_TIMEOUT_S = 120.0
 _JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 
+class Extra(NamedTuple):
+    """What a broker has beside the plain listener and the settings of every sandbox."""
+
+    proxied: bool = False
+    guard: Guard | None = None
+    properties: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def java_options(self) -> tuple[str, ...]:
+        """Options of the brokers' JVM."""
+        return self.guard.java_options if self.guard else ()
+
+
 class Broker(Server):
     """One node, restarted on the same ports with the same data.
 
@@ -32,23 +48,29 @@ class Broker(Server):
     proxy_listen_port  the port it advertises to whoever came through a proxy: a test's proxy
                        listens here (with SO_REUSEADDR, as socket.create_server sets it);
     proxy_target_port  and forwards to here. Both None unless the cluster is ``proxied``.
+    guarded_ports      by listener: those that ask who you are, and let you do what you are granted
+                       (see guard.py). Empty unless the cluster is ``guarded``.
     """
 
     def __init__(
-        self, node_id: int, folder: Path, ports: Ports, watchdog: Watchdog, *, proxied: bool
+        self, node_id: int, folder: Path, ports: Ports, watchdog: Watchdog, extra: Extra
     ) -> None:
         self.node_id = node_id
         self.folder = folder
         self.port = ports.reserve()
         self.controller_port = ports.reserve()
-        self.proxy_listen_port = ports.reserve() if proxied else None
-        self.proxy_target_port = ports.reserve() if proxied else None
+        self.proxy_listen_port = ports.reserve() if extra.proxied else None
+        self.proxy_target_port = ports.reserve() if extra.proxied else None
+        listeners = PROTOCOLS if extra.guard else ()
+        self.guarded_ports = {listener: ports.reserve() for listener in listeners}
+        self._guard = extra.guard
         self.address = f"{LOOPBACK}:{self.port}"
+        self._properties = extra.properties
         self.configuration = folder / "server.properties"
         folder.mkdir(parents=True, exist_ok=True)
         super().__init__(
             f"Kafka broker {node_id}",
-            java("kafka.Kafka", self.configuration),
+            java("kafka.Kafka", self.configuration, options=extra.java_options),
             folder / "broker.log",
             watchdog,
         )
@@ -60,12 +82,14 @@ class Broker(Server):
         if self.proxy_target_port is not None and self.proxy_listen_port is not None:
             listeners["PROXIED"] = self.proxy_target_port
             advertised["PROXIED"] = self.proxy_listen_port
+        listeners |= self.guarded_ports
+        advertised |= self.guarded_ports
         properties = {
             "process.roles": "broker,controller",
             "node.id": self.node_id,
             "listeners": _listeners(listeners),
             "advertised.listeners": _listeners(advertised),
-            "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listeners),
+            "listener.security.protocol.map": ",".join(map(_protocol, listeners)),
             "inter.broker.listener.name": "PLAINTEXT",
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.voters": voters,
@@ -73,6 +97,8 @@ class Broker(Server):
             **_replication(nodes),
             **_FAST,
             **(_ALONE if nodes == 1 else {}),
+            **(self._guard.properties() if self._guard else {}),
+            **self._properties,
         }
         lines = [f"{name}={value}\n" for name, value in properties.items()]
         self.configuration.write_text("".join(lines), encoding="utf-8")
@@ -100,15 +126,17 @@ class Broker(Server):
         self.wait_until(lambda: self.node_id in metadata.brokers(admin), timeout_s)
 
 
-def java(main: str, *words: str | Path) -> list[str | Path]:
+def java(main: str, *words: str | Path, options: Sequence[str] = ()) -> list[str | Path]:
     """Return the command that runs a class of Kafka; its log goes to standard error."""
-    options = ("-Dorg.slf4j.simpleLogger.showDateTime=true", "-Djava.awt.headless=true")
-    return [machine.java(), *_JVM, *options, "-cp", f"{jars.fetched()}/*", main, *words]
+    ours = ("-Dorg.slf4j.simpleLogger.showDateTime=true", "-Djava.awt.headless=true")
+    return [machine.java(), *_JVM, *ours, *options, "-cp", f"{jars.fetched()}/*", main, *words]
 
 
 # Everything here makes tests quick or the broker small; nothing here changes what is promised.
 _FAST: Mapping[str, object] = {
     "auto.create.topics.enable": "false",
+    # Records keep the time that they are given, however old; none disappears behind a test.
+    "log.retention.ms": -1,
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 1000,
     "group.consumer.min.session.timeout.ms": 1000,
@@ -141,6 +169,10 @@ def _replication(nodes: int) -> Mapping[str, object]:
         "share.coordinator.state.topic.replication.factor": nodes,
         "share.coordinator.state.topic.min.isr": in_sync_min,
     }
+
+
+def _protocol(listener: str) -> str:
+    return f"{listener}:{PROTOCOLS.get(listener, 'PLAINTEXT')}"
 
 
 def _listeners(ports: Mapping[str, int]) -> str:

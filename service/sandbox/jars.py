@@ -1,4 +1,4 @@
-"""Kafka's jars: fetched once, checked against jars.lock, kept in the user's cache.
+"""Jars: fetched once, checked against a lock file, kept in the user's cache.
 
 Maven and Ivy are asked by coordinates alone, so that the user's own settings decide where from.
 """
@@ -52,7 +52,7 @@ _IVY_DEPENDENCY = (
 
 
 class Jar(NamedTuple):
-    """One line of jars.lock."""
+    """One line of a lock file."""
 
     group: str
     artifact: str
@@ -65,91 +65,127 @@ class Jar(NamedTuple):
         return f"{self.artifact}-{self.version}.jar"
 
 
+class Lock(NamedTuple):
+    """Jars that belong together.
+
+    title   what they are, with the version, for people
+    stem    how their folder in the cache begins
+    path    the file with a line for each
+    size    of all of them, for people
+    """
+
+    title: str
+    stem: str
+    path: Path
+    size: str
+
+
+KAFKA = Lock(
+    title=f"Kafka {KAFKA_VERSION}",
+    stem=f"kafka-{KAFKA_VERSION}",
+    path=Path(__file__).with_name("jars.lock"),
+    size="47 MB",
+)
+
+
 @cache
-def locked() -> tuple[Jar, ...]:
-    """Return the jars that jars.lock names."""
-    lines = _lock().read_text(encoding="utf-8").splitlines()
+def locked(lock: Lock = KAFKA) -> tuple[Jar, ...]:
+    """Return the jars that a lock file names."""
+    lines = lock.path.read_text(encoding="utf-8").splitlines()
     entries = (line.split(" sha256:") for line in lines if not line.startswith("#"))
     return tuple(Jar._make([*name.split(":"), sha256]) for name, sha256 in entries)
 
 
-def folder() -> Path:
+def folder(lock: Lock = KAFKA) -> Path:
     """Return where the jars are, or will be: another lock file means another folder."""
-    lock = hashlib.sha256(_lock().read_bytes()).hexdigest()[:12]
-    return machine.cache_folder() / f"kafka-{KAFKA_VERSION}-{lock}"
+    content = hashlib.sha256(lock.path.read_bytes()).hexdigest()[:12]
+    return machine.cache_folder() / f"{lock.stem}-{content}"
 
 
-def fetched() -> Path:
+def fetched(lock: Lock = KAFKA) -> Path:
     """Return the folder with all the jars; fetch them when it is not there.
 
     The folder appears whole or not at all, and two processes never fetch at once.
     """
-    jars = folder()
+    jars = folder(lock)
     if jars.is_dir():
         return jars
     with machine.alone("fetch"):
         if not jars.is_dir():
-            _fetch(jars)
+            _fetch(lock, jars)
     return jars
 
 
-def _lock() -> Path:
-    return Path(__file__).with_name("jars.lock")
+def check(lock: Lock, target: Path) -> None:
+    """Raise SandboxError unless the folder holds every jar exactly as locked."""
+    for jar in locked(lock):
+        path = target / jar.file
+        if not path.is_file():
+            raise SandboxError(f"{jar.file} is not in {target}: fetch {lock.title} again")
+        with path.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != jar.sha256:
+                raise SandboxError(
+                    f"{jar.file} is not the file that {lock.path.name} names: the registry or "
+                    "mirror behind Maven or Ivy delivers another one."
+                )
 
 
-def _fetch(jars: Path) -> None:
+def _fetch(lock: Lock, jars: Path) -> None:
     work = Path(tempfile.mkdtemp(prefix="fetch-", dir=jars.parent))
     try:
         target = work / "jars"
         target.mkdir()
-        say(f"Fetching Kafka {KAFKA_VERSION}, once: {len(locked())} files, 47 MB, to {jars}")
+        count = len(locked(lock))
+        say(f"Fetching {lock.title}, once: {count} files, {lock.size}, to {jars}")
         maven, ivy = machine.maven(), machine.ivy()
         if maven is not None:
-            _by_maven(maven, work, target)
+            _by_maven(lock, maven, work, target)
         elif ivy is not None:
-            _by_ivy(ivy, work, target)
+            _by_ivy(lock, ivy, work, target)
         else:
             raise SandboxError(
-                "Kafka is fetched by Maven, or by the Ivy inside PySpark, and neither is here. "
-                "Type: sudo apt-get install maven (or: pip install pyspark)"
+                f"{lock.title} is fetched by Maven, or by the Ivy inside PySpark, and neither is "
+                "here. Type: sudo apt-get install maven (or: pip install pyspark)"
             )
-        _check(target)
+        check(lock, target)
         target.rename(jars)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _by_maven(maven: Path, work: Path, target: Path) -> None:
+def _by_maven(lock: Lock, maven: Path, work: Path, target: Path) -> None:
     pom = work / "pom.xml"
-    pom.write_text(_render(_POM, _POM_DEPENDENCY), encoding="utf-8")
+    pom.write_text(_render(lock, _POM, _POM_DEPENDENCY), encoding="utf-8")
     _run(
+        lock,
         [maven, "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={target}"],
         is_jar=lambda line: "Downloaded from" in line and ".jar " in line,
     )
 
 
-def _by_ivy(ivy: Path, work: Path, target: Path) -> None:
+def _by_ivy(lock: Lock, ivy: Path, work: Path, target: Path) -> None:
     module = work / "ivy.xml"
-    module.write_text(_render(_IVY, _IVY_DEPENDENCY), encoding="utf-8")
+    module.write_text(_render(lock, _IVY, _IVY_DEPENDENCY), encoding="utf-8")
     settings = Path.home() / ".ivy2" / "ivysettings.xml"
     own = ["-settings", settings] if settings.is_file() else ["-m2compatible"]
     pattern = f"{target}/[artifact]-[revision].[ext]"
     _run(
+        lock,
         [machine.java(), "-jar", ivy, *own, "-ivy", module, "-retrieve", pattern],
         is_jar=lambda line: "[SUCCESSFUL ]" in line and ".jar " in line,
     )
 
 
-def _render(module: str, dependency: str) -> str:
+def _render(lock: Lock, module: str, dependency: str) -> str:
     return module.format(
-        dependencies="".join(dependency.format(**jar._asdict()) for jar in locked())
+        dependencies="".join(dependency.format(**jar._asdict()) for jar in locked(lock))
     )
 
 
-def _run(command: Sequence[str | Path], *, is_jar: Callable[[str], bool]) -> None:
+def _run(lock: Lock, command: Sequence[str | Path], *, is_jar: Callable[[str], bool]) -> None:
     """Run a fetching tool, counting its lines about jars; show the last ones when it fails."""
     last: list[str] = []
-    names = {jar.file for jar in locked()}
+    names = {jar.file for jar in locked(lock)}
     with (
         subprocess.Popen(  # noqa: S603 - Maven or Java of the user's own PATH
             command,
@@ -159,7 +195,7 @@ def _run(command: Sequence[str | Path], *, is_jar: Callable[[str], bool]) -> Non
             text=True,
             errors="replace",
         ) as tool,
-        counted(f"Kafka {KAFKA_VERSION}", len(names)) as advance,
+        counted(lock.title, len(names)) as advance,
     ):
         limit = Timer(_FETCH_TIMEOUT_S, tool.kill)
         limit.start()
@@ -174,18 +210,5 @@ def _run(command: Sequence[str | Path], *, is_jar: Callable[[str], bool]) -> Non
             tool.kill()
     if failed:
         raise SandboxError(
-            "Kafka's jars could not be fetched. The tool's last words:\n" + "\n".join(last)
+            f"{lock.title} could not be fetched. The tool's last words:\n" + "\n".join(last)
         )
-
-
-def _check(target: Path) -> None:
-    for jar in locked():
-        path = target / jar.file
-        if not path.is_file():
-            raise SandboxError(f"{jar.file} was not delivered. Try again: hapax sandbox fetch")
-        with path.open("rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != jar.sha256:
-                raise SandboxError(
-                    f"{jar.file} is not the file that jars.lock names: the registry or mirror in "
-                    "your Maven or Ivy settings delivers another one."
-                )

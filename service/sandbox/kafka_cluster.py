@@ -12,7 +12,8 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
 from service.sandbox import metadata
-from service.sandbox.broker import Broker
+from service.sandbox.broker import Broker, Extra
+from service.sandbox.guard import GUARDED
 from service.sandbox.machine import SandboxError
 from service.sandbox.ports import LOOPBACK
 from service.sandbox.processes import READY_TIMEOUT_S
@@ -33,10 +34,10 @@ class Kafka:
     """All brokers of the sandbox."""
 
     def __init__(
-        self, nodes: int, folder: Path, ports: Ports, watchdog: Watchdog, *, proxied: bool
+        self, nodes: int, folder: Path, ports: Ports, watchdog: Watchdog, extra: Extra
     ) -> None:
         self.brokers = [
-            Broker(node_id, folder / f"broker-{node_id}", ports, watchdog, proxied=proxied)
+            Broker(node_id, folder / f"broker-{node_id}", ports, watchdog, extra)
             for node_id in range(1, nodes + 1)
         ]
         self._cluster_id = folder / "cluster-id"
@@ -52,6 +53,18 @@ class Kafka:
         ports = [broker.proxy_listen_port for broker in self.brokers]
         if None in ports:
             raise SandboxError("No listener for proxies. Say so: Sandbox(proxied=True)")
+        return ",".join(f"{LOOPBACK}:{port}" for port in ports)
+
+    @property
+    def guarded_bootstrap_servers(self) -> str:
+        """All listeners that ask for a user without encryption, as clients name them."""
+        return self.guarded(GUARDED)
+
+    def guarded(self, listener: str) -> str:
+        """Return all listeners of this name, as clients name them (see guard.py)."""
+        ports = [broker.guarded_ports.get(listener) for broker in self.brokers]
+        if None in ports:
+            raise SandboxError(f"No listener {listener}. Say so: Sandbox(guarded=True)")
         return ",".join(f"{LOOPBACK}:{port}" for port in ports)
 
     def start(self) -> None:

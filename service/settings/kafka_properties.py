@@ -87,6 +87,7 @@ _REFUSED: Final[dict[str, str]] = {
     "sasl.oauthbearer.client.id": f"use {_SECURITY}OAUTH_CLIENT_ID",
     "sasl.oauthbearer.client.secret": f"use {_SECURITY}OAUTH_CLIENT_SECRET",
     "sasl.oauthbearer.scope": f"use {_SECURITY}OAUTH_SCOPE",
+    "https.ca.location": f"use {_SECURITY}OAUTH_CA_FILE",
     "ssl.ca.location": f"use {_SECURITY}CA_FILE",
     "ssl.certificate.location": f"use {_SECURITY}CERTIFICATE_FILE",
     "ssl.key.location": f"use {_SECURITY}KEY_FILE",

@@ -18,6 +18,7 @@ from service.settings.pipeline import (
     Telemetry,
     Watchdog,
 )
+from service.settings.spark import Spark
 from service.settings.texts import FUNCTION, NAME
 
 Engine = Literal["worker", "spark"]
@@ -57,6 +58,7 @@ class Settings(Group):
     dedup: Dedup
     transaction: Transaction
     group: ConsumerGroup
+    spark: Spark
     retry: Retry
     stop_after: StopAfter
     shutdown: Shutdown

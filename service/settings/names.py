@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from service.settings.base import PREFIX
 from service.settings.model import BY_NAME
-from service.settings.rules import Problem
+from service.settings.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

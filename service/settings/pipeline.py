@@ -6,7 +6,7 @@ from pydantic import Field, SecretStr
 
 from service.settings.base import Group
 from service.settings.forms import choice, duration, flag, share, whole
-from service.settings.texts import ID_SOURCES, REDIS_URL, TEXT, TOPIC, TOPICS
+from service.settings.texts import ID_SOURCES, PATH, REDIS_URL, SECRET, TEXT, TOPIC, TOPICS
 
 Start = Literal["earliest", "latest", "refuse"]
 Partitioner = Literal["murmur2", "consistent_random", "round_robin", "random"]
@@ -67,6 +67,21 @@ class Dedup(Group):
 
     redis_url: Annotated[SecretStr | None, REDIS_URL] = Field(
         default=None, description="Claim store. Unset: off, all other dedup settings are idle."
+    )
+    ca_file: Annotated[str | None, PATH] = Field(
+        default=None,
+        description="PEM file of the authorities that may sign the claim store's certificate; "
+        "needs a rediss:// address. Unset: those of the system.",
+    )
+    certificate_file: Annotated[str | None, PATH] = Field(
+        default=None,
+        description="PEM file of our own certificate, for a claim store that asks for one.",
+    )
+    key_file: Annotated[str | None, PATH] = Field(
+        default=None, description="PEM file of the certificate's private key."
+    )
+    key_password: Annotated[SecretStr | None, SECRET] = Field(
+        default=None, description="Password of the private key."
     )
     id: Annotated[tuple[str, ...], ID_SOURCES] = Field(
         default=("cloudevents", "header:message-id"),
@@ -156,4 +171,15 @@ class Telemetry(Group):
     )
     log_format: Annotated[LogFormat, choice(LogFormat)] = Field(
         default="auto", description="auto: console on a terminal, json everywhere else."
+    )
+    survey_interval_ms: Annotated[int, duration("1s", "1h")] = Field(
+        default=10_000,
+        alias="survey_interval",
+        description="How often the marks of the logs are asked for: lag in seconds, what retention "
+        "is about to delete, transactions left open. A thread of its own asks.",
+    )
+    tracing: Annotated[bool, flag()] = Field(
+        default=False,
+        description="One span per transaction, by OpenTelemetry. Needs hapax[tracing]; the "
+        "standard OTEL_* variables say where spans go.",
     )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from service.settings.claim_rules import claim_problems
+from service.settings.pipeline_rules import pipeline_problems
+from service.settings.problem import Problem
 from service.settings.units import duration_text
 
 if TYPE_CHECKING:
@@ -19,28 +22,21 @@ _TRANSACTION_TIMEOUT: Final = "HAPAX_TRANSACTION__TIMEOUT"
 _SESSION_TIMEOUT: Final = "HAPAX_GROUP__SESSION_TIMEOUT"
 _POLL_INTERVAL: Final = "HAPAX_GROUP__POLL_INTERVAL_MAX"
 _WATCHDOG: Final = "HAPAX_WATCHDOG__TIMEOUT"
+_CLAIM: Final = "HAPAX_DEDUP__TTL"
 _INPUT: Final = "HAPAX_INPUT__TOPICS"
 _OUTPUT: Final = "HAPAX_OUTPUT__TOPIC"
 _DEAD_LETTER: Final = "HAPAX_DEAD_LETTER__TOPIC"
 
 
-class Problem(NamedTuple):
-    """What is wrong, in one sentence.
-
-    ``variables``: those it is about. A rule is not judged when one of them is wrong by itself.
-    """
-
-    variables: tuple[str, ...]
-    sentence: str
-
-
 def broken_rules(settings: Settings) -> Iterator[Problem]:
     """Yield every rule that these settings break."""
     yield from _times(settings)
+    yield from pipeline_problems(settings)
     yield from _membership(settings)
     yield from _topics(settings)
     yield from _sasl(settings)
     yield from _tls(settings)
+    yield from claim_problems(settings)
 
 
 def _times(settings: Settings) -> Iterator[Problem]:
@@ -49,7 +45,8 @@ def _times(settings: Settings) -> Iterator[Problem]:
     session = (_SESSION_TIMEOUT, settings.group.session_timeout_ms)
     poll = (_POLL_INTERVAL, settings.group.poll_interval_max_ms)
     watchdog = (_WATCHDOG, settings.watchdog.timeout_ms)
-    for shorter, longer, why in (
+    claim = (_CLAIM, settings.dedup.ttl_ms)
+    rules = (
         (interval, transaction, "the brokers would abort the transaction of a full batch"),
         (
             transaction,
@@ -63,8 +60,14 @@ def _times(settings: Settings) -> Iterator[Problem]:
             poll,
             "a process that hangs must be ended before it loses its partitions for being slow",
         ),
-    ):
-        if shorter[1] >= longer[1]:
+        (poll, claim, "a claim must outlive the batch it was made for"),
+    )
+    # A DataFrame pipeline is no member of a group: none of the group's times is used.
+    grouped = settings.spark.pipeline is None
+    for shorter, longer, why in rules:
+        used = grouped or {session, poll}.isdisjoint((shorter, longer))
+        used = used and (longer is not claim or settings.dedup.redis_url is not None)
+        if used and shorter[1] >= longer[1]:
             yield Problem(
                 (shorter[0], longer[0]),
                 f"{shorter[0]}={duration_text(shorter[1])} must be shorter than "
@@ -109,8 +112,9 @@ def _sasl(settings: Settings) -> Iterator[Problem]:
         "OAUTH_CLIENT_ID": security.oauth_client_id,
         "OAUTH_CLIENT_SECRET": security.oauth_client_secret,
     }
+    more = {"OAUTH_CA_FILE": security.oauth_ca_file, "OAUTH_SCOPE": security.oauth_scope}
     if not security.protocol.startswith("sasl_"):
-        given = {"SASL_MECHANISM": security.sasl_mechanism, **login, **oauth}
+        given = {"SASL_MECHANISM": security.sasl_mechanism, **login, **oauth, **more}
         yield from _idle(settings, given, "sasl_ssl")
         return
     if security.sasl_mechanism is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from service.telemetry.narrator import Narrator, named, named_all
+from service.telemetry.survey_events import forget_standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -38,6 +39,7 @@ class GroupEvents(Narrator):
 
     def lag_observed(self, lags: Mapping[TopicPartition, int]) -> None:
         """Say how many records lie before the last stable offset, for partitions of ours."""
+        self._health.lags, self._health.lags_s = lags, self._monotonic_s()
         for (topic, partition), lag in lags.items():
             self._metrics.consumer_lag.of(topic, str(partition)).set(lag)
         if self._tells_debug:
@@ -48,6 +50,7 @@ class GroupEvents(Narrator):
     def ends_committed(self, progress: Progress) -> None:
         """Say that progress alone was committed, behind control records and aborted data."""
         self._metrics.ends_committed.of().inc()
+        self._health.succeed()
         self._metrics.last_commit_timestamp_seconds.of().set(self._wall_s())
         if self._tells_debug:
             self._logger.debug(
@@ -70,6 +73,9 @@ class GroupEvents(Narrator):
         # A lag that nobody updates any more would alert for ever.
         for topic, partition in self._health.partitions - ours:
             self._metrics.consumer_lag.remove(topic, str(partition))
+            forget_standing(self._metrics, (topic, partition))
+        lags = self._health.lags
+        self._health.lags = {where: lag for where, lag in lags.items() if where in ours}
         self._health.partitions = ours
         self._metrics.assigned_partitions.of().set(len(ours))
         self._metrics.rebalances.of(kind).inc()

@@ -5,7 +5,8 @@ whole, so that no lock is needed.
 
 startupz  initialised: the producer has its epoch, the consumer has subscribed
 livez     the loop moved within the limit; before it runs there is nothing to hang
-readyz    started, assigned for the first time, not draining, claims as the policy wants them
+readyz    started, assigned for the first time, not draining, claims as the policy wants them, and
+          what is taken gets through: the loop moves, and not from one failure to the next
 """
 
 from __future__ import annotations
@@ -14,9 +15,19 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from service.core.records import TopicPartition
+    from service.core.settled import Settled
+    from service.core.survey import Standing
+
+
+STALL_S = 5.0
+"""A loop that stands still for so long waits for brokers, or for a very slow record."""
+FAILING_S = 3.0
+"""Failures for so long, without a success among them, are no hiccup."""
+FORGOTTEN_S = 10.0
+"""The last failure counts for so long: with nothing more to do no success may follow it."""
 
 
 class Verdict(NamedTuple):
@@ -32,6 +43,9 @@ class Health:
     ``loop_limit_s``: longer than the longest legal blocking call (the watchdog's deadline), and
     shorter than ``max.poll.interval.ms``. ``loop_s`` and ``claims_away_s`` are monotonic times: of
     the loop's last move, and of the first call to the claim store without an answer.
+    ``standings`` is the last survey's, of ``surveyed_s`` in Unix time; ``lags`` is what the loop
+    last saw, at ``lags_s`` (monotonic); ``last_settled`` is the last transaction, with the Unix
+    time of its end.
     """
 
     def __init__(
@@ -45,7 +59,24 @@ class Health:
         self.claims_ok = True
         self.claims_away_s: float | None = None
         self.partitions: frozenset[TopicPartition] = frozenset()
+        self.standings: Mapping[TopicPartition, Standing] = {}
+        self.surveyed_s: float | None = None
+        self.lags: Mapping[TopicPartition, int] = {}
+        self.lags_s: float | None = None
+        self.last_settled: tuple[float, Settled] | None = None
         self.loop_s: float | None = None
+        self._failures_s: tuple[float, float] | None = None  # the first one and the last one
+
+    def fail(self) -> None:
+        """Take note that something did not get through."""
+        now_s, failures_s = self.monotonic_s(), self._failures_s
+        if failures_s is None or now_s - failures_s[1] > FORGOTTEN_S:
+            failures_s = (now_s, now_s)
+        self._failures_s = (failures_s[0], now_s)
+
+    def succeed(self) -> None:
+        """Take note that something was committed."""
+        self._failures_s = None
 
     def startupz(self) -> Verdict:
         """Say whether the start is over."""
@@ -71,7 +102,34 @@ class Health:
             reasons.append("draining")
         if not self.claims_ok:
             reasons.append("the claim store gives no answer")
-        return _verdict(reasons)
+        return _verdict(reasons + self._stalled())
+
+    def state(self) -> str:
+        """Return one word: starting, running, paused, stalled or draining.
+
+        paused: the claim store is away, and the policy is to wait. stalled: for another reason of
+        readyz.
+        """
+        if not self.started:
+            return "starting"
+        if self.draining:
+            return "draining"
+        if not self.claims_ok:
+            return "paused"
+        if not self.assigned:
+            return "starting"
+        return "stalled" if self._stalled() else "running"
+
+    def _stalled(self) -> list[str]:
+        now_s, loop_s, failures_s = self.monotonic_s(), self.loop_s, self._failures_s
+        reasons = []
+        if loop_s is not None and now_s - loop_s > STALL_S:
+            reasons.append(f"the loop has not moved for {now_s - loop_s:.0f} s")
+        if failures_s is not None and now_s - failures_s[1] < FORGOTTEN_S:
+            failing_s = now_s - failures_s[0]
+            if failing_s > FAILING_S:
+                reasons.append(f"nothing has been committed for {failing_s:.0f} s of failures")
+        return reasons
 
     def _starting(self) -> list[str]:
         return [] if self.started else ["starting: transactions are not initialised yet"]

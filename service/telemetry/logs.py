@@ -16,15 +16,23 @@ if TYPE_CHECKING:
     from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
     from service.telemetry.client_events import ClientEvents
+    from service.telemetry.troubles import Troubles
 
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "json", "console"]
 
 
 def configure_logs(
-    level: Level, log_format: Format = "auto", *, stream: TextIO | None = None, **bound: str
+    level: Level,
+    log_format: Format = "auto",
+    *,
+    stream: TextIO | None = None,
+    troubles: Troubles | None = None,
+    **bound: str,
 ) -> FilteringBoundLogger:
     """Return the process's logger; every line carries ``bound`` (app, instance, engine).
+
+    Warnings and worse are kept by ``troubles``, too.
 
     Levels below ``level`` cost a call that returns at once. ``auto``: console when ``stream``
     (default: stdout) is a terminal, otherwise one JSON object per line, UTF-8.
@@ -38,6 +46,8 @@ def configure_logs(
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
+    if troubles is not None:
+        processors.insert(0, troubles)
     target: object
     if console:
         colors = stream.isatty() and not os.environ.get("NO_COLOR")

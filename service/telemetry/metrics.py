@@ -21,6 +21,7 @@ from prometheus_client import (
 from service.telemetry.families import Label, Row
 
 PHASES = ("identify", "claim", "transform", "plan", "send", "send_offsets", "commit", "total")
+MICRO_BATCH_PHASES = ("plan", "work", "publish", "total")
 
 _TOPIC = Label("topic", limit=1_000)
 _PARTITION = Label("partition", limit=10_000)
@@ -31,6 +32,9 @@ _DURATIONS = (
 _LATENCIES = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
     1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0, 86400.0,
+)  # fmt: skip
+_RANGES = (
+    10.0, 100.0, 1_000.0, 10_000.0, 30_000.0, 100_000.0, 300_000.0, 1_000_000.0, 3_000_000.0,
 )  # fmt: skip
 _SIZES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0, 30_000.0, 100_000.0)
 
@@ -69,6 +73,15 @@ class Metrics:
     ends_committed = Row(
         Counter, "Commits of progress alone, behind control records and aborted data."
     )
+    micro_batches = Row(
+        Counter,
+        "Micro-batches of a DataFrame pipeline: published, or repeated after a stop and found to "
+        "have been published.",
+        Label("outcome", ("published", "repeated")),
+    )
+    records_late = Row(
+        Counter, "Rows that a DataFrame pipeline dropped because they came after its watermark."
+    )
     batches_halved = Row(Counter, "Times the batch size was halved to isolate a culprit.")
     dedup_lookups = Row(
         Counter,
@@ -97,13 +110,32 @@ class Metrics:
         "consumer handed out instead of records.",
         Label("facility", limit=100),
     )
+    ranges = Row(
+        Counter,
+        "Ranges that tasks of the Spark engine reported, by how they ended; what a range had "
+        "committed before it ended counts in any case.",
+        Label("outcome", ("done", "aborted", "fenced", "dead", "claims", "stop")),
+    )
+    tasks_lost = Row(Counter, "Tasks of the Spark engine that ended without a report.")
     watchdog_fired = Row(Counter, "Calls that overran their deadline.", Label("call", limit=50))
     telemetry_failures = Row(Counter, "Lines of the Kafka client that could not be told.")
+    survey_failures = Row(
+        Counter,
+        "Looks at the logs' marks that brokers answered in part or not at all; the gauges of the "
+        "survey then stand as they were.",
+    )
 
     transaction_duration_seconds = Row(
         Histogram,
         "Time of a committed transaction, by step and in total.",
         Label("phase", PHASES),
+        buckets=_DURATIONS,
+    )
+    micro_batch_duration_seconds = Row(
+        Histogram,
+        "Time of a micro-batch of a DataFrame pipeline: Spark's planning, its tasks (work), the "
+        "transaction (publish), and in total.",
+        Label("phase", MICRO_BATCH_PHASES),
         buckets=_DURATIONS,
     )
     record_latency_seconds = Row(
@@ -119,12 +151,51 @@ class Metrics:
         Histogram, "Time of the claim store's answer for one batch.", buckets=_DURATIONS
     )
 
+    range_duration_seconds = Row(
+        Histogram,
+        "Time of a range: until its producer was registered and positions were known (open), in "
+        "the task (work), and from planning to the report as the driver saw it (round).",
+        Label("step", ("open", "work", "round")),
+        buckets=_DURATIONS,
+    )
+    range_records = Row(Histogram, "Input records of a range.", buckets=_RANGES)
+
     consumer_lag = Row(
         Gauge,
         "Records behind the last stable offset, of the partitions that are ours.",
         _TOPIC,
         _PARTITION,
     )
+    consumer_lag_seconds = Row(
+        Gauge,
+        "Age of the oldest unread record, of the partitions that are ours, at least: as old as "
+        "the newest record known to be read before it. 0 when nothing is unread.",
+        _TOPIC,
+        _PARTITION,
+    )
+    retention_margin_seconds = Row(
+        Gauge,
+        "Seconds until retention deletes the next unread record, at the least; 0 or less: now. "
+        "+Inf when nothing is unread or nothing is deleted.",
+        _TOPIC,
+        _PARTITION,
+    )
+    open_transaction_seconds = Row(
+        Gauge,
+        "For how long the last stable offset has stood still before the end of the log, of "
+        "inputs and outputs; 0 when no transaction is open.",
+        _TOPIC,
+        _PARTITION,
+    )
+    stable_gap = Row(
+        Gauge,
+        "Records between the last stable offset and the end of the log, of inputs and outputs: "
+        "readers of committed records cannot see them yet.",
+        _TOPIC,
+        _PARTITION,
+    )
+    state_rows = Row(Gauge, "Rows that a DataFrame pipeline keeps in its state.")
+    state_bytes = Row(Gauge, "Memory of that state, on all executors together.")
     last_commit_timestamp_seconds = Row(Gauge, "Unix time of the last commit; 0 before the first.")
     last_poll_timestamp_seconds = Row(
         Gauge, "Unix time at which the loop last moved; 0 before it runs."

@@ -21,6 +21,7 @@ Every process exposes these on `/metrics`: Prometheus text or, when asked, OpenM
 Seconds and bytes are base units.
 A label lists its values, or it has a limit beyond which values count as `{OTHER}`.
 The standard `process_…` and `python_gc_…` metrics are there besides.
+The same port has the [status page](status.md); spans go elsewhere ([tracing](tracing.md)).
 """
 
 

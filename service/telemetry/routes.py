@@ -17,21 +17,8 @@ if TYPE_CHECKING:
 
     from service.telemetry.health import Health, Verdict
 
-PAGE: Final = """\
-<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<title>Hapax</title>
-<h1>Hapax</h1>
-<ul>
-<li><a href="/status.json">status.json</a>
-<li><a href="/metrics">metrics</a>
-<li><a href="/livez">livez</a>
-<li><a href="/readyz">readyz</a>
-<li><a href="/startupz">startupz</a>
-</ul>
-</html>
-"""
+_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
+"""Nothing is fetched and nothing runs, whatever a text on the page may hold."""
 
 
 class Answer(NamedTuple):
@@ -43,7 +30,7 @@ class Answer(NamedTuple):
 
 
 class Routes:
-    """Answers requests; ``status`` returns what ``/status.json`` shows."""
+    """Answers requests; ``status`` returns what the page and ``/status.json`` show."""
 
     def __init__(
         self,
@@ -72,8 +59,14 @@ class Routes:
             case "/status.json":
                 return json_answer(HTTPStatus.OK, self._status())
             case "/":
-                html = [("Content-Type", "text/html; charset=utf-8")]
-                return Answer(HTTPStatus.OK, PAGE.encode(), html)
+                # Imported when somebody looks: a restart need not wait for it.
+                from service.telemetry.page import page  # noqa: PLC0415
+
+                html = [
+                    ("Content-Type", "text/html; charset=utf-8"),
+                    ("Content-Security-Policy", _POLICY),
+                ]
+                return Answer(HTTPStatus.OK, page(self._status()).encode("utf-8", "replace"), html)
             case _:
                 paths = ["/", "/metrics", "/status.json", *self._probes]
                 return json_answer(HTTPStatus.NOT_FOUND, {"error": "not found", "paths": paths})

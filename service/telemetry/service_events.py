@@ -58,6 +58,7 @@ class ServiceEvents(Narrator):
     def brokers_awaited(self, reason: str) -> None:
         """Say that nothing can go on before brokers answer again."""
         self._metrics.brokers_awaited.of().inc()
+        self._health.fail()
         if self._first("brokers_awaited"):
             self._logger.error("brokers_awaited", reason=printable(reason))
 

@@ -1,28 +1,183 @@
-"""What ``/status.json`` shows: who this is, and how it is. Nothing secret, nothing per record."""
+"""What the status page and ``/status.json`` show: who this is, and how it is.
+
+Nothing secret, nothing per record. Called in threads of the server; everything it reads is replaced
+as a whole by whoever writes it.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+import platform
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
+    from service.core.records import TopicPartition
+    from service.core.survey import Standing
     from service.telemetry.health import Health
+    from service.telemetry.metrics import Metrics
+    from service.telemetry.troubles import Troubles
+
+NEVER: Final = "never"
+_TOTALS: Final = {
+    "records_in": ("records_consumed", {}),
+    "records_out": ("records_produced", {}),
+    "duplicates": ("records_skipped", {"reason": "duplicate"}),
+    "filtered": ("records_skipped", {"reason": "filtered"}),
+    "dead_letters": ("records_dead_lettered", {}),
+    "transactions_committed": ("transactions", {"outcome": "committed"}),
+    "transactions_aborted": ("transactions", {"outcome": "aborted"}),
+    "producers_rebuilt": ("producers_rebuilt", {}),
+    "rebalances": ("rebalances", {}),
+}
 
 
-def status_of(identity: Mapping[str, str], health: Health) -> Callable[[], dict[str, Any]]:
-    """Return a function that describes this moment; ``identity`` never changes."""
+class Identity(msgspec.Struct, frozen=True):
+    """What never changes while the process runs. ``claim_store``: whether there is one."""
 
-    def status() -> dict[str, Any]:
+    app: str
+    instance: str
+    engine: str
+    guarantee: str
+    transactional_id: str
+    version: str
+    librdkafka: str
+    claim_store: bool
+
+
+class Status:
+    """Describes this moment."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        health: Health,
+        metrics: Metrics,
+        troubles: Troubles,
+        wall_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._identity = identity
+        self._health = health
+        self._metrics = metrics
+        self._troubles = troubles
+        self._wall_s = wall_s
+        self._began_s = wall_s()
+
+    def __call__(self) -> dict[str, Any]:
+        """Return what JSON can hold."""
+        health, identity, now_s = self._health, self._identity, self._wall_s()
         verdict = health.readyz()
+        ours, written = self._partitions()
         return {
-            **identity,
+            "app": identity.app,
+            "instance": identity.instance,
+            "engine": identity.engine,
+            "guarantee": identity.guarantee,
+            "transactional_id": identity.transactional_id,
+            "state": health.state(),
             "ready": verdict.ok,
             "reasons": verdict.reasons,
-            "partitions": [
-                {"topic": topic, "partition": partition}
-                for topic, partition in sorted(health.partitions)
+            "at": now_s,
+            "uptime_s": round(now_s - self._began_s, 3),
+            "last_transaction": self._last(now_s),
+            "partitions": ours,
+            "outputs": written,
+            "surveyed_s_ago": _ago(health.surveyed_s, now_s),
+            "totals": self._totals(),
+            "claim_store": self._claim_store(),
+            "troubles": [
+                trouble._asdict() | {"s_ago": _ago(trouble.at_s, now_s)}
+                for trouble in self._troubles.latest()
             ],
+            "build": {
+                "version": identity.version,
+                "python": platform.python_version(),
+                "librdkafka": identity.librdkafka,
+            },
         }
 
-    return status
+    def _partitions(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        health = self._health
+        standings, lags = health.standings, health.lags
+        ours = health.partitions | (lags.keys() - standings.keys())
+        mine = [
+            _row(where, standings.get(where)) | {"lag": lags.get(where)} for where in sorted(ours)
+        ]
+        for row in mine:
+            standing = standings.get((row["topic"], row["partition"]))
+            if row["lag"] is None and standing is not None:
+                row["lag"] = standing.lag
+        written = [_row(where, one) for where, one in sorted(standings.items()) if not one.ours]
+        return mine, written
+
+    def _last(self, now_s: float) -> dict[str, Any] | None:
+        last = self._health.last_settled
+        if last is None:
+            return None
+        at_s, settled = last
+        phases_s = settled.phases_s
+        return {
+            "s_ago": _ago(at_s, now_s),
+            "outcome": settled.outcome,
+            "attempt": settled.attempt,
+            "records": settled.records,
+            "outputs": sum(settled.outputs.values()),
+            "duplicates": settled.duplicates,
+            "filtered": settled.filtered,
+            "dead_letters": settled.dead_letters,
+            "duration_ms": round(1000 * sum(phases_s.values()), 3),
+            "phases_ms": {phase: round(1000 * each_s, 3) for phase, each_s in phases_s.items()},
+        }
+
+    def _totals(self) -> dict[str, int]:
+        samples = [
+            sample for metric in self._metrics.registry.collect() for sample in metric.samples
+        ]
+        return {
+            name: int(
+                sum(
+                    sample.value
+                    for sample in samples
+                    if sample.name == f"hapax_{row}_total"
+                    and labels.items() <= sample.labels.items()
+                )
+            )
+            for name, (row, labels) in _TOTALS.items()
+        }
+
+    def _claim_store(self) -> dict[str, Any]:
+        away_s = self._health.claims_away_s
+        if not self._identity.claim_store:
+            return {"state": "none"}
+        if away_s is None:
+            return {"state": "up"}
+        return {"state": "away", "away_s": round(self._health.monotonic_s() - away_s, 3)}
+
+
+def _row(where: TopicPartition, standing: Standing | None) -> dict[str, Any]:
+    row: dict[str, Any] = {"topic": where[0], "partition": where[1]}
+    if standing is None:
+        return row
+    row |= {"low": standing.low, "stable": standing.stable, "end": standing.end}
+    row |= {"gap": standing.gap, "open_s": round(standing.open_s, 3)}
+    if standing.ours:
+        margin_s = standing.margin_s
+        row |= {
+            "committed": standing.committed,
+            "position": standing.position,
+            "lag_s": _rounded(standing.lag_s),
+            "retention_margin_s": NEVER if margin_s == math.inf else _rounded(margin_s),
+        }
+    return row
+
+
+def _ago(at_s: float | None, now_s: float) -> float | None:
+    return None if at_s is None else round(max(0.0, now_s - at_s), 3)
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)

@@ -26,11 +26,13 @@ class TransactionEvents(ClaimEvents):
     def transaction_settled(self, settled: Settled) -> None:
         """Say what a batch came to, in the canonical line."""
         now_s = self._wall_s()
+        self._health.succeed()
+        self._health.last_settled = (now_s, settled)
         self._count(settled)
         self._measure(settled, now_s)
         self._claims_settled(settled)
         if self._tells_info:
-            self._logger.info("transaction_settled", **_line(settled, now_s))
+            self._logger.info("transaction_settled", **_line(settled, now_s), **_trace(settled))
 
     def dead_letter_written(
         self, coordinates: Coordinates, reason: str, attempts: int, error: str = ""
@@ -48,6 +50,7 @@ class TransactionEvents(ClaimEvents):
     def batch_aborted(self, reason: str, records: int, attempt: int, rewound_to: Progress) -> None:
         """Say that nothing of the batch is visible; it is taken again from ``rewound_to``."""
         self._metrics.transactions.of("aborted").inc()
+        self._health.fail()
         self._logger.warning(
             "batch_aborted",
             reason=printable(reason),
@@ -64,6 +67,7 @@ class TransactionEvents(ClaimEvents):
     def producer_died(self, reason: str, *, fenced: bool) -> None:
         """Say that this producer is dead; fenced: the broker saw a newer epoch of our id."""
         self._metrics.transactions.of("fenced" if fenced else "fatal").inc()
+        self._health.fail()
         self._logger.error("producer_died", reason=printable(reason), fenced=fenced)
 
     def member_fenced(self, reason: str, *, explained: bool) -> None:
@@ -136,6 +140,12 @@ def _line(settled: Settled, now_s: float) -> dict[str, object]:
         "phases_ms": {phase: _ms(seconds) for phase, seconds in settled.phases_s.items()},
         "duration_ms": _ms(sum(settled.phases_s.values())),
     }
+
+
+def _trace(settled: Settled) -> dict[str, str]:
+    if settled.trace is None:
+        return {}
+    return {"trace_id": settled.trace[0], "span_id": settled.trace[1]}
 
 
 def _inputs(settled: Settled) -> dict[str, int]:

@@ -1,7 +1,12 @@
 """Composition root: settings to adapters, core and engine. The only place that knows both sides.
 
 parts      a builder for each part
+lookout    what surveys the logs beside the engine
+spark      the Spark engine on records; task: what runs in one of its tasks
+pipeline   the Spark engine on DataFrames
+audit      the audit; audit_tasks: what runs in its tasks
 opening    the producer's registration, beside everything else that a start waits for
+tracing    spans around the core, or none
 preflight  what must be there before the first record is read
 
 The order of ``serve`` is the order in which a start can fail, cheapest first.
@@ -14,25 +19,29 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 from service import __version__
-from service.adapters.kafka_clients import library_version
+from service.adapters.kafka_clients import library_version, transactional_id
 from service.core.errors import (
     BatchAbortedError,
-    ConfigurationError,
     ExitCode,
     MemberFencedError,
     PreflightError,
     StopError,
 )
+from service.core.survey import Standpoint
 from service.core.transform import Transformer, load_transform
+from service.engines.spark_session import require_pyspark
 from service.telemetry.events import Events
 from service.telemetry.health import Health
 from service.telemetry.http import TelemetryServer
 from service.telemetry.logs import capture_library_logs, configure_logs
 from service.telemetry.metrics import Metrics
-from service.telemetry.status import status_of
+from service.telemetry.status import Identity, Status
+from service.telemetry.troubles import Troubles
 from service.wiring import parts
+from service.wiring.lookout import start_lookout
 from service.wiring.opening import Opening
 from service.wiring.preflight import check
+from service.wiring.tracing import start_tracing
 
 if TYPE_CHECKING:
     from service.adapters.kafka_source import KafkaSource
@@ -48,14 +57,11 @@ __all__ = ["serve"]
 
 def serve(settings: Settings) -> ExitCode:
     """Run the service until it is asked to stop; return what to tell the supervisor."""
-    if settings.engine != "worker":
-        raise ConfigurationError(
-            [f"HAPAX_ENGINE={settings.engine}: this version has the engine worker only"]
-        )
-    who = {"app": settings.app, "instance": settings.instance, "engine": settings.engine}
+    troubles = Troubles()
     logger = configure_logs(
         settings.telemetry.log_level,
         settings.telemetry.log_format,
+        troubles=troubles,
         app=settings.app,
         instance=settings.instance,
         engine=settings.engine,
@@ -71,9 +77,7 @@ def serve(settings: Settings) -> ExitCode:
                 settings.telemetry.port,
                 registry=metrics.registry,
                 health=health,
-                status=status_of(
-                    who | {"guarantee": settings.guarantee, "version": __version__}, health
-                ),
+                status=Status(_identity(settings), health, metrics, troubles),
             )
             stack.callback(server.close)
             server.start()
@@ -96,11 +100,41 @@ def serve(settings: Settings) -> ExitCode:
     return ExitCode.DRAINED
 
 
+def _identity(settings: Settings) -> Identity:
+    return Identity(
+        app=settings.app,
+        instance=settings.instance,
+        engine=settings.engine,
+        guarantee=settings.guarantee,
+        transactional_id=transactional_id(settings),
+        version=__version__,
+        librdkafka=library_version(),
+        claim_store=settings.dedup.redis_url is not None,
+    )
+
+
 def _run(shared: Shared, stack: ExitStack) -> None:
     """Start, work, drain."""
+    start_tracing(shared.settings, stack)
     shared.lifecycle.listen()
     shared.watchdog.start()
     stack.callback(shared.watchdog.stop)
+    if shared.settings.engine == "worker":
+        _run_worker(shared, stack)
+        return
+    # Imported only where it is used: half a second that a restarted worker need not wait for.
+    require_pyspark()
+    if shared.settings.spark.pipeline is not None:
+        from service.wiring.pipeline import run_pipeline  # noqa: PLC0415
+
+        run_pipeline(shared, stack)
+        return
+    from service.wiring.spark import run_records  # noqa: PLC0415
+
+    run_records(shared, stack)
+
+
+def _run_worker(shared: Shared, stack: ExitStack) -> None:
     source = parts.source(shared)
     transaction = parts.transaction(shared, source)
     opening = Opening(transaction, shared.lifecycle)
@@ -127,6 +161,7 @@ def _run(shared: Shared, stack: ExitStack) -> None:
     # What the start left lives for ever: keep it out of every later garbage collection (the
     # first full one took 20 to 60 ms out of a batch).
     gc.freeze()
+    start_lookout(shared, stack, lambda: Standpoint(source.settled(), source.positions()))
     shared.events.service_ready()
     worker.run()
     shared.events.service_draining(shared.lifecycle.reason)

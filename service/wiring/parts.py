@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -21,8 +21,11 @@ from service.engines.recovery import Recovery
 from service.engines.watchdog import Watchdog
 from service.engines.worker import Sizing, Worker
 from service.telemetry.logs import ClientLogger
+from service.wiring.tracing import traced
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from service.adapters.redis_claims import RedisClaims
     from service.core.transform import Transformer
     from service.settings import Settings
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
     Producing = KafkaTransaction | KafkaAtLeastOnce
 
+Kind = TypeVar("Kind", bound=KafkaTransaction | KafkaAtLeastOnce)
 CUT_AFTER_S = 1.0
 """Longest that business code holds one batch: revokes, probes and SIGTERM wait for it."""
 ENDS_IDLE_S, ENDS_INTERVAL_S = 0.3, 1.0
@@ -84,32 +88,56 @@ def source(shared: Shared) -> KafkaSource:
 def transaction(shared: Shared, source: KafkaSource) -> Producing:
     """Return the producing side of the guarantee that is wanted; it has no producer yet."""
     settings = shared.settings
-    topics = {settings.output.topic, settings.dead_letter.topic or settings.output.topic}
-    return TRANSACTIONS[settings.guarantee](
+    return producing(
+        TRANSACTIONS[settings.guarantee],
+        settings,
         producer_properties(settings),
         source,
-        required_topics=frozenset(topics),
-        round_robin=settings.output.partitioner == "round_robin",
-        deadline_s=settings.transaction.timeout_ms / 1000,
         clock=shared.clock,
         forward=shared.events.client_logged,
         watch=shared.watchdog.watch,
     )
 
 
+def producing(
+    kind: type[Kind],
+    settings: Settings,
+    properties: dict[str, Any],
+    source: KafkaSource,
+    **around: Any,
+) -> Kind:
+    """Return a producing side of some kind. ``around``: clock, forward and watch."""
+    topics = {settings.output.topic, settings.dead_letter.topic or settings.output.topic}
+    return kind(
+        properties,
+        source,
+        required_topics=frozenset(topics),
+        round_robin=settings.output.partitioner == "round_robin",
+        deadline_s=settings.transaction.timeout_ms / 1000,
+        **around,
+    )
+
+
 def claims(shared: Shared) -> RedisClaims | None:
     """Return the claim store, or None where there is none."""
-    dedup = shared.settings.dedup
+    return claim_store(shared.settings, on_emptied=shared.events.claims_emptied)
+
+
+def claim_store(settings: Settings, on_emptied: Callable[[], None]) -> RedisClaims | None:
+    """Return the claim store that the settings name."""
+    dedup = settings.dedup
     if dedup.redis_url is None:
         return None
     # Imported only where it is used: 140 ms that a restart without claims need not wait for.
     from service.adapters.redis_claims import RedisClaims  # noqa: PLC0415
+    from service.adapters.redis_tls import files_of  # noqa: PLC0415
 
     return RedisClaims(
         dedup.redis_url.get_secret_value(),
-        app=shared.settings.app,
+        app=settings.app,
         ttl_ms=dedup.ttl_ms,
-        on_emptied=shared.events.claims_emptied,
+        on_emptied=on_emptied,
+        tls=files_of(settings),
         answer_timeout_s=dedup.timeout_ms / 1000,
     )
 
@@ -139,8 +167,11 @@ def worker(
         ends=ends,
         transaction_timeout_s=settings.transaction.timeout_ms / 1000,
     )
+    bare = core(
+        settings, transaction, claims, transformer, clock=shared.clock, interrupt=shared.interrupt
+    )
     return Worker(
-        core=_core(shared, transaction, claims, transformer),
+        core=traced(settings, bare),
         source=source,
         recovery=recovery,
         events=shared.events,
@@ -153,28 +184,42 @@ def worker(
     )
 
 
-def _core(
-    shared: Shared,
+def core(  # noqa: PLR0913 - what differs between a worker and a task
+    settings: Settings,
     transaction: Producing,
     claims: RedisClaims | None,
     transformer: Transformer,
+    *,
+    clock: SystemClock,
+    interrupt: Interrupt,
+    failed: tuple[int, int] = (0, 0),
 ) -> ExactlyOnce:
-    settings = shared.settings
-    dead_letter = settings.dead_letter
+    """Return the core. ``failed``: records and failures of the recent past."""
+    rate = dead_letter_rate(settings)
+    if failed[0]:
+        rate.settle(*failed)
     return ExactlyOnce(
         identity=Identity(settings.dedup.id),
         claims=claims,
         transformer=transformer,
-        planner=Planner(Destinations(settings.app, settings.output.topic, dead_letter.topic)),
-        transaction=transaction,
-        dead_letter_rate=DeadLetterRate(
-            topic=dead_letter.topic,
-            rate_max=dead_letter.rate_max,
-            records_min=dead_letter.records_min,
+        planner=Planner(
+            Destinations(settings.app, settings.output.topic, settings.dead_letter.topic)
         ),
-        clock=shared.clock,
+        transaction=transaction,
+        dead_letter_rate=rate,
+        clock=clock,
         pass_on_outage=settings.dedup.on_outage == "pass",
-        interrupt=shared.interrupt,
+        interrupt=interrupt,
+    )
+
+
+def dead_letter_rate(settings: Settings) -> DeadLetterRate:
+    """Return the limit on failing records."""
+    dead_letter = settings.dead_letter
+    return DeadLetterRate(
+        topic=dead_letter.topic,
+        rate_max=dead_letter.rate_max,
+        records_min=dead_letter.records_min,
     )
 
 

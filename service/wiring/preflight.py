@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from service.adapters.kafka_preflight import kafka_problems
-from service.core.errors import ClaimsUnavailableError, PreflightError
+from service.core.errors import BatchAbortedError, ClaimsUnavailableError, PreflightError
 
 if TYPE_CHECKING:
     from service.adapters.kafka_source import KafkaSource
@@ -24,7 +24,20 @@ def check(shared: Shared, source: KafkaSource, claims: RedisClaims | None) -> li
         problems += [f"HAPAX_DEDUP__REDIS_URL: {problem}" for problem in found]
     if problems:
         raise PreflightError(problems)
+    if claims is not None and claims.fresh and _has_worked(source):
+        shared.events.claims_emptied()
     return remarks
+
+
+def _has_worked(source: KafkaSource) -> bool:
+    """Whether the group has offsets: then there were claims, and the store has lost them.
+
+    An offset that hangs in a transaction of our predecessor cannot be told yet; it counts as none.
+    """
+    try:
+        return source.group_knows()
+    except BatchAbortedError:
+        return False
 
 
 def _claims(shared: Shared, claims: RedisClaims) -> tuple[list[str], list[str]]:

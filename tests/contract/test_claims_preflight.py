@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from service.adapters.redis_connection import PERMISSIONS, Preflight
+from service.adapters.redis_tls import Tls
 from service.core.errors import ClaimsUnavailableError
 from service.core.records import Coordinates
 from service.sandbox.ports import Ports
@@ -124,7 +125,7 @@ def tls_port(server: Redis, tmp_path: Path) -> Iterator[int]:
 def test_claims_travel_by_tls_when_the_ca_is_known(tls_port: int, tmp_path: Path) -> None:
     ca_file = tmp_path / "certificate.pem"
     for store in (
-        bare(f"rediss://127.0.0.1:{tls_port}/0", ca_file=str(ca_file)),
+        bare(f"rediss://127.0.0.1:{tls_port}/0", tls=Tls(str(ca_file))),
         bare(f"rediss://127.0.0.1:{tls_port}/0?ssl_ca_certs={ca_file}"),
     ):
         assert store.claim([b"x"], records(1), {}) == {}

@@ -65,6 +65,7 @@ def test_an_idle_connection_that_the_server_closed_costs_no_outage(server: Redis
     assert store.claim([b"x"], records(1), {}) == {}
 
 
+@pytest.mark.row("R3")
 def test_every_worker_notices_once_that_the_store_was_emptied(server: Redis) -> None:
     emptied: list[str] = []
     one = bare(server.url, on_emptied=lambda: emptied.append("one"))
@@ -106,6 +107,7 @@ def test_claims_of_an_epoch_that_was_lost_are_never_taken_for_another_topics(ser
         assert bare(server.url).claim(ids(2)[1:], records(1, topic="returns"), {}) == {}
 
 
+@pytest.mark.row("R9")
 def test_a_script_that_redis_forgot_is_loaded_again(server: Redis) -> None:
     store = bare(server.url)
     store.claim([b"x"], records(1), {})
@@ -131,6 +133,7 @@ def test_ten_thousand_ids_are_one_round_trip(server: Redis) -> None:
     assert seen == {"evalsha", "config"} | inside
 
 
+@pytest.mark.row("R7")
 def test_of_workers_that_claim_the_same_ids_at_once_one_owns_each(server: Redis) -> None:
     def work(partition: int) -> None:
         store, mine = bare(server.url), records(500, partition=partition)
@@ -148,6 +151,7 @@ def test_of_workers_that_claim_the_same_ids_at_once_one_owns_each(server: Redis)
         assert sum(index not in each for each in foreign.values()) == 1
 
 
+@pytest.mark.row("R2")
 def test_a_server_that_hangs_is_an_outage_within_the_timeout(server: Redis) -> None:
     store = bare(server.url, answer_timeout_s=0.3)
     store.claim([b"x"], records(1), {})
@@ -156,7 +160,7 @@ def test_a_server_that_hangs_is_an_outage_within_the_timeout(server: Redis) -> N
         before = time.monotonic()
         with pytest.raises(ClaimsUnavailableError, match="took too long"):
             call()
-        assert time.monotonic() - before < 1
+        assert time.monotonic() - before < 1.9  # the default is 2 s
     server.resume()
     assert store.claim([b"x"], records(1, at=1), {}) == FIRST
 
@@ -175,6 +179,7 @@ def test_a_batch_whose_answer_was_lost_is_ours_when_it_is_claimed_again(server: 
     assert store.claim(twins, records(3, at=1), {}) == {2: Coordinates("orders", 0, 1)}
 
 
+@pytest.mark.row("R5")
 def test_a_full_memory_is_an_outage_and_claims_nothing(server: Redis) -> None:
     store = bare(server.url)
     store.claim([b"x"], records(1), {})
@@ -185,13 +190,19 @@ def test_a_full_memory_is_an_outage_and_claims_nothing(server: Redis) -> None:
     assert store.claim([b"y"], records(1, at=5), {}) == {}
 
 
-def test_a_replica_is_an_outage_and_no_place_to_start(server: Redis) -> None:
+@pytest.mark.row("R9")
+def test_a_replica_is_an_outage_at_the_start_too_for_it_may_be_a_failover(
+    server: Redis,
+) -> None:
     store = bare(server.url)
     store.claim([b"x"], records(1), {})
     admin(server).replicaof("127.0.0.1", "1")
     with pytest.raises(ClaimsUnavailableError, match="it is a replica"):
         store.claim([b"y"], records(1), {})
-    assert "Redis is a replica: the URL must lead to the primary." in store.check().problems
+    with pytest.raises(ClaimsUnavailableError, match="the URL must lead to the primary"):
+        store.check()
+    admin(server).replicaof("no", "one")
+    assert store.check().problems == []
 
 
 def test_control_without_the_comparison_of_owners_a_second_attempt_drops_the_batch(

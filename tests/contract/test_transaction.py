@@ -57,12 +57,14 @@ def test_one_transaction_after_another_keeps_order(ready: World) -> None:
     assert list(ready.transaction.doubts) == []
 
 
+@pytest.mark.row("FLINK-31363")
 def test_progress_alone_can_be_committed(ready: World) -> None:
     ready.transaction.begin()
     commit(ready, 10)
     assert (values(ready), ready.committed()) == ([], {(ready.topic, 0): 10})
 
 
+@pytest.mark.row("G4")
 def test_progress_of_a_partition_that_is_not_ours_rolls_everything_back(ready: World) -> None:
     begin(ready, b"never")
     with pytest.raises(BatchAbortedError) as caught:
@@ -73,6 +75,7 @@ def test_progress_of_a_partition_that_is_not_ours_rolls_everything_back(ready: W
     assert (values(ready), ready.committed()) == ([b"a"], {(ready.topic, 0): 1})
 
 
+@pytest.mark.row("G4")
 def test_progress_without_membership_rolls_everything_back(world: World) -> None:
     world.transaction.open()
     begin(world, b"never")
@@ -163,3 +166,14 @@ def test_a_transaction_is_as_old_as_its_begin(ready: World) -> None:
     ready.transaction.begin()
     assert ready.transaction.age_s < old_s
     commit(ready, 2)
+
+
+def test_an_open_transaction_leaves_no_stable_offset_and_its_end_does(ready: World) -> None:
+    where = (ready.topic, 0)
+    begin(ready, b"a")
+    ready.transaction.send_offsets({where: 4})
+    with pytest.raises(BatchAbortedError) as caught:
+        ready.source.committed([where])
+    assert not caught.value.resolved
+    ready.transaction.commit()
+    assert ready.source.committed([where]) == {where: 4}

@@ -61,6 +61,7 @@ def test_a_short_demo_strikes_and_shows_that_nothing_was_lost_doubled_or_reorder
     assert ordinary["exact"] is False
 
 
+@pytest.mark.long
 @pytest.mark.timeout(280)
 def test_workers_without_the_guarantee_are_caught() -> None:
     done = subprocess.run(

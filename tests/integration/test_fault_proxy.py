@@ -73,6 +73,7 @@ def test_without_a_rule_everything_passes(proxied_broker: ProxiedBroker, topic: 
     assert proxied_broker.proxy.seen("Produce") == 20
 
 
+@pytest.mark.long
 def test_every_broker_of_a_cluster_is_reached_through_a_proxy_only(cluster: Sandbox) -> None:
     with FaultProxy.before(cluster) as proxy:
         admin = AdminClient({"bootstrap.servers": proxy.bootstrap, "log_level": 0})

@@ -67,6 +67,7 @@ def test_plain_transactions_are_right_as_long_as_nothing_is_late(route: Route) -
     assert progress(route) == 10
 
 
+@pytest.mark.row("S-K1")
 @pytest.mark.parametrize("renewed", [False, True])
 def test_a_late_abort_makes_plain_transactions_lose_records_silently_unless_the_epoch_is_new(
     route: Route, proxied_broker: ProxiedBroker, *, renewed: bool
@@ -89,6 +90,7 @@ def test_a_late_abort_makes_plain_transactions_lose_records_silently_unless_the_
     assert outputs(route) == (TEN if renewed else [])
 
 
+@pytest.mark.row("S-K1")
 @pytest.mark.parametrize("renewed", [False, True])
 def test_late_offsets_move_the_progress_of_plain_transactions_back_unless_the_epoch_is_new(
     route: Route, proxied_broker: ProxiedBroker, *, renewed: bool

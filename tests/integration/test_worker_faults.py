@@ -38,6 +38,7 @@ def test_every_event_has_its_effect_once_without_any_fault(flow: Flow) -> None:
     assert verdict.dead_letters == 100
 
 
+@pytest.mark.row("P23", "H1")
 def test_workers_killed_under_load_lose_and_double_nothing(flow: Flow) -> None:
     flow.feed_beside(1500)
     first, second = flow.worker("w-0"), flow.worker("w-1")
@@ -60,6 +61,8 @@ def test_workers_killed_under_load_lose_and_double_nothing(flow: Flow) -> None:
     assert kills == 6
 
 
+@pytest.mark.row("Z1")
+@pytest.mark.long
 def test_a_worker_frozen_past_its_timeouts_comes_back_and_doubles_nothing(flow: Flow) -> None:
     flow.feed_beside(1500)
     first, second = flow.worker("w-0"), flow.worker("w-1")

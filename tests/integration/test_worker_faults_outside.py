@@ -38,6 +38,7 @@ def at_work(worker: WorkerProcess, more: int = 3) -> None:
     await_(lambda: len(worker.lines("transaction_settled")) > settled + more, 60, worker.text)
 
 
+@pytest.mark.row("D1", "H1")
 @pytest.mark.parametrize("membership", ["static", "dynamic"])
 def test_one_of_two_twins_leaves_with_exit_4_and_the_other_goes_on(
     flow: Flow, membership: str
@@ -58,6 +59,7 @@ def test_one_of_two_twins_leaves_with_exit_4_and_the_other_goes_on(
     assert flow.finish().anomalies == {}
 
 
+@pytest.mark.row("R1")
 def test_a_claim_store_that_dies_and_comes_back_with_its_data_costs_nothing(flow: Flow) -> None:
     flow.feed_beside(1000)
     worker = flow.worker("w-0")
@@ -78,6 +80,8 @@ def test_a_claim_store_that_dies_and_comes_back_with_its_data_costs_nothing(flow
     assert flow.finish().anomalies == {}
 
 
+@pytest.mark.row("B1")
+@pytest.mark.long
 def test_brokers_killed_one_after_another_lose_and_double_nothing(cluster_flow: Flow) -> None:
     flow = cluster_flow
     flow.feed_beside(600)
@@ -96,6 +100,8 @@ def test_brokers_killed_one_after_another_lose_and_double_nothing(cluster_flow: 
     assert verdict.anomalies == {}
 
 
+@pytest.mark.row("B2")
+@pytest.mark.long
 def test_a_frozen_broker_and_killed_workers_together(cluster_flow: Flow) -> None:
     flow = cluster_flow
     flow.feed_beside(600)

@@ -48,6 +48,7 @@ def test_without_failures_every_guarantee_delivers_everything_once(
     assert route.dead() == []
 
 
+@pytest.mark.row("P7", "P13", "P16")
 @pytest.mark.parametrize(
     ("guarantee", "lost_request", "effects"),
     [
@@ -82,6 +83,7 @@ def test_a_kill_between_outputs_and_offsets_shows_the_nature_of_a_guarantee(
     assert sorted(values(route)) == sorted([*TWENTY * effects, b"after"])  # type: ignore[type-var]
 
 
+@pytest.mark.row("T4", "H1")
 def test_sigterm_under_load_leaves_with_0_within_5_s_and_nothing_is_torn(route: Route) -> None:
     route.write(*(b"%d" % number for number in range(20_000)))
     worker = route.worker(TRANSFORM="tests.kit.orders:slow", TRANSACTION__INTERVAL="2s")
@@ -95,6 +97,7 @@ def test_sigterm_under_load_leaves_with_0_within_5_s_and_nothing_is_torn(route: 
     assert values(route) == [b"%d" % number for number in range(done)]
 
 
+@pytest.mark.row("H1")
 def test_a_killed_worker_commits_again_within_5_s_of_its_start(route: Route) -> None:
     route.write(*TWENTY)
     worker = route.worker()
@@ -109,6 +112,7 @@ def test_a_killed_worker_commits_again_within_5_s_of_its_start(route: Route) -> 
     assert values(route) == [*TWENTY, b"after"]
 
 
+@pytest.mark.long
 def test_a_static_member_that_left_is_replaced_within_its_session_timeout(route: Route) -> None:
     quick = {"GROUP__SESSION_TIMEOUT": "6s", "TRANSACTION__TIMEOUT": "4s"}
     route.write(*TWENTY)
@@ -121,5 +125,5 @@ def test_a_static_member_that_left_is_replaced_within_its_session_timeout(route:
     route.write(b"after")
     began_s = time.monotonic()
     await_(lambda: bool(second.lines("transaction_settled")), 20, second.text)
-    assert time.monotonic() - began_s < 6 + 2
+    assert time.monotonic() - began_s < 6 + 6  # without a word to the group it could be for ever
     assert values(route) == [*TWENTY, b"after"]

@@ -50,6 +50,7 @@ def identified(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> It
     route.close()
 
 
+@pytest.mark.row("R10")
 def test_twins_are_dropped_within_their_id_source_and_nothing_else_is(identified: Done) -> None:
     assert values(identified.route.outputs()) == [
         b'"first"',

@@ -118,6 +118,7 @@ def test_timestamps_are_kept_unless_the_transform_sets_them(shapes: Done) -> Non
     assert only(shapes, "new time").timestamp_ms == NOON_MS + 1
 
 
+@pytest.mark.row("T3")
 def test_a_dead_letter_is_its_record_and_says_why(shapes: Done) -> None:
     (dead,) = shapes.route.dead()
     assert (dead.key, dead.value, dead.timestamp_ms) == (b"key", b"ill", NOON_MS)
@@ -164,6 +165,7 @@ def refused(
         each.route.close()
 
 
+@pytest.mark.row("T2")
 @pytest.mark.parametrize("case", REFUSED)
 def test_an_output_that_is_refused_makes_a_dead_letter_of_its_record_alone(
     refused: dict[str, Done], case: str

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.sandbox import Sandbox, broker
+from service.sandbox import Sandbox
 from tests.kit.claim_stores import redis_server, tell
 from tests.kit.refusals import left, refused, untouched
 from tests.kit.route import Route
@@ -148,6 +148,7 @@ def test_all_missing_topics_are_told_at_once_and_leave_with_3(
         assert variable in problem
 
 
+@pytest.mark.row("R5")
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
 def test_a_claim_store_that_evicts_leaves_with_3(
     closed: Route, tmp_path: Path, policy: str
@@ -179,10 +180,9 @@ def test_a_claim_store_that_refuses_the_password_leaves_with_3_and_no_password_i
 
 
 def test_a_transaction_timeout_above_that_of_the_brokers_leaves_with_3(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(broker, "_FAST", {**broker._FAST, "transaction.max.timeout.ms": 5000})
-    with Sandbox(redis=False) as sandbox:
+    with Sandbox(redis=False, properties={"transaction.max.timeout.ms": "5000"}) as sandbox:
         route = Route(sandbox, tmp_path)
         route.create()
         refused(route, 3, "HAPAX_TRANSACTION__TIMEOUT", "transaction.max.timeout.ms")

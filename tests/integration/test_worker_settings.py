@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
@@ -30,7 +30,7 @@ TEN = [b"%d" % number for number in range(10)]
 def route_of(sandbox: Sandbox, tmp_path: Path) -> Iterator[MakeRoute]:
     routes = []
 
-    def make(partitions: int = 1, **settings: str) -> Route:
+    def make(partitions: int = 1, **settings: Any) -> Route:
         route = Route(sandbox, tmp_path, partitions=partitions, **settings)
         route.create()
         routes.append(route)
@@ -99,6 +99,7 @@ def test_latest_reads_only_what_is_new_and_keeps_its_place_over_a_kill(
     assert values(route.outputs()) == [b"while away", b"while away"]
 
 
+@pytest.mark.row("M2")
 @pytest.mark.parametrize("membership", ["static", "dynamic"])
 def test_a_partition_added_while_a_member_was_away_is_read_from_its_beginning(
     sandbox: Sandbox, route_of: MakeRoute, membership: str
@@ -185,6 +186,7 @@ def test_a_bounded_run_on_empty_topics_ends_at_once(route_of: MakeRoute) -> None
 # -- memberships --------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_dynamic_member_that_was_killed_is_replaced_by_its_next_start(
     route_of: MakeRoute,
 ) -> None:

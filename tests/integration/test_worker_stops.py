@@ -31,6 +31,7 @@ def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
 # -- positions: exit code 6 ---------------------------------------------------------------
 
 
+@pytest.mark.row("M4")
 def test_a_position_that_was_deleted_leaves_with_6_and_names_what_is_missing(
     sandbox: Sandbox, route: Route
 ) -> None:
@@ -42,6 +43,7 @@ def test_a_position_that_was_deleted_leaves_with_6_and_names_what_is_missing(
     assert len(route.outputs()) == 10
 
 
+@pytest.mark.row("M5")
 def test_a_group_without_offsets_leaves_with_6_where_starting_over_is_refused(
     route: Route,
 ) -> None:
@@ -56,6 +58,7 @@ def test_a_group_without_offsets_leaves_with_6_where_starting_over_is_refused(
 # -- poison: exit code 5 ------------------------------------------------------------------
 
 
+@pytest.mark.row("T3")
 def test_poison_without_a_dead_letter_topic_leaves_with_5_and_names_the_record(
     route: Route,
 ) -> None:
@@ -64,6 +67,7 @@ def test_poison_without_a_dead_letter_topic_leaves_with_5_and_names_the_record(
     assert untouched(route)
 
 
+@pytest.mark.row("T3")
 def test_too_many_dead_letters_leave_with_5_and_nothing_of_the_last_batch(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:

@@ -9,12 +9,12 @@ import struct
 from typing import TYPE_CHECKING
 
 from tests.kit.faults import PATIENCE_S, Rule
-from tests.kit.frames import Request, correlation_id, read_request
+from tests.kit.frames import Request, correlation_id, read_request, with_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Match = Callable[[Request], Rule | None]
+    Match = Callable[[Request, int], Rule | None]
 
 _ZERO_LINGER = struct.pack("ii", 1, 0)  # close() then sends RST instead of FIN
 
@@ -30,6 +30,7 @@ class Connection:
         self._reader = reader
         self._writer = writer
         self._client_gone = False
+        self.port = 0
         self._sent: dict[int, tuple[Request, Rule | None]] = {}
 
     def reset(self) -> None:
@@ -38,6 +39,7 @@ class Connection:
 
     async def run(self, port: int) -> None:
         """Carry frames both ways until one side has gone and nothing is owed to a rule."""
+        self.port = port
         try:
             broker, to_broker = await asyncio.open_connection("127.0.0.1", port)
         except ConnectionError:
@@ -61,14 +63,14 @@ class Connection:
             frame = await _read_frame(self._reader)
             request = read_request(frame)
             self.client_id = request.client_id
-            rule = self._match(request)
+            rule = self._match(request, self.port)
             if rule is not None and not await rule.suffer():
                 if rule.action == "reset_before":
                     return
                 continue
             self._sent[request.correlation_id] = request, rule
             await _write_frame(to_broker, frame)
-            if rule is not None:
+            if rule is not None and rule.action != "hold_answer":
                 rule.released.set()
 
     async def _carry_answers(self, broker: asyncio.StreamReader) -> None:
@@ -82,6 +84,9 @@ class Connection:
                         continue
                     if rule.action == "reset_after":
                         break
+                    if rule.action == "refuse":
+                        answer = with_error(request, answer, rule.code)
+                    await rule.keep_answer()
                 if not self._writer.is_closing():
                     with contextlib.suppress(ConnectionError):
                         await _write_frame(self._writer, answer)

@@ -25,8 +25,10 @@ class FakeConsumer:
         self.queue: list[Any] = []
         self.ours: list[tuple[str, int]] = [("in", 0), ("in", 1)]
         self.offsets: dict[tuple[str, int], int] = {}
+        self.words: dict[tuple[str, int], str] = {}
         self.marks = (0, 100)
         self.seeks: list[tuple[str, int, int]] = []
+        self.paused: set[tuple[str, int]] = set()
         self.calls: list[str] = []
         self.fail: dict[str, list[Exception]] = {}
         self.before_poll: Callable[[], None] = lambda: None
@@ -47,9 +49,10 @@ class FakeConsumer:
 
     def committed(self, wanted: list[TopicPartition], timeout: float) -> list[TopicPartition]:
         self._call("committed")
+        places = [(p.topic, p.partition) for p in wanted]
         return [
-            TopicPartition(p.topic, p.partition, self.offsets.get((p.topic, p.partition), -1001))
-            for p in wanted
+            TopicPartition(*where, self.offsets.get(where, -1001), self.words.get(where, ""))
+            for where in places
         ]
 
     def get_watermark_offsets(self, _where: TopicPartition, **_named: object) -> tuple[int, int]:
@@ -59,6 +62,13 @@ class FakeConsumer:
     def seek(self, where: TopicPartition) -> None:
         self._call("seek")
         self.seeks.append((where.topic, where.partition, where.offset))
+
+    def pause(self, places: list[TopicPartition]) -> None:
+        """Keep the flag whatever becomes of the assignment, as the client does."""
+        self.paused.update((p.topic, p.partition) for p in places)
+
+    def resume(self, places: list[TopicPartition]) -> None:
+        self.paused.difference_update((p.topic, p.partition) for p in places)
 
     def incremental_assign(self, _places: object) -> None:
         self._call("incremental_assign")

@@ -18,6 +18,10 @@ class StuckError(AssertionError):
     """The worker went round and round without an end."""
 
 
+class CrashError(BaseException):
+    """The process ends here; nothing of it goes on."""
+
+
 class Ticking:
     """A clock on which every look costs a microsecond, and waiting costs no time of ours."""
 

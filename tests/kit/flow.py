@@ -16,24 +16,28 @@ import threading
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from confluent_kafka import Producer
 
 from tests.kit.topics import committed, ends, read_back
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from service import Record
     from service.sandbox import Sandbox
 
 PARTITIONS = 4
+WORDS_MAX = 4000
+"""Of a log that explains a failure: its end, so that the failure itself can still be found."""
 
 
 class WorkerProcess:
     """One ``python -m service run`` with its own instance name and log file."""
+
+    command: ClassVar[Sequence[str]] = ("-m", "service", "run")
 
     def __init__(self, environment: dict[str, str], instance: str, log: Path) -> None:
         self._environment = environment | {"HAPAX_INSTANCE": instance}
@@ -45,7 +49,7 @@ class WorkerProcess:
         assert self._process is None or self._process.poll() is not None
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "service", "run"],
+                [sys.executable, *self.command],
                 env=self._environment,
                 stdout=log,
                 stderr=log,
@@ -75,10 +79,17 @@ class WorkerProcess:
         self.process.terminate()
         return self.process.wait(timeout_s)
 
+    def close(self) -> None:
+        """End it, however it is; nothing that it started stays."""
+        if self.running:
+            self.thaw()
+            self.kill()
+
     def lines(self, event: str | None = None) -> list[dict[str, object]]:
         """Return the log's JSON lines, oldest first."""
         lines = []
-        for text in self._log.read_text(errors="replace").splitlines():
+        # The last line of a process that is frozen or killed may be torn.
+        for text in self._log.read_text(errors="replace").rpartition("\n")[0].splitlines():
             if text.startswith("{"):
                 line = json.loads(text)
                 if event is None or line["event"] == event:
@@ -87,6 +98,9 @@ class WorkerProcess:
 
     def text(self) -> str:
         return self._log.read_text(errors="replace")
+
+
+Kind = TypeVar("Kind", bound=WorkerProcess)
 
 
 @dataclass
@@ -136,12 +150,17 @@ class Flow:
         }
         self.workers: list[WorkerProcess] = []
         self._numbers: dict[str, int] = {}
+        self._beside = 1_000_000
         self._stop = threading.Event()
         self._feeder: threading.Thread | None = None
 
     def worker(self, instance: str, **settings: str) -> WorkerProcess:
+        return self.start(WorkerProcess, instance, **settings)
+
+    def start(self, kind: type[Kind], instance: str, **settings: str) -> Kind:
+        """Start a process of some kind."""
         name = f"{instance}-{len(self.workers)}.log"
-        worker = WorkerProcess(self.environment | settings, instance, self.folder / name)
+        worker = kind(self.environment | settings, instance, self.folder / name)
         self.workers.append(worker)
         worker.start()
         return worker
@@ -178,14 +197,15 @@ class Flow:
         assert plain.flush(60) == 0
 
     def feed_beside(self, events_per_s: int) -> None:
-        """Keep writing until ``finish``."""
+        """Keep writing until ``stop_feeding``; may be called again after it."""
+        self._stop.clear()
 
         def run() -> None:
-            start, rng = 1_000_000, random.Random(7)
+            rng = random.Random(self._beside)
             while not self._stop.is_set():
                 began_s = time.monotonic()
-                self.feed(events_per_s // 5, start=start, rng=rng)
-                start += events_per_s // 5
+                self.feed(events_per_s // 5, start=self._beside, rng=rng)
+                self._beside += events_per_s // 5
                 self._stop.wait(max(0.0, 0.2 - (time.monotonic() - began_s)))
 
         self._feeder = threading.Thread(target=run, daemon=True)
@@ -219,7 +239,7 @@ class Flow:
         stable = ends(bootstrap, topic)
         return sum(end - (done.get(number) or 0) for number, end in stable.items())
 
-    def await_lag_0(self, timeout_s: float = 60.0) -> float:
+    def await_lag_0(self, timeout_s: float = 120.0) -> float:
         began_s = time.monotonic()
         await_(lambda: self.lag() == 0, timeout_s, lambda: f"lag is {self.lag()}")
         return time.monotonic() - began_s
@@ -229,7 +249,7 @@ class Flow:
         if self._feeder is not None:
             self._feeder.join()
 
-    def finish(self, timeout_s: float = 60.0) -> Verdict:
+    def finish(self, timeout_s: float = 120.0) -> Verdict:
         """Stop feeding, let the workers reach the end, stop them, judge."""
         self.stop_feeding()
         self.await_lag_0(timeout_s)
@@ -240,9 +260,7 @@ class Flow:
     def close(self) -> None:
         self._stop.set()
         for worker in self.workers:
-            if worker.running:
-                worker.thaw()
-                worker.kill()
+            worker.close()
 
     # -- judgement ------------------------------------------------------------------------
 
@@ -345,5 +363,5 @@ def await_(condition: Callable[[], bool], timeout_s: float, what: Callable[[], s
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline_s:
-            raise AssertionError(f"not within {timeout_s} s: {what()}")
+            raise AssertionError(f"not within {timeout_s} s: {what()[-WORDS_MAX:]}")
         time.sleep(0.05)

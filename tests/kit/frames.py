@@ -28,6 +28,7 @@ APIS = {
     24: "AddPartitionsToTxn",
     25: "AddOffsetsToTxn",
     26: "EndTxn",
+    27: "WriteTxnMarkers",
     28: "TxnOffsetCommit",
     68: "ConsumerGroupHeartbeat",
 }
@@ -36,26 +37,65 @@ APIS = {
 _FLEXIBLE_FROM = {
     "Produce": 9,
     "InitProducerId": 2,
+    "AddPartitionsToTxn": 3,
     "AddOffsetsToTxn": 3,
     "EndTxn": 3,
     "TxnOffsetCommit": 3,
 }
+_RECORD_ERRORS_FROM = 8
+"""Version of Produce from which answers name the records that were refused."""
+
+_BY_PARTITION = {"Produce", "AddPartitionsToTxn"}
+"""Answers that hold an error for each partition of each topic, and nothing else."""
 
 
 class Request(NamedTuple):
-    """Head of a request frame."""
+    """Head of a request frame. ``commits``: what an EndTxn asks for, None for all else."""
 
     api: str
     version: int
     correlation_id: int
     client_id: str
+    commits: bool | None = None
 
 
 def read_request(frame: bytes) -> Request:
     """Read the head of a request; an API that is not listed here is named by its number."""
     key, version, correlation_id, length = struct.unpack_from(">hhih", frame)
-    client_id = frame[10 : 10 + max(length, 0)].decode("utf-8", "replace")
-    return Request(APIS.get(key, str(key)), version, correlation_id, client_id)
+    end = 10 + max(length, 0)
+    client_id = frame[10:end].decode("utf-8", "replace")
+    request = Request(APIS.get(key, str(key)), version, correlation_id, client_id)
+    if request.api != "EndTxn":
+        return request
+    reader = _Reader(frame, flexible=version >= _FLEXIBLE_FROM["EndTxn"], at=end)
+    reader.string()  # transactional id
+    reader.skip(8 + 2)  # producer id and epoch
+    return request._replace(commits=bool(reader.int8()))
+
+
+def with_error(request: Request, answer: bytes, code: int) -> bytes:
+    """Return the answer with every error in it replaced.
+
+    Raises KeyError for an API whose answers are not understood here.
+    """
+    if request.api == "AddPartitionsToTxn":
+        raise KeyError(request.api)
+    reader = _Reader(answer, flexible=request.version >= _FLEXIBLE_FROM[request.api])
+    changed = bytearray(answer)
+    for place in _error_places(request, reader):
+        struct.pack_into(">h", changed, place, code)
+    return bytes(changed)
+
+
+def _error_places(request: Request, reader: _Reader) -> Iterator[int]:
+    if request.api == "Produce":  # the throttle time stands at its end
+        yield from reader.produce_places(request.version)
+        return
+    reader.skip(4)  # throttle time
+    if request.api == "TxnOffsetCommit":
+        yield from reader.offset_places()
+    else:
+        yield reader.place
 
 
 def correlation_id(answer: bytes) -> int:
@@ -67,33 +107,42 @@ def correlation_id(answer: bytes) -> int:
 def error_code(request: Request, answer: bytes) -> int:
     """Read the first error in an answer, 0 when it has none.
 
-    Of a Produce answer only the first partition is looked at. Raises KeyError for an API whose
-    answers are not understood here.
+    Of answers by partition only the first is looked at. Raises KeyError for an API whose answers
+    are not understood here.
     """
     reader = _Reader(answer, flexible=request.version >= _FLEXIBLE_FROM[request.api])
-    if request.api == "Produce":
+    if request.api != "Produce":
+        reader.skip(4)  # throttle time
+    if request.api in _BY_PARTITION:
         reader.array()
         reader.string()
         reader.array()
         reader.skip(4)
         return reader.int16()
-    reader.skip(4)  # throttle time
     if request.api == "TxnOffsetCommit":
-        return next((code for code in reader.offset_commits() if code), 0)
+        codes = (struct.unpack_from(">h", answer, place)[0] for place in reader.offset_places())
+        return next((int(code) for code in codes if code), 0)
     return reader.int16()
 
 
 class _Reader:
-    """Walks through an answer, from behind its header."""
+    """Walks through a frame; begins behind the number of an answer, or ``at``."""
 
-    def __init__(self, answer: bytes, *, flexible: bool) -> None:
-        self._bytes = answer
+    def __init__(self, frame: bytes, *, flexible: bool, at: int = 4) -> None:
+        self._bytes = frame
         self._flexible = flexible
-        self._at = 4
+        self._at = at
         self._tags()
+
+    @property
+    def place(self) -> int:
+        return self._at
 
     def skip(self, count: int) -> None:
         self._at += count
+
+    def int8(self) -> int:
+        return self._fixed(">b", 1)
 
     def int16(self) -> int:
         return self._fixed(">h", 2)
@@ -103,15 +152,34 @@ class _Reader:
         return self._varint() - 1 if self._flexible else self._fixed(">i", 4)
 
     def string(self) -> None:
-        self.skip(self._varint() - 1 if self._flexible else self._fixed(">h", 2))
+        length = self._varint() - 1 if self._flexible else self._fixed(">h", 2)
+        self.skip(max(0, length))  # -1: there is none
 
-    def offset_commits(self) -> Iterator[int]:
-        """Yield the error of each partition of each topic."""
+    def offset_places(self) -> Iterator[int]:
+        """Yield where the error of each partition of each topic stands."""
         for _ in range(self.array()):
             self.string()
             for _ in range(self.array()):
                 self.skip(4)
-                yield self.int16()
+                yield self._at
+                self.skip(2)
+                self._tags()
+            self._tags()
+
+    def produce_places(self, version: int) -> Iterator[int]:
+        """Yield where the error of each partition of each topic stands (versions 5 and later)."""
+        for _ in range(self.array()):
+            self.string()
+            for _ in range(self.array()):
+                self.skip(4)
+                yield self._at
+                self.skip(2 + 8 + 8 + 8)  # error, offset, time, beginning of the log
+                if version >= _RECORD_ERRORS_FROM:
+                    for _ in range(self.array()):
+                        self.skip(4)
+                        self.string()
+                        self._tags()
+                    self.string()
                 self._tags()
             self._tags()
 

@@ -62,11 +62,16 @@ class AtLeastOnce:
                 "session.timeout.ms": 6000,
                 "heartbeat.interval.ms": 500,
                 "fetch.queue.backoff.ms": 10,
+                **self.membership(),
             }
         )
         self.producer_settings: Settings = {**common, "linger.ms": 0, **self.settings, **settings}
         self.producer = Producer(self.producer_settings)
         self.consumer.subscribe([route.source])
+
+    def membership(self) -> Settings:
+        """Return further librdkafka properties of the consumer."""
+        return {}
 
     def take(self, count: int, timeout_s: float = PATIENCE_S) -> list[Message]:
         """Return ``count`` records, or fewer when they do not come in time."""

@@ -68,7 +68,9 @@ class Pipeline:
         shutdown_s: float = 25.0,
     ) -> None:
         self.clock = Ticking()
-        self.broker = MemoryBroker({"in": partitions, "out": 2, "dead": 1}, inputs=["in"])
+        self.broker = MemoryBroker(
+            {"in": partitions, "out": 2, "dead": 1}, inputs=["in"], clock=self.clock
+        )
         self.claims = MemoryClaims(clock=self.clock, ttl_ms=3_600_000) if claims else None
         self.faults = faults or Script()
         self.told = Told()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from service.adapters import kafka_producer
 from service.adapters.kafka_transaction import KafkaTransaction
@@ -65,6 +65,9 @@ class FakeSource:
 
     def member(self) -> bytes:
         return b"member"
+
+    def offset(self, where: tuple[str, int], offset: int) -> TopicPartition:
+        return TopicPartition(*where, offset)
 
 
 def transaction(

@@ -48,7 +48,7 @@ class FaultProxy:
         self.bootstrap = ",".join(f"{host}:{port}" for host, port in names)
         self._rules: list[Rule] = []
         self._seen: Counter[str] = Counter()
-        self._offline = False
+        self._offline: set[int | None] = set()
         self._connections: set[Connection] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._loop = asyncio.new_event_loop()
@@ -70,6 +70,10 @@ class FaultProxy:
         self._rules = [*self._rules, rule]
         return rule
 
+    def remove(self, rule: Rule) -> None:
+        """Disarm a fault; what it holds stays held. It may be gone already."""
+        self._rules = [each for each in self._rules if each is not rule]
+
     def clear(self) -> None:
         """Disarm all faults; what is held stays held."""
         self._rules = []
@@ -78,19 +82,22 @@ class FaultProxy:
         """Return how many such requests have come since the start, harmed or not."""
         return self._seen[api]
 
-    def cut(self, client_id: str | None = None) -> int:
-        """Reset the connections of one client, or all; return how many. What is held stays."""
-        return self._call(self._cut(client_id))
+    def cut(self, client_id: str | None = None, port: int | None = None) -> int:
+        """Reset the connections of one client or all, to one broker or all; return how many.
+
+        ``port``: where the broker really listens. What is held stays.
+        """
+        return self._call(self._cut(client_id, port))
 
     @contextlib.contextmanager
-    def offline(self) -> Iterator[None]:
-        """Reset every connection, old and new, for as long as this lasts."""
-        self._offline = True
+    def offline(self, port: int | None = None) -> Iterator[None]:
+        """Reset every connection, old and new, to one broker or all, for as long as this lasts."""
+        self._offline.add(port)
         try:
-            self.cut()
+            self.cut(port=port)
             yield
         finally:
-            self._offline = False
+            self._offline.discard(port)
 
     def start(self) -> Self:
         """Accept connections; those made before wait in the backlog."""
@@ -119,10 +126,10 @@ class FaultProxy:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _match(self, request: Request) -> Rule | None:
+    def _match(self, request: Request, port: int) -> Rule | None:
         """Count a request; return the fault that strikes it."""
         self._seen[request.api] += 1
-        striking = [rule for rule in self._rules if rule.strikes(request)]
+        striking = [rule for rule in self._rules if rule.strikes(request, port)]
         return striking[0] if striking else None
 
     def _call(self, coroutine: Coroutine[None, None, T]) -> T:
@@ -143,14 +150,18 @@ class FaultProxy:
         connection = Connection(self._match, reader, writer)
         self._connections.add(connection)
         try:
-            if not self._offline:
+            if not self._offline & {None, port}:
                 await connection.run(port)
         finally:
             connection.reset()
             self._connections.discard(connection)
 
-    async def _cut(self, client_id: str | None) -> int:
-        chosen = [one for one in self._connections if client_id in {None, one.client_id}]
+    async def _cut(self, client_id: str | None, port: int | None) -> int:
+        chosen = [
+            one
+            for one in self._connections
+            if client_id in {None, one.client_id} and port in {None, one.port}
+        ]
         for connection in chosen:
             connection.reset()
         return len(chosen)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.kit.spark_process import SparkProcess
+
 if TYPE_CHECKING:
     from tests.kit.flow import WorkerProcess
     from tests.kit.route import Route
@@ -23,7 +25,9 @@ def left(worker: WorkerProcess, code: int, *words: str) -> str:
     reasons = [line for line in text.splitlines() if '"service_started"' not in line]
     for word in words:
         assert any(word in line for line in reasons), text
-    assert "Traceback" not in text
+    assert not worker.lines("service_crashed"), text
+    if not isinstance(worker, SparkProcess):  # PySpark itself prints some when it is ended
+        assert "Traceback" not in text
     return text
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from service.core.records import Record
     from service.sandbox import Sandbox
+    from tests.kit.flow import Kind
 
 LEAVE_S = 30.0
 
@@ -27,10 +28,17 @@ class Route:
     """Topics of its own, ``in``, ``out`` and ``dead``, and the workers between them.
 
     ``settings`` are the group and name after ``HAPAX_``; None takes a variable away.
+    ``kind`` is what its workers are.
     """
 
     def __init__(
-        self, sandbox: Sandbox, folder: Path, *, partitions: int = 1, **settings: str | None
+        self,
+        sandbox: Sandbox,
+        folder: Path,
+        *,
+        partitions: int = 1,
+        kind: type[WorkerProcess] = WorkerProcess,
+        **settings: str | None,
     ) -> None:
         self.bootstrap = sandbox.bootstrap_servers
         self.app = f"route-{uuid.uuid4().hex[:12]}"
@@ -41,6 +49,7 @@ class Route:
         self._folder = folder
         self._workers: list[WorkerProcess] = []
         self._partitions = partitions
+        self._kind = kind
         self._environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("HAPAX_")},
             "HAPAX_APP": self.app,
@@ -68,11 +77,19 @@ class Route:
 
     def worker(self, instance: str = "w-0", **settings: str | None) -> WorkerProcess:
         """Start one."""
+        return self.start(self._kind, instance, **settings)
+
+    def start(self, kind: type[Kind], instance: str, **settings: str | None) -> Kind:
+        """Start a process of some kind."""
         log = self._folder / f"{self.app}-{len(self._workers)}.log"
-        worker = WorkerProcess(self._with(settings), instance, log)
+        worker = kind(self._with(settings), instance, log)
         self._workers.append(worker)
         worker.start()
         return worker
+
+    def environment(self, **settings: str | None) -> dict[str, str]:
+        """Return the whole environment of a worker but for its name."""
+        return self._with(settings)
 
     def run_to_end(self, within_s: float = LEAVE_S, **settings: str | None) -> WorkerProcess:
         """Let one worker do all there is; it leaves by itself, content."""
@@ -82,8 +99,7 @@ class Route:
 
     def close(self) -> None:
         for worker in self._workers:
-            if worker.running:
-                worker.kill()
+            worker.close()
 
     # -- topics ---------------------------------------------------------------------------
 

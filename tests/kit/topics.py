@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 Isolation = Literal["read_committed", "read_uncommitted"]
+FOREVER = {"retention.ms": "-1"}
+"""For topics whose records have old timestamps: brokers delete those half a minute after their
+start, and every five minutes, in the middle of a test."""
 _TIMEOUT_S = 60.0
 
 
@@ -91,14 +94,18 @@ def read_back(
     bootstrap_servers: str,
     topics: str | Iterable[str],
     isolation: Isolation = "read_committed",
+    *,
+    patience_ms: int = 500,
 ) -> list[Record]:
     """Return all there is, from the first offset to the end of every partition.
 
     Sorted by topic, partition, offset. The end is the last stable offset for ``read_committed``,
-    so this never waits for an open transaction.
+    so this never waits for an open transaction. ``patience_ms``: how long a broker waits for more
+    before it tells the end, which is also the time that a marker under way has to arrive.
     """
     names = [topics] if isinstance(topics, str) else list(topics)
-    consumer = _consumer(bootstrap_servers, f"reader-{uuid.uuid4().hex}", isolation)
+    more = {"fetch.wait.max.ms": patience_ms}
+    consumer = _consumer(bootstrap_servers, f"reader-{uuid.uuid4().hex}", isolation, more)
     try:
         unfinished = {(name, number) for name in names for number in _partitions(consumer, name)}
         consumer.assign([TopicPartition(*one, OFFSET_BEGINNING) for one in unfinished])
@@ -160,7 +167,7 @@ def ends(
 
 
 def _producer(bootstrap_servers: str, more: dict[str, Any] | None = None) -> Producer:
-    return Producer(
+    producer = Producer(
         {
             "bootstrap.servers": bootstrap_servers,
             "partitioner": "murmur2_random",
@@ -171,10 +178,16 @@ def _producer(bootstrap_servers: str, more: dict[str, Any] | None = None) -> Pro
             **(more or {}),
         }
     )
+    # Connected, it finds coordinators and gets its id at once; otherwise a timer of 500 ms runs.
+    producer.list_topics(timeout=_TIMEOUT_S)
+    return producer
 
 
 def _consumer(
-    bootstrap_servers: str, group: str, isolation: Isolation = "read_committed"
+    bootstrap_servers: str,
+    group: str,
+    isolation: Isolation = "read_committed",
+    more: dict[str, Any] | None = None,
 ) -> Consumer:
     return Consumer(
         {
@@ -186,6 +199,7 @@ def _consumer(
             "fetch.queue.backoff.ms": 10,
             "auto.offset.reset": "error",
             "log_level": 0,
+            **(more or {}),
         }
     )
 

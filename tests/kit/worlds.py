@@ -16,7 +16,7 @@ from service.core.ports import Message
 from tests.kit.doubles import Ticking
 from tests.kit.flow import await_
 from tests.kit.parts import MachineClock, Parts
-from tests.kit.topics import Given, committed, ends, produce, produce_aborted, read_back
+from tests.kit.topics import FOREVER, Given, committed, ends, produce, produce_aborted, read_back
 
 if TYPE_CHECKING:
     from service.core.ports import Batch, Source, Transaction
@@ -67,10 +67,10 @@ class MemoryWorld:
 
     def __init__(self) -> None:
         self.topic, self.target = "in", "out"
-        self.broker = MemoryBroker({"in": PARTITIONS, "out": 1}, inputs=["in"])
+        self._clock = Ticking()
+        self.broker = MemoryBroker({"in": PARTITIONS, "out": 1}, inputs=["in"], clock=self._clock)
         self.broker.bytes_max = BYTES_MAX
         self.broker.rejects = lambda message: len(message.value or b"") > BYTES_MAX // 2
-        self._clock = Ticking()
         self.source = MemorySource(self.broker, "w", wait=self._clock.wait)
         self.transaction = self.twin()
 
@@ -105,7 +105,8 @@ class KafkaWorld:
         self.topic, self.target, self._app = f"in-{name}", f"out-{name}", f"app-{name}"
         self._bootstrap = sandbox.bootstrap_servers
         sandbox.create_topic(self.topic, PARTITIONS)
-        sandbox.create_topic(self.target, 1, {"max.message.bytes": str(BYTES_MAX // 2)})
+        limit = {"max.message.bytes": str(BYTES_MAX // 2)}
+        sandbox.create_topic(self.target, 1, FOREVER | limit)
         self._parts = Parts(
             self._bootstrap,
             self.topic,

@@ -39,6 +39,7 @@ PAGES = [
     *[ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "bench/README.md")],
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "templates").rglob("*.md")),
+    ROOT / "tests/fault/README.md",
 ]
 
 
@@ -52,7 +53,7 @@ PLANTED: dict[Check, str] = {
     settings: "HAPAX_INPUT__TOPIC HAPAX_NOTHING__*",
     metrics: "`hapax_nothing_total`",
     targets: "`make nothing`",
-    commands: "`hapax audit` and `hapax sandbox up --nothing`",
+    commands: "`hapax nothing` and `hapax sandbox up --nothing`",
     proofs: "`test_nothing`",
     events: "the lines `service_ready` and `nothing_happened`",
     console: "$ hapaxx run",

@@ -23,6 +23,7 @@ PLANTED = [
     ("commands/spark.py", "import pyspark", "One door to Spark"),
     ("engines/logs.py", "import structlog", "One door to logs and metrics"),
     ("adapters/kafka_metrics.py", "import prometheus_client", "One door to logs and metrics"),
+    ("adapters/kafka_traces.py", "import opentelemetry.trace", "One door to traces"),
     ("transforms/env.py", "import pydantic", "One door to the environment"),
     ("engines/screen.py", "from rich import print", "One door to the terminal"),
     ("adapters/kafka_loud.py", "import service.telemetry", "Adapters return or raise"),

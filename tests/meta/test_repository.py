@@ -48,11 +48,14 @@ def test_a_lock_pins_and_hashes_every_library_and_names_no_host(lock: Path) -> N
 
 
 def test_the_locks_agree_with_each_other() -> None:
-    pins: dict[str, set[str]] = {}
+    pins: dict[str, set[frozenset[str]]] = {}  # a library may have a version for each Python
     for lock in LOCKS:
+        found: dict[str, set[str]] = {}
         for name, version in re.findall(r"(?m)^([\w.-]+)==(\S+)", lock.read_text()):
-            pins.setdefault(name, set()).add(version)
-    assert {name: versions for name, versions in pins.items() if len(versions) > 1} == {}
+            found.setdefault(name, set()).add(version)
+        for name, versions in found.items():
+            pins.setdefault(name, set()).add(frozenset(versions))
+    assert {name: each for name, each in pins.items() if len(each) > 1} == {}
 
 
 def test_the_locks_hold_everything_that_the_project_asks_for() -> None:
@@ -60,6 +63,7 @@ def test_the_locks_hold_everything_that_the_project_asks_for() -> None:
     groups = project["dependency-groups"]
     asked = {
         "worker": project["project"]["dependencies"],
+        "spark": project["project"]["optional-dependencies"]["spark"],
         "test": [*project["project"]["dependencies"], *groups["test"], *groups["lint"]],
         "build": [*project["build-system"]["requires"], *groups["build"]],
     }

@@ -8,6 +8,7 @@ import pytest
 
 from service.adapters.redis_claims import RedisClaims
 from service.adapters.redis_connection import connect, place, preflight
+from service.adapters.redis_tls import Tls
 from service.core.errors import ClaimsUnavailableError, ConfigurationError
 from tests.kit.claim_stores import bare, records
 
@@ -126,7 +127,7 @@ def test_a_url_that_cannot_work_is_refused_without_telling_it(url: str) -> None:
 
 def test_a_ca_file_needs_tls() -> None:
     with pytest.raises(ConfigurationError, match="rediss://"):
-        connect("redis://host", ca_file="ca.pem")
+        connect("redis://host", tls=Tls("ca.pem"))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from enum import Enum
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -17,6 +19,7 @@ from service.adapters.kafka_errors import (
     reaction,
     transactional_error,
 )
+from service.adapters.kafka_producer import Outbox
 
 K = KafkaError
 
@@ -142,3 +145,16 @@ def test_anything_else_leaves_the_producer_in_an_unknown_state(foreign: Exceptio
     found = transactional_error(foreign)
     assert found.fatal()
     assert reaction(found) is Reaction.REBUILD
+
+
+def test_a_fatal_error_that_comes_out_bare_is_heard_by_the_call_that_asks_next() -> None:
+    fatal = KafkaError(KafkaError._FENCED, "fenced", fatal=True)
+
+    def fail(_timeout_s: float) -> None:
+        raise cast("BaseException", fatal)
+
+    outbox = Outbox.__new__(Outbox)
+    outbox.producer = cast("Any", SimpleNamespace(poll=fail, flush=fail))
+    outbox.serve()
+    outbox.settle(1.0)
+    assert transactional_error(cast("Exception", fatal)) is fatal

@@ -46,3 +46,22 @@ def test_group_metadata_of_another_layout_is_refused() -> None:
     assert parse_metadata(metadata(7, "m")) == (7, "m")
     with pytest.raises(BatchAbortedError, match="unknown layout"):
         parse_metadata(b"CGMDv3:" + metadata(7, "m")[7:])
+
+
+@pytest.mark.parametrize("back", ["before the end of the pause", "after it"])
+def test_a_partition_that_left_while_it_was_paused_is_delivered_once_it_is_back(
+    monkeypatch: Patch, back: str
+) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    both, consumer.ours = consumer.ours, consumer.ours[:1]
+    kafka.pause()
+    consumer.ours = []
+    if back == "after it":
+        kafka.resume()
+    consumer.ours = both
+    kafka.attend(0.0)
+    if back != "after it":
+        assert consumer.paused == {("in", 0)}
+        kafka.resume()
+    kafka.take(10, 0.1)
+    assert consumer.paused == set()

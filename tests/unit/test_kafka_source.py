@@ -123,6 +123,29 @@ def test_a_header_name_that_is_not_utf8_marks_its_record(monkeypatch: Patch) -> 
     assert batch.records[1].headers == ()
 
 
+def test_of_what_attend_met_no_more_is_taken_than_asked_for(monkeypatch: Patch) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.queue = [message(0), message(1), message(2), event(EOF, 3)]
+    for _ in range(4):
+        kafka.attend(0.0)
+    consumer.queue = [message(3)]
+    taken = [kafka.take(2, 0.1) for _ in range(3)]
+    assert [[record.offset for record in batch.records] for batch in taken] == [[0, 1], [2], [3]]
+    assert [batch.next for batch in taken] == [{P0: 2}, {P0: 3}, {P0: 4}]
+
+
+def test_what_attend_met_of_a_partition_that_leaves_is_dropped(monkeypatch: Patch) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.queue = [message(0), message(0, partition=1), message(1)]
+    for _ in range(3):
+        kafka.attend(0.0)
+    consumer.ours = [P1]
+    kafka._leave([P0])
+    batch = kafka.take(1, 0.1)
+    assert [(record.partition, record.offset) for record in batch.records] == [(1, 0)]
+    assert kafka.take(5, 0.1).records == []
+
+
 def test_a_record_that_attend_meets_waits_for_the_next_take(monkeypatch: Patch) -> None:
     kafka, consumer, _ = source(monkeypatch)
     consumer.queue = [message(0), message(1)]
@@ -158,11 +181,34 @@ def test_a_position_that_is_missing_starts_where_it_should(
     monkeypatch: Patch, start: str, offsets: dict[tuple[str, int], int], to: int
 ) -> None:
     kafka, consumer, _ = source(monkeypatch, start=start)
-    consumer.marks, consumer.offsets = (10, 100), offsets
+    consumer.marks, consumer.offsets, consumer.ours = (10, 100), offsets, [P0]
     consumer.queue = [event(RESET)]
     kafka.take(10, 0.1)
     assert consumer.seeks == [("in", 0, to)]
     assert kafka.settled().get(P0, offsets.get(P0)) == to
+
+
+def test_latest_starts_all_partitions_at_their_ends_although_they_are_told_one_by_one(
+    monkeypatch: Patch,
+) -> None:
+    kafka, consumer, _ = source(monkeypatch, start="latest")
+    consumer.marks = (10, 100)
+    consumer.queue = [event(RESET)]
+    first = kafka.take(10, 0.1)
+    assert first.next == {P0: 100, P1: 100}
+    consumer.offsets = {P0: 100, P1: 100}  # the first one's place is committed meanwhile
+    consumer.queue = [event(RESET, partition=1)]
+    kafka.take(10, 0.1)
+    assert {(partition, to) for _topic, partition, to in consumer.seeks} == {(0, 100), (1, 100)}
+
+
+@pytest.mark.parametrize(("offsets", "known"), [({}, False), ({P1: 0}, True)])
+def test_a_group_is_known_by_any_of_its_offsets(
+    monkeypatch: Patch, offsets: dict[tuple[str, int], int], *, known: bool
+) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.offsets = offsets
+    assert kafka.group_knows() is known
 
 
 def test_a_group_without_offsets_may_be_refused(monkeypatch: Patch) -> None:

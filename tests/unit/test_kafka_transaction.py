@@ -238,7 +238,7 @@ def test_a_start_that_brokers_refuse_says_so_and_one_without_answer_is_tried_aga
 def test_offsets_whose_call_never_returns_cost_the_producer_and_not_the_process(
     monkeypatch: Patch,
 ) -> None:
-    monkeypatch.setattr(kafka_transaction, "HANG_MARGIN_S", -9.9)  # of a deadline of 10 s
+    monkeypatch.setattr(kafka_transaction, "RESEND_S", -0.9)  # and a margin of 1 s
     gate = threading.Event()
     kafka, producer, _ = transaction(monkeypatch)
     producer.on["send_offsets_to_transaction"] = gate.wait  # type: ignore[assignment]

@@ -208,3 +208,13 @@ def test_records_without_values_are_bounded_by_number_only() -> None:
     size = pace(bytes_max=1)
     size.settle(500, 0.01, 0)
     assert size.records == 2000
+
+
+def test_a_registration_without_an_answer_explains_one_fence() -> None:
+    budget = FenceBudget("w-0", fences_max=5)
+    for _ in range(2):
+        budget.unanswered()
+    for now_s in (0.0, 0.1, 0.2):
+        budget.fence(now_s, explained=False)
+    with pytest.raises(TwinError):
+        budget.fence(0.3, explained=False)

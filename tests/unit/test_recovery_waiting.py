@@ -150,3 +150,15 @@ def test_a_member_that_is_fenced_again_without_progress_has_a_twin() -> None:
     pipeline = filled(Script(take=[FENCED, FENCED]))
     with pytest.raises(TwinError):
         pipeline.run(open_first=False)
+
+
+def test_fences_by_our_own_late_registrations_are_no_twin() -> None:
+    pipeline = filled(Script(open=[None, DEAD, DEAD, DEAD]))
+    batch = taken(pipeline)
+    pipeline.recovery.recover(ProducerDeadError("dead"), batch)
+    for _ in range(4):  # one for each that got no answer, and the first that is anybody's guess
+        pipeline.transaction.begin()
+        pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)
+    pipeline.transaction.begin()
+    with pytest.raises(TwinError):
+        pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)

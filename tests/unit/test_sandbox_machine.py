@@ -11,6 +11,7 @@ from service.sandbox import machine
 from service.sandbox.machine import SandboxError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -50,6 +51,19 @@ def test_without_java_the_error_says_what_to_type() -> None:
 def test_without_redis_the_error_says_what_to_type() -> None:
     with pytest.raises(SandboxError, match="sudo apt-get install redis-server"):
         machine.redis_server()
+
+
+@pytest.mark.parametrize("program", [machine.prometheus, machine.promtool])
+def test_without_prometheus_the_error_says_what_to_type(program: Callable[[], Path]) -> None:
+    with pytest.raises(
+        SandboxError, match=f"{program.__name__} is not.*apt-get install prometheus"
+    ):
+        program()
+
+
+def test_prometheus_on_the_path_is_taken(path: Path) -> None:
+    programs = [script(path, name) for name in ("prometheus", "promtool")]
+    assert [machine.prometheus(), machine.promtool()] == programs
 
 
 @pytest.mark.parametrize("version", ["17.0.15", "17", "21.0.2", "25-ea"])

@@ -38,6 +38,7 @@ DEFAULTS = {
     "HAPAX_KAFKA__SECURITY__OAUTH_TOKEN_URL": "unset",
     "HAPAX_KAFKA__SECURITY__OAUTH_CLIENT_ID": "unset",
     "HAPAX_KAFKA__SECURITY__OAUTH_CLIENT_SECRET": "unset",
+    "HAPAX_KAFKA__SECURITY__OAUTH_CA_FILE": "unset",
     "HAPAX_KAFKA__SECURITY__OAUTH_SCOPE": "unset",
     "HAPAX_INPUT__START": "earliest",
     "HAPAX_OUTPUT__PARTITIONER": "murmur2",
@@ -45,6 +46,10 @@ DEFAULTS = {
     "HAPAX_DEAD_LETTER__RATE_MAX": "0.1",
     "HAPAX_DEAD_LETTER__RECORDS_MIN": "1000",
     "HAPAX_DEDUP__REDIS_URL": "unset",
+    "HAPAX_DEDUP__CA_FILE": "unset",
+    "HAPAX_DEDUP__CERTIFICATE_FILE": "unset",
+    "HAPAX_DEDUP__KEY_FILE": "unset",
+    "HAPAX_DEDUP__KEY_PASSWORD": "unset",
     "HAPAX_DEDUP__ID": "cloudevents,header:message-id",
     "HAPAX_DEDUP__TTL": "24h",
     "HAPAX_DEDUP__ON_OUTAGE": "pause",
@@ -57,6 +62,15 @@ DEFAULTS = {
     "HAPAX_GROUP__PROTOCOL": "classic",
     "HAPAX_GROUP__SESSION_TIMEOUT": "15s",
     "HAPAX_GROUP__POLL_INTERVAL_MAX": "5m",
+    "HAPAX_SPARK__MASTER": "local[*]",
+    "HAPAX_SPARK__PROPERTIES": "{}",
+    "HAPAX_SPARK__LANES": "unset",
+    "HAPAX_SPARK__RANGE_INTERVAL": "2s",
+    "HAPAX_SPARK__PIPELINE": "unset",
+    "HAPAX_SPARK__CHECKPOINT": "unset",
+    "HAPAX_SPARK__TRIGGER_INTERVAL": "1s",
+    "HAPAX_SPARK__BATCH_RECORDS_MAX": "100000",
+    "HAPAX_SPARK__JARS": "unset",
     "HAPAX_RETRY__ATTEMPTS": "3",
     "HAPAX_STOP_AFTER__RECORDS": "unset",
     "HAPAX_STOP_AFTER__AT_END": "false",
@@ -66,6 +80,8 @@ DEFAULTS = {
     "HAPAX_TELEMETRY__ADDRESS": "0.0.0.0",  # noqa: S104 - the pinned default
     "HAPAX_TELEMETRY__LOG_LEVEL": "info",
     "HAPAX_TELEMETRY__LOG_FORMAT": "auto",
+    "HAPAX_TELEMETRY__SURVEY_INTERVAL": "10s",
+    "HAPAX_TELEMETRY__TRACING": "false",
 }
 
 ELSEWHERE = {
@@ -84,6 +100,7 @@ ELSEWHERE = {
     "HAPAX_KAFKA__SECURITY__KEY_FILE": "/tls/own.key",
     "HAPAX_KAFKA__SECURITY__OAUTH_TOKEN_URL": "https://login.example/token",
     "HAPAX_KAFKA__SECURITY__OAUTH_CLIENT_ID": "client",
+    "HAPAX_KAFKA__SECURITY__OAUTH_CA_FILE": "/tls/login.pem",
     "HAPAX_KAFKA__SECURITY__OAUTH_SCOPE": "kafka",
     "HAPAX_INPUT__TOPICS": "bills",
     "HAPAX_INPUT__START": "refuse",
@@ -92,6 +109,9 @@ ELSEWHERE = {
     "HAPAX_DEAD_LETTER__TOPIC": "bills-dead",
     "HAPAX_DEAD_LETTER__RATE_MAX": "0.25",
     "HAPAX_DEAD_LETTER__RECORDS_MIN": "7",
+    "HAPAX_DEDUP__CA_FILE": "/tls/redis.pem",
+    "HAPAX_DEDUP__CERTIFICATE_FILE": "/tls/hapax.pem",
+    "HAPAX_DEDUP__KEY_FILE": "/tls/hapax.key",
     "HAPAX_DEDUP__ID": "header:x:id,json:/order/id~1x,key",
     "HAPAX_DEDUP__TTL": "7d",
     "HAPAX_DEDUP__ON_OUTAGE": "pass",
@@ -104,6 +124,14 @@ ELSEWHERE = {
     "HAPAX_GROUP__PROTOCOL": "consumer",
     "HAPAX_GROUP__SESSION_TIMEOUT": "45s",
     "HAPAX_GROUP__POLL_INTERVAL_MAX": "10m",
+    "HAPAX_SPARK__MASTER": "spark://spark:7077",
+    "HAPAX_SPARK__PROPERTIES": '{"spark.executor.memory": "4g"}',
+    "HAPAX_SPARK__LANES": "8",
+    "HAPAX_SPARK__RANGE_INTERVAL": "5s",
+    "HAPAX_SPARK__CHECKPOINT": "s3a://checkpoints/daily",
+    "HAPAX_SPARK__TRIGGER_INTERVAL": "10s",
+    "HAPAX_SPARK__BATCH_RECORDS_MAX": "5000",
+    "HAPAX_SPARK__JARS": "/opt/jars",
     "HAPAX_RETRY__ATTEMPTS": "5",
     "HAPAX_STOP_AFTER__RECORDS": "100",
     "HAPAX_STOP_AFTER__AT_END": "true",
@@ -113,13 +141,19 @@ ELSEWHERE = {
     "HAPAX_TELEMETRY__ADDRESS": "::1",
     "HAPAX_TELEMETRY__LOG_LEVEL": "debug",
     "HAPAX_TELEMETRY__LOG_FORMAT": "json",
+    "HAPAX_TELEMETRY__SURVEY_INTERVAL": "30s",
+    "HAPAX_TELEMETRY__TRACING": "true",
 }
+
+PIPELINE = {"HAPAX_SPARK__PIPELINE": "pipeline:daily"}
+"""Goes with none of the settings of records."""
 
 SECRETS = {
     "HAPAX_KAFKA__SECURITY__PASSWORD",
     "HAPAX_KAFKA__SECURITY__KEY_PASSWORD",
     "HAPAX_KAFKA__SECURITY__OAUTH_CLIENT_SECRET",
     "HAPAX_DEDUP__REDIS_URL",
+    "HAPAX_DEDUP__KEY_PASSWORD",
 }
 
 
@@ -154,8 +188,13 @@ def test_attributes_carry_units() -> None:
 
 def test_every_variable_is_read() -> None:
     effective = load_settings(ELSEWHERE | {"HAPAX_KAFKA__SECURITY__PASSWORD": "pw"}).effective()
-    assert effective.keys() == ELSEWHERE.keys() | SECRETS
+    assert effective.keys() == ELSEWHERE.keys() | SECRETS | PIPELINE.keys()
     assert {name: effective[name] for name in ELSEWHERE} == ELSEWHERE
+
+
+def test_a_pipeline_is_read() -> None:
+    spark = {"HAPAX_ENGINE": "spark", "HAPAX_SPARK__CHECKPOINT": "/checkpoints/daily"}
+    assert load_settings(REQUIRED | spark | PIPELINE).spark.pipeline == "pipeline:daily"
 
 
 def test_what_is_shown_can_be_set_again() -> None:
@@ -259,3 +298,13 @@ def test_secrets_are_these_and_their_files_hide_no_other_variable() -> None:
     secrets = {variable.name: variable.file_name for variable in VARIABLES if variable.file_name}
     assert secrets.keys() == SECRETS
     assert not set(secrets.values()) & {variable.name for variable in VARIABLES}
+
+
+def test_on_spark_transactions_are_larger_unless_they_are_set() -> None:
+    spark = REQUIRED | {"HAPAX_ENGINE": "Spark"}
+    settings, origins = load_with_origins(spark)
+    assert settings.transaction.interval_ms == 500
+    assert settings.transaction.records_max == 50_000
+    assert origins["HAPAX_TRANSACTION__INTERVAL"] == "default"
+    own = load_settings(spark | {"HAPAX_TRANSACTION__RECORDS_MAX": "7"})
+    assert own.transaction.records_max == 7

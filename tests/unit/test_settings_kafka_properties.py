@@ -29,7 +29,7 @@ plugin.library.paths interceptors ssl.engine.location ssl.engine.id ssl.provider
 test.mock.num.brokers
 security.protocol sasl.mechanism sasl.mechanisms sasl.username sasl.password
 sasl.oauthbearer.client.secret sasl.oauthbearer.config sasl.kerberos.keytab
-enable.sasl.oauthbearer.unsecure.jwt ssl.ca.location ssl.certificate.location
+enable.sasl.oauthbearer.unsecure.jwt https.ca.location ssl.ca.location ssl.certificate.location
 ssl.key.location ssl.key.password ssl.key.pem ssl.certificate.pem ssl.ca.pem https.ca.pem
 ssl.keystore.location ssl.keystore.password
 """
@@ -39,7 +39,7 @@ linger.ms batch.size batch.num.messages compression.type client.rack client.id f
 fetch.max.bytes queued.min.messages socket.timeout.ms socket.keepalive.enable
 reconnect.backoff.ms retry.backoff.ms statistics.interval.ms message.max.bytes
 topic.metadata.refresh.interval.ms ssl.cipher.suites ssl.endpoint.identification.algorithm
-https.ca.location sasl.oauthbearer.extensions group.remote.assignor
+sasl.oauthbearer.extensions group.remote.assignor
 """
 
 

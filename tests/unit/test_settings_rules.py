@@ -35,6 +35,11 @@ from tests.unit.test_settings_problems import SECURITY, problems
             "HAPAX_GROUP__POLL_INTERVAL_MAX=5m",
             {"HAPAX_WATCHDOG__TIMEOUT": "6m"},
         ),
+        (
+            "HAPAX_GROUP__POLL_INTERVAL_MAX=5m",
+            "HAPAX_DEDUP__TTL=2m",
+            {"HAPAX_DEDUP__TTL": "2m", "HAPAX_DEDUP__REDIS_URL": "redis://localhost/0"},
+        ),
     ],
 )
 def test_times_that_must_nest_are_told_with_both_values(
@@ -126,6 +131,39 @@ def test_an_authority_that_the_protocol_would_not_use_is_refused() -> None:
 def test_a_certificate_and_its_key_come_together(given: str, missing: str) -> None:
     (problem,) = problems(**{f"{SECURITY}PROTOCOL": "ssl", f"{SECURITY}{given}": "/tls/one"})
     assert problem.startswith(f"{SECURITY}{given}=/tls/one needs {SECURITY}{missing}")
+
+
+DEDUP = "HAPAX_DEDUP__"
+
+
+@pytest.mark.parametrize("name", ["CA_FILE", "CERTIFICATE_FILE"])
+def test_certificates_of_a_claim_store_without_tls_are_refused(name: str) -> None:
+    more = {f"{DEDUP}KEY_FILE": "/tls/key"} if name == "CERTIFICATE_FILE" else {}
+    found = problems(
+        **{f"{DEDUP}REDIS_URL": "redis://:hunter2@cache/0", f"{DEDUP}{name}": "/tls/one"}, **more
+    )
+    assert found[0].startswith(f"{DEDUP}{name} is set but {DEDUP}REDIS_URL has no TLS")
+    assert "hunter2" not in "".join(found)
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [
+        ("CERTIFICATE_FILE", "KEY_FILE"),
+        ("KEY_FILE", "CERTIFICATE_FILE"),
+        ("KEY_PASSWORD", "KEY_FILE"),
+    ],
+)
+def test_our_certificate_for_the_claim_store_comes_with_its_key(given: str, missing: str) -> None:
+    (problem,) = problems(**{f"{DEDUP}REDIS_URL": "rediss://cache/0", f"{DEDUP}{given}": "hunter2"})
+    assert problem.startswith(f"{DEDUP}{given} needs {DEDUP}{missing}, which is unset")
+    assert "hunter2" not in problem
+
+
+@pytest.mark.parametrize("name", ["OAUTH_CA_FILE", "OAUTH_SCOPE"])
+def test_what_is_only_for_tokens_is_refused_where_none_are_fetched(name: str) -> None:
+    (problem,) = problems(**{f"{SECURITY}PROTOCOL": "ssl", f"{SECURITY}{name}": "one"})
+    assert problem.startswith(f"{SECURITY}{name} is set but {SECURITY}PROTOCOL=ssl does not use it")
 
 
 def test_a_password_without_a_key_is_refused() -> None:

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from service.core.micro_batches import Numbers
 from service.core.records import Coordinates
 from service.core.settled import Settled
+from service.core.survey import Standing
 from service.telemetry.events import Events
 from service.telemetry.health import Health
 from service.telemetry.logs import Level, configure_logs
@@ -18,6 +20,23 @@ from service.telemetry.metrics import Metrics
 
 ORDERS = ("orders", 0)
 WHERE = Coordinates("orders", 0, 41)
+
+
+OUT_STANDING = Standing(
+    topic="out",
+    partition=0,
+    ours=False,
+    low=1,
+    committed=None,
+    position=None,
+    stable=5,
+    end=8,
+    lag=None,
+    lag_s=None,
+    margin_s=None,
+    gap=3,
+    open_s=12.5,
+)
 
 
 class Told:
@@ -64,10 +83,48 @@ CASES = [
     Case("preflight_refused", {"problems": ["no topic"]}, {"problems": ["no topic"]}, None),
     Case("service_ready", {}, {"level": "info"}, None),
     Case(
+        "query_started",
+        {"query": "q", "run": "r", "checkpoint": "/c"},
+        {"query": "q", "run": "r", "checkpoint": "/c"},
+        None,
+    ),
+    Case(
+        "micro_batch_settled",
+        {
+            "numbers": Numbers(
+                number=3,
+                inputs={"orders": 12},
+                outputs={"totals": 2},
+                attempts=2,
+                phases_s={"work": 0.5, "total": 1.0},
+                lags={ORDERS: 7},
+                late=1,
+                state_rows=40,
+                state_bytes=4000,
+            )
+        },
+        {"number": 3, "records": 12, "outputs": {"totals": 2}, "lag": {"orders/0": 7}, "late": 1},
+        ("state_rows", {}, 40),
+    ),
+    Case("marker_refreshed", {"number": 7}, {"next": 7, "level": "info"}, None),
+    Case(
         "brokers_awaited",
         {"reason": "timed out"},
         {"reason": "timed out", "level": "error"},
         ("brokers_awaited_total", {}, 1),
+    ),
+    Case(
+        "logs_surveyed",
+        {"standings": [OUT_STANDING], "at_s": 1_700_000_000.0, "complete": True},
+        {"standings": {"out/0": {"low": 1, "committed": None, "stable": 5, "end": 8}}},
+        ("stable_gap", {"topic": "out", "partition": "0"}, 3),
+    ),
+    Case("survey_limited", {"remark": "a right"}, {"remark": "a right", "level": "info"}, None),
+    Case(
+        "survey_failed",
+        {"reason": "timed out"},
+        {"reason": "timed out", "level": "warning"},
+        ("survey_failures_total", {}, 1),
     ),
     Case("batch_left", {"reason": "unresolved"}, {"reason": "unresolved"}, None),
     Case("service_draining", {"reason": "SIGTERM"}, {"reason": "SIGTERM"}, None),
@@ -206,6 +263,49 @@ CASES = [
         {"of": "client_logged", "about": ["consumer"], "count": 9},
         None,
     ),
+    Case(
+        "lanes_shared_out",
+        {"lanes": {0: [("orders", 2), ORDERS], 1: [("orders", 1)]}},
+        {"lanes": {"0": ["orders/0", "orders/2"], "1": ["orders/1"]}},
+        None,
+    ),
+    Case(
+        "range_settled",
+        {
+            "lane": 3,
+            "outcome": "done",
+            "spans": {ORDERS: (40, 45)},
+            "transactions": 2,
+            "records": 5,
+            "open_s": 0.05,
+            "work_s": 0.25,
+            "round_s": 0.5,
+        },
+        {
+            "level": "info",
+            "lane": 3,
+            "outcome": "done",
+            "offsets": {"orders/0": [40, 45]},
+            "transactions": 2,
+            "records": 5,
+            "open_ms": 50.0,
+            "work_ms": 250.0,
+            "round_ms": 500.0,
+        },
+        ("ranges_total", {"outcome": "done"}, 1),
+    ),
+    Case(
+        "task_lost",
+        {"lane": 1, "reason": "worker crashed", "failures": 2, "starts": {ORDERS: 40}},
+        {
+            "level": "warning",
+            "lane": 1,
+            "reason": "worker crashed",
+            "failures": 2,
+            "starts": {"orders/0": 40},
+        },
+        ("tasks_lost_total", {}, 1),
+    ),
 ]
 
 
@@ -225,3 +325,15 @@ def test_every_event_has_a_case() -> None:
     events = {name for name in methods if not name.startswith("_")}
     silent = {"loop_moved"}  # called each time round: only stores the time
     assert events - silent == {case.event for case in CASES}
+
+
+def test_ranges_are_counted_also_where_the_log_is_quiet() -> None:
+    told = Told("warning")
+    told.events.range_settled(
+        0, "aborted", {}, transactions=0, records=7, open_s=0.5, work_s=1.0, round_s=2.0
+    )
+    assert told.lines == []
+    assert told.value("ranges_total", outcome="aborted") == 1
+    assert told.value("range_records_sum") == 7
+    for step, seconds in (("open", 0.5), ("work", 1.0), ("round", 2.0)):
+        assert told.value("range_duration_seconds_sum", step=step) == seconds

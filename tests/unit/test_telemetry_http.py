@@ -135,6 +135,7 @@ def test_the_first_page_links_to_pages_that_exist(service: Service) -> None:
     assert page.headers["Content-Type"].startswith("text/html")
     links = re.findall(r'href="([^"]+)"', page.body.decode())
     assert len(links) == 5
+    assert "default-src 'none'" in page.headers["Content-Security-Policy"]
     assert {service.ask(link).status for link in links} <= {200, 503}
 
 

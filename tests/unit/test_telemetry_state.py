@@ -64,6 +64,36 @@ def test_a_loop_that_stands_still_past_the_limit_is_not_alive(ready: Told) -> No
     assert ready.health.livez().ok
 
 
+def test_a_loop_that_waits_for_brokers_is_alive_and_not_ready(ready: Told) -> None:
+    ready.events.loop_moved()
+    ready.monotonic_s += 6
+    assert ready.health.readyz() == (False, ["the loop has not moved for 6 s"])
+    assert ready.health.livez().ok
+    ready.events.loop_moved()
+    assert ready.health.readyz() == (True, [])
+
+
+def test_failures_without_a_success_among_them_end_readiness(ready: Told) -> None:
+    for _ in range(5):
+        assert ready.health.readyz() == (True, [])
+        ready.events.batch_aborted("NOT_ENOUGH_REPLICAS", 3, 1, {ORDERS: 5})
+        ready.monotonic_s += 0.7
+    reasons = ["nothing has been committed for 4 s of failures"]
+    assert ready.health.readyz() == (False, reasons)
+    assert ready.health.livez().ok
+    ready.events.ends_committed({ORDERS: 5})
+    assert ready.health.readyz() == (True, [])
+
+
+def test_failures_are_forgotten_when_there_is_nothing_more_to_do(ready: Told) -> None:
+    for wait_s in (4, 9):
+        ready.events.brokers_awaited("none answers")
+        ready.monotonic_s += wait_s
+    assert not ready.health.readyz().ok
+    ready.monotonic_s += 2
+    assert ready.health.readyz() == (True, [])
+
+
 def test_claims_that_are_away_end_readiness_under_pause(ready: Told) -> None:
     ready.events.claims_unavailable("timeout", "pause")
     assert ready.health.readyz() == (False, ["the claim store gives no answer"])

@@ -188,20 +188,20 @@ def test_a_run_to_the_ends_of_an_empty_topic_ends_at_once() -> None:
     assert pipeline.turns < 10
 
 
+@pytest.mark.parametrize(("unknown", "at_s"), [(0, [5]), (2, [5, 10, 15])])
 def test_partitions_that_belong_to_nobody_are_looked_for_soon_after_an_assignment(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, unknown: int, at_s: list[int]
 ) -> None:
     pipeline = Pipeline()
     pipeline.broker.hide(P0, 1)
-    pipeline.ends.settle({}, pipeline.clock.now_s + 10.0)  # busy until then
+    pipeline.ends.settle({}, pipeline.clock.now_s + 25.0)  # busy until then
     looked: list[float] = []
 
-    def adopt() -> list[tuple[str, int]]:
+    def adopt() -> list[tuple[str, int]] | None:
         looked.append(pipeline.clock.now_s - 1000.0)
-        return [P1]
+        return [P1] if len(looked) > unknown else None
 
     monkeypatch.setattr(pipeline.source, "adopt_orphans", adopt)
     pipeline.run()
-    assert len(looked) == 1, "not again within a minute"
-    assert 5.0 < looked[0] < 6.0
+    assert [int(looked_s) for looked_s in looked] == at_s, "and not again within a minute"
     assert pipeline.told.of("partitions_orphaned") == [{"partitions": [P1]}]

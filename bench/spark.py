@@ -1,0 +1,236 @@
+"""The Spark engine under a backlog, against Spark's own Kafka source and sink.
+
+Theirs is at least once; ours is exactly once, with headers. All run in local[2] on the same topic,
+and the rate is taken behind the first records, when everything is warm, by the broker's clock.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import psutil  # type: ignore[import-untyped] # it has no types and no stubs are locked
+from confluent_kafka import Producer
+
+from bench import traffic
+from bench.measure import Child, Summary, VoidRunError, noise, percentile
+from service.sandbox.progress import say
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from service.sandbox import Sandbox
+
+MASTER = "local[2]"
+VALUE_BYTES = 200
+ROUND_RECORDS = 400_000
+RUN_TIMEOUT_S = 300.0
+RATE, WARM_S = 1000, 5.0
+OURS, FRAMES = "Hapax, records", "Hapax, DataFrame"
+UDF, ARROW = "Spark, Python UDF", "Spark, Arrow UDF"
+
+
+def fill(servers: str, topic: str, records: int) -> None:
+    """Write a backlog of values that do not compress."""
+    producer = Producer(
+        {"bootstrap.servers": servers, "linger.ms": 50, "queue.buffering.max.messages": 500_000}
+    )
+    noise_bytes = traffic._NOISE  # noqa: SLF001 - the benchmark's own
+    for number in range(records):
+        start = number * 31 % (len(noise_bytes) - VALUE_BYTES)
+        value = b"%012d" % number + noise_bytes[start : start + VALUE_BYTES - 12]
+        while True:
+            try:
+                producer.produce(topic, value, partition=number % traffic.PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    if producer.flush(60):
+        raise VoidRunError("the backlog could not be written")
+
+
+def rate(servers: str, topic: str, records: int, warm: int) -> float:
+    """Check that every record is there once; return records/s behind the first ``warm``."""
+    seen = bytearray(records)
+    times_ms: list[int] = []
+    for messages in traffic.read(servers, topic, records):
+        for message in messages:
+            number = int((message.value() or b"")[::-1][:12])
+            if seen[number]:
+                raise VoidRunError(f"record {number} has two outputs")
+            seen[number] = 1
+            times_ms.append(message.timestamp()[1])
+    if seen.count(0):
+        raise VoidRunError(f"{seen.count(0)} records have no output")
+    times_ms.sort()
+    return (records - warm) / ((times_ms[-1] - times_ms[warm]) / 1000)
+
+
+class _Cpu(threading.Thread):
+    """Sums up what a process and all its descendants spend, also of those that end."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self._root = psutil.Process(pid)
+        self._spent: dict[int, float] = {}
+        self._done = threading.Event()
+
+    def run(self) -> None:
+        while not self._done.wait(0.25):
+            with suppress(psutil.Error):
+                for process in [self._root, *self._root.children(recursive=True)]:
+                    with suppress(psutil.Error):
+                        times = process.cpu_times()
+                        self._spent[process.pid] = times.user + times.system
+
+    def finish(self) -> float:
+        self._done.set()
+        self.join()
+        return sum(self._spent.values())
+
+
+def _start(
+    sandbox: Sandbox,
+    who: str,
+    name: str,
+    topics: tuple[str, str],
+    log: Path,
+    *,
+    at_end: bool = True,
+) -> Child:
+    if who in {OURS, FRAMES}:
+        env = sandbox.environment() | {
+            "HAPAX_APP": name,
+            "HAPAX_INSTANCE": "bench-0",
+            "HAPAX_ENGINE": "spark",
+            "HAPAX_SPARK__MASTER": MASTER,
+            "HAPAX_INPUT__TOPICS": topics[0],
+            "HAPAX_OUTPUT__TOPIC": topics[1],
+            "HAPAX_TELEMETRY__PORT": "0",
+            "HAPAX_STOP_AFTER__AT_END": str(at_end).lower(),
+        }
+        del env["HAPAX_DEDUP__REDIS_URL"]
+        if who == OURS:
+            env["HAPAX_TRANSFORM"] = "bench.transforms:reverse"
+        else:
+            env |= {
+                "HAPAX_SPARK__PIPELINE": "bench.transforms:pipeline",
+                "HAPAX_SPARK__CHECKPOINT": str(log.with_suffix(".checkpoint")),
+                "HAPAX_SPARK__BATCH_RECORDS_MAX": str(ROUND_RECORDS),
+            }
+        return Child([sys.executable, "-m", "service", "run"], env, log)
+    command = [sys.executable, "-m", "bench.spark_baseline", "--master", MASTER]
+    command += ["--servers", sandbox.bootstrap_servers, "--source", topics[0]]
+    command += ["--target", topics[1], "--batch", str(ROUND_RECORDS)]
+    command += ["--form", "arrow" if who == ARROW else "udf"]
+    return Child(command, {}, log)
+
+
+def measure(sandbox: Sandbox, records: int, rounds: int, folder: Path) -> dict[str, Any]:
+    """Run all contenders in turn, ``rounds`` times, each into a topic of its own."""
+    clock = {"message.timestamp.type": "LogAppendTime"}
+    sandbox.create_topic("backlog", traffic.PARTITIONS)
+    say(f"Writing a backlog of {records:,} records")
+    traffic.apart(fill, sandbox.bootstrap_servers, "backlog", records)
+    runs: dict[str, list[dict[str, float]]] = {who: [] for who in (OURS, FRAMES, UDF, ARROW)}
+    for turn in range(rounds):
+        for place, who in enumerate(runs):
+            name = f"spark-{turn}-{place}"
+            sandbox.create_topic(name, traffic.PARTITIONS, clock)
+            began_s = time.monotonic()
+            child = _start(sandbox, who, name, ("backlog", name), folder / f"{name}.log")
+            cpu = _Cpu(child.pid)
+            cpu.start()
+            child.wait(RUN_TIMEOUT_S)
+            cpu_s = cpu.finish()
+            found = traffic.apart(rate, sandbox.bootstrap_servers, name, records, ROUND_RECORDS)
+            run = {
+                "records_per_s": found,
+                "cpu_s_per_million": cpu_s / records * 1e6,
+                "whole_s": time.monotonic() - began_s,
+            }
+            runs[who].append(run)
+            say(
+                f"round {turn + 1}, {who}: {found:,.0f} records/s warm,"
+                f" {run['cpu_s_per_million']:.1f} CPU s a million with start ({noise()})"
+            )
+    return {"records": records, "runs": runs, "ratios": _ratios(runs)}
+
+
+def _ratios(runs: dict[str, list[dict[str, float]]]) -> dict[str, dict[str, list[float]]]:
+    """Return the records/s of each of ours against each of Spark's own, within the round."""
+    return {
+        ours: {
+            theirs: [
+                one["records_per_s"] / other["records_per_s"]
+                for one, other in zip(runs[ours], runs[theirs], strict=True)
+            ]
+            for theirs in (UDF, ARROW)
+        }
+        for ours in (OURS, FRAMES)
+    }
+
+
+def rounds(sandbox: Sandbox, seconds: float, folder: Path) -> dict[str, Any]:
+    """Send 1,000 records/s to the records form; return what its own lines say of its ranges."""
+    for topic in ("trickle", "trickled"):
+        sandbox.create_topic(topic, traffic.PARTITIONS)
+    log = folder / "rounds.log"
+    child = _start(sandbox, OURS, "rounds", ("trickle", "trickled"), log, at_end=False)
+    try:
+        _await(log, "lanes_shared_out")
+        records = int((seconds + WARM_S) * RATE)
+        start_ns = time.monotonic_ns()
+        traffic.apart(traffic.send, sandbox.bootstrap_servers, "trickle", RATE, records, start_ns)
+        child.stop()
+        child.wait(RUN_TIMEOUT_S)
+    finally:
+        child.kill()
+    lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    ranges = [line["round_ms"] for line in lines if line["event"] == "range_settled"]
+    ages = [
+        line["latency_ms"]["oldest"] for line in lines if line["event"] == "transaction_settled"
+    ]
+    skip = int(len(ranges) * WARM_S / (seconds + WARM_S))
+    return {
+        "rounds": len(ranges) - skip,
+        "round_ms": sorted(ranges[skip:]),
+        "oldest_ms": sorted(ages[skip:]),
+        "load": noise(),
+    }
+
+
+def _await(log: Path, event: str) -> None:
+    until_s = time.monotonic() + RUN_TIMEOUT_S
+    while f'"event":"{event}"' not in log.read_text():
+        if time.monotonic() > until_s:
+            raise VoidRunError(f"{event} never came:\n{log.read_text()[-2000:]}")
+        time.sleep(0.1)
+
+
+def rounds_table(found: dict[str, Any]) -> list[str]:
+    lines = ["| |median ms|p95 ms|most ms|", "|---|---|---|---|"]
+    for name, title in (("round_ms", "a round"), ("oldest_ms", "oldest record at its commit")):
+        values = found[name]
+        cells = [percentile(values, 0.5), percentile(values, 0.95), values[-1]]
+        lines.append(f"|{title}|" + "|".join(f"{cell:,.0f}" for cell in cells) + "|")
+    return [*lines, "", f"{found['rounds']} rounds at {RATE:,} records/s, {found['load']}"]
+
+
+def table(found: dict[str, Any]) -> list[str]:
+    lines = [
+        f"| |records/s, warm|CPU s per million, with start|against {UDF}|against {ARROW}|",
+        "|---|---|---|---|---|",
+    ]
+    for who, runs in found["runs"].items():
+        speed = Summary.of([run["records_per_s"] for run in runs]).text(0)
+        cpu = Summary.of([run["cpu_s_per_million"] for run in runs]).text(1)
+        ratios = [
+            Summary.of(values).text(2) for values in found["ratios"].get(who, {}).values()
+        ] or ["", ""]
+        lines.append(f"|{who}|{speed}|{cpu}|{'|'.join(ratios)}|")
+    return lines

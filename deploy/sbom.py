@@ -1,0 +1,63 @@
+"""Bills of materials of the images (CycloneDX), from the locks: ``python deploy/sbom.py FOLDER``.
+
+worker.json holds the libraries of the worker, spark.json those of the Spark engine and the jars of
+its connector, each with the hashes that an installation compares. What the base image and Debian
+bring is not in a lock: ask the image itself for that.
+"""
+# ruff: noqa: INP001 - a script of its own, in no package
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from service import __version__
+from service.sandbox.connector import CONNECTOR
+from service.sandbox.jars import Jar, locked
+
+ROOT = Path(__file__).parents[1]
+
+
+def bill(image: str) -> dict[str, Any]:
+    """Return what is in ``worker`` or ``spark``."""
+    cyclonedx = Path(sys.executable).with_name("cyclonedx-py")
+    options = ["--pyproject", str(ROOT / "pyproject.toml"), "--output-reproducible"]
+    done = subprocess.run(  # noqa: S603 - beside our own interpreter
+        [cyclonedx, "requirements", *options, ROOT / "requirements" / f"{image}.txt"],
+        capture_output=True,
+        check=True,
+    )
+    found: dict[str, Any] = json.loads(done.stdout)
+    # The project file takes its version from the package, which the tool does not look into.
+    found["metadata"]["component"]["version"] = __version__
+    if image == "spark":
+        found["components"] += [_component(jar) for jar in locked(CONNECTOR)]
+    return found
+
+
+def _component(jar: Jar) -> dict[str, Any]:
+    purl = f"pkg:maven/{jar.group}/{jar.artifact}@{jar.version}?type=jar"
+    return {
+        "type": "library",
+        "bom-ref": purl,
+        "group": jar.group,
+        "name": jar.artifact,
+        "version": jar.version,
+        "hashes": [{"alg": "SHA-256", "content": jar.sha256}],
+        "purl": purl,
+    }
+
+
+def main() -> None:
+    """Write both into the folder that is named."""
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    for image in ("worker", "spark"):
+        (folder / f"{image}.json").write_text(json.dumps(bill(image), indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

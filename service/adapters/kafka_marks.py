@@ -1,0 +1,197 @@
+"""What Kafka says about partitions and a group, for the commands: nothing is joined or consumed.
+
+Offsets are asked for by consumers, one for each isolation. The admin client's call for them ended
+the whole process while brokers were killed (see kafka_ends.py), which is when people look.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from service.adapters.kafka_access import refusal
+from service.adapters.kafka_clients import build, consumer_properties
+from service.adapters.kafka_errors import FORBIDDEN, UNKNOWN_TOPIC, describe
+from service.adapters.kafka_orphans import admin_properties
+from service.core.errors import PreflightError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from service.core.records import Progress
+    from service.core.records import TopicPartition as Where
+    from service.settings import Settings
+
+ANSWER_TIMEOUT_S, BROKERS_TIMEOUT_S = 30.0, 10.0
+_REST_S = 0.2
+_LATEST, _EARLIEST = -1, -2
+_MEMBERSHIP = (
+    "group.instance.id",
+    "group.protocol",
+    "partition.assignment.strategy",
+    "session.timeout.ms",
+    "heartbeat.interval.ms",
+)
+
+
+def reader_properties(settings: Settings) -> dict[str, Any]:
+    """Return those of a consumer that belongs to no group, on the service's own way to Kafka."""
+    properties = {
+        name: value
+        for name, value in consumer_properties(settings).items()
+        if name not in _MEMBERSHIP
+    }
+    return properties | {"client.id": f"{settings.app}-audit", "log_level": 0}
+
+
+class Marks:
+    """Asks brokers for offsets. Raises PreflightError when they do not answer."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._properties = reader_properties(settings)
+        self._group = settings.app
+        self._servers = settings.kafka.bootstrap_servers
+        self._consumer = build(Consumer, self._properties, None)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._consumer.close()
+        if "_plain" in self.__dict__:
+            self._plain.close()
+
+    @cached_property
+    def _plain(self) -> Consumer:
+        """Return a consumer that sees open transactions."""
+        return build(Consumer, {**self._properties, "isolation.level": "read_uncommitted"}, None)
+
+    def partitions(self, topics: Iterable[str]) -> list[Where]:
+        """Return all partitions of the topics, in order; a topic that is not there is refused."""
+        topics = list(topics)
+        known = self._known()
+        absent = [topic for topic in topics if topic not in known]
+        if absent:
+            raise PreflightError(
+                [f"topic {topic} does not exist or may not be read" for topic in absent]
+            )
+        return [(topic, number) for topic in topics for number in sorted(known[topic])]
+
+    def absent(self, topics: Iterable[str]) -> set[str]:
+        """Return the topics that are not there."""
+        wanted = set(topics)
+        return wanted - self._known().keys() if wanted else set()
+
+    def _known(self) -> dict[str, dict[int, Any]]:
+        try:
+            metadata = self._consumer.list_topics(timeout=BROKERS_TIMEOUT_S)
+        except KafkaException as error:
+            problem = (
+                f"no broker answered at HAPAX_KAFKA__BOOTSTRAP_SERVERS={self._servers}"
+                f" ({refusal(self._settings) or describe(error.args[0])});"
+                " check address, port, protocol and credentials"
+            )
+            raise PreflightError([problem]) from error
+        return {
+            name: each.partitions for name, each in metadata.topics.items() if each.error is None
+        }
+
+    def lows(self, partitions: Iterable[Where]) -> Progress:
+        """Return the first offsets that are still there."""
+        return self._offsets(self._consumer, partitions, _EARLIEST)
+
+    def stable_ends(self, partitions: Iterable[Where]) -> Progress:
+        """Return the last stable offsets: where a read_committed reader comes to."""
+        return self._offsets(self._consumer, partitions, _LATEST)
+
+    def highs(self, partitions: Iterable[Where]) -> Progress:
+        """Return the ends of the logs, open transactions included."""
+        return self._offsets(self._plain, partitions, _LATEST)
+
+    def at_time(self, partitions: Iterable[Where], time_ms: int) -> Progress:
+        """Return the first offsets from that time on; partitions without any are left out."""
+        found = self._offsets(self._consumer, partitions, max(time_ms, 0))
+        return {where: offset for where, offset in found.items() if offset >= 0}
+
+    def committed(
+        self, partitions: Iterable[Where], group: str | None = None, *, stable: bool = True
+    ) -> dict[Where, int | None]:
+        """Return the group's offsets (default: the pipeline's); None where there is none.
+
+        ``stable``: wait for transactions that carry an offset to be decided. Else the offset
+        before them is told at once.
+        """
+        group = group or self._group
+        asked = [TopicPartition(*where) for where in partitions]
+        consumer = self._consumer if stable else self._plain
+        if group != self._group:
+            consumer = build(Consumer, {**self._properties, "group.id": group}, None)
+        try:
+            answers = consumer.committed(asked, ANSWER_TIMEOUT_S if stable else BROKERS_TIMEOUT_S)
+        except KafkaException as error:
+            problem = (
+                f"the committed offsets of group {group} cannot be told"
+                f" ({describe(error.args[0])}); a transaction that carries them may be open"
+            )
+            raise PreflightError([problem]) from error
+        refused = [
+            f"{one.topic}/{one.partition}: its committed offset cannot be told: {one.error}"
+            for one in answers
+            if one.error is not None
+        ]
+        if refused:
+            raise PreflightError(refused)
+        return {
+            (one.topic, one.partition): one.offset if one.offset >= 0 else None for one in answers
+        }
+
+    def compacted(self, topics: Iterable[str]) -> set[str]:
+        """Return the topics that are compacted, as far as we may know."""
+        asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+        found = set()
+        admin = AdminClient({**admin_properties(self._properties), "log_level": 0})
+        answers = admin.describe_configs(asked, request_timeout=ANSWER_TIMEOUT_S)
+        for resource, answer in answers.items():
+            try:
+                policy = answer.result(ANSWER_TIMEOUT_S)["cleanup.policy"].value
+            except (KafkaException, TimeoutError):
+                continue  # not allowed to look: the topic counts as one that keeps its records
+            if "compact" in policy:
+                found.add(resource.name)
+        return found
+
+    def _offsets(self, consumer: Consumer, partitions: Iterable[Where], at: int) -> Progress:
+        """Return offsets; a partition between two leaders is asked again for a while."""
+        found: Progress = {}
+        due = list(dict.fromkeys(partitions))
+        give_up_s = time.monotonic() + BROKERS_TIMEOUT_S
+        while due:
+            refused: dict[Where, str] = {}
+            final = False
+            try:
+                asked = [TopicPartition(*where, at) for where in due]
+                answers = consumer.offsets_for_times(asked, timeout=BROKERS_TIMEOUT_S)
+            except KafkaException as error:
+                final = True
+                refused = dict.fromkeys(due, describe(error.args[0]))
+                answers = []
+            for one in answers:
+                if one.error is None:
+                    found[(one.topic, one.partition)] = one.offset
+                else:
+                    refused[(one.topic, one.partition)] = describe(one.error)
+                    final |= one.error.code() in FORBIDDEN | UNKNOWN_TOPIC
+            if refused and (final or time.monotonic() > give_up_s):
+                raise PreflightError(
+                    [
+                        f"{topic}/{number}: its offsets cannot be told: {reason}"
+                        for (topic, number), reason in refused.items()
+                    ]
+                )
+            due = list(refused)
+            if due:
+                time.sleep(_REST_S)
+        return found

@@ -1,0 +1,76 @@
+"""A member of the group that reads nothing: the driver of a Spark application.
+
+It holds the partitions, answers rebalances and lends its group metadata to the tasks, which read
+and commit. Its own positions mean nothing, so its partitions are paused from the start.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import OFFSET_END, Consumer, TopicPartition
+
+from service.adapters.kafka_ends import StableEnds
+from service.adapters.kafka_orphans import admin_properties
+from service.adapters.kafka_source import KafkaSource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from service.core.records import Progress
+    from service.core.records import TopicPartition as Where
+
+
+class KafkaMember(KafkaSource):
+    """Joins, holds and attends. One thread only."""
+
+    @cached_property
+    def _stable_ends(self) -> StableEnds:
+        return StableEnds(admin_properties(self._properties), self._log)
+
+    def attend(self, wait_s: float = 0.0) -> None:
+        """Serve rebalances."""
+        super().attend(wait_s)
+        self._stash.clear()
+        self._unplaced.clear()
+        self._touched.clear()
+
+    def stable_ends(self, partitions: Iterable[Where]) -> Progress:
+        """Return the last stable offsets: where a read_committed reader comes to.
+
+        A partition whose broker has not answered yet is left out, or has the end known before.
+        """
+        ends = self._stable_ends.of(partitions)
+        self._changes.errors += self._stable_ends.errors
+        self._stable_ends.errors.clear()
+        return ends
+
+    def new_topics(self, topics: Iterable[str]) -> frozenset[str]:
+        """Return those in which the group has no offsets at all, where that decides something.
+
+        Only ``latest`` asks: in a topic that is new to the group every partition starts at its
+        end, in others only a partition that was added later has no offset, and starts at its
+        beginning.
+        """
+        if self._start != "latest":
+            return frozenset()
+        return frozenset(topic for topic in topics if not self._group_knows(topic))
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        super()._on_assign(consumer, partitions)
+        held = [TopicPartition(one.topic, one.partition, OFFSET_END) for one in partitions]
+        # Done here and not by the client, which would look up and fetch what nobody takes.
+        if self._cooperative:
+            consumer.incremental_assign(held)
+        else:
+            consumer.assign(held)
+        consumer.pause(held)
+
+    @property
+    def _cooperative(self) -> bool:
+        properties: dict[str, Any] = self._properties
+        return (
+            properties.get("group.protocol") == "consumer"
+            or properties.get("partition.assignment.strategy") == "cooperative-sticky"
+        )

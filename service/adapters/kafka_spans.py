@@ -1,0 +1,141 @@
+"""Records of spans of many partitions, read by a consumer that joins nothing."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from service.adapters.kafka_clients import build
+from service.adapters.kafka_errors import FORBIDDEN, UNKNOWN_TOPIC, describe
+from service.adapters.kafka_marks import reader_properties
+from service.adapters.kafka_records import record_of
+from service.core.errors import PreflightError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from confluent_kafka import Message
+
+    from service.core.records import Record
+    from service.core.records import TopicPartition as Where
+    from service.settings import Settings
+
+    Isolation = Literal["read_committed", "read_uncommitted"]
+
+AT_ONCE, WAIT_S, SILENCE_S = 5_000, 0.5, 20.0
+
+
+class Seen(NamedTuple):
+    """A record, and whether its headers could be read: their names may be no text."""
+
+    record: Record
+    readable: bool
+
+
+class Spans:
+    """Reads, per partition, from a first offset up to but without a last one.
+
+    Raises PreflightError when brokers do not let us, or fall silent.
+    """
+
+    def __init__(
+        self, settings: Settings, isolation: Isolation = "read_committed", **more: Any
+    ) -> None:
+        self._properties = {
+            **reader_properties(settings),
+            # What is fetched beyond a span is thrown away.
+            "queued.max.messages.kbytes": 16_384,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",  # retention may pass our start while we read
+            "isolation.level": isolation,
+            **more,
+        }
+
+    def read(self, spans: Mapping[Where, tuple[int, int]]) -> Iterator[list[Seen]]:
+        """Yield records, some at a time; those of one partition in order.
+
+        It ends when each partition has come to its end, which is an end-of-partition event or a
+        record behind it, never a count: offsets of markers are not delivered.
+        """
+        ends = {where: end for where, (start, end) in spans.items() if start < end}
+        if not ends:
+            return
+        consumer = build(Consumer, self._properties, None)
+        try:
+            consumer.assign([TopicPartition(*where, spans[where][0]) for where in ends])
+            heard_s = time.monotonic()
+            while ends:
+                head = consumer.poll(WAIT_S)
+                messages = [] if head is None else [head, *consumer.consume(AT_ONCE, 0)]
+                found, done = _within(messages, ends)
+                if done:
+                    consumer.pause([TopicPartition(*where) for where in done])
+                    ends = {where: end for where, end in ends.items() if where not in done}
+                if messages:
+                    heard_s = time.monotonic()
+                elif time.monotonic() - heard_s > SILENCE_S:
+                    raise PreflightError([_silent(ends)])
+                if found:
+                    yield found
+        finally:
+            consumer.close()
+
+    def firsts(
+        self, starts: Mapping[Where, tuple[int, int]], within_s: float
+    ) -> dict[Where, Seen | None]:
+        """Return, per partition, the first record of its span; None where the span holds none.
+
+        A partition whose broker is silent for ``within_s`` is left out.
+        """
+        wanted = {where for where, (start, end) in starts.items() if start < end}
+        found: dict[Where, Seen | None] = {}
+        if not wanted:
+            return found
+        properties = {**self._properties, "queued.min.messages": 1, "fetch.wait.max.ms": 20}
+        consumer = build(Consumer, properties, None)
+        give_up_s = time.monotonic() + within_s
+        try:
+            consumer.assign([TopicPartition(*where, starts[where][0]) for where in wanted])
+            while wanted and time.monotonic() < give_up_s:
+                head = consumer.poll(min(WAIT_S, within_s))
+                messages = [] if head is None else [head, *consumer.consume(AT_ONCE, 0)]
+                seen, done = _within(messages, {where: starts[where][1] for where in wanted})
+                for one in seen:
+                    found.setdefault((one.record.topic, one.record.partition), one)
+                found |= dict.fromkeys(done - found.keys())
+                over = wanted & found.keys()
+                if over:
+                    consumer.pause([TopicPartition(*where) for where in over])
+                wanted -= over
+        finally:
+            consumer.close()
+        return found
+
+
+def _within(messages: list[Message], ends: Mapping[Where, int]) -> tuple[list[Seen], set[Where]]:
+    """Return the records before the ends, and the partitions in which no more can come."""
+    found: list[Seen] = []
+    done: set[Where] = set()
+    for message in messages:
+        where = (message.topic() or "", message.partition() or 0)
+        if where not in ends or where in done:
+            continue
+        error, offset = message.error(), message.offset() or 0
+        if error is None:
+            if offset < ends[where]:
+                found.append(Seen(*record_of(message)))
+            if offset + 1 >= ends[where]:
+                done.add(where)
+        elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+            if offset >= ends[where]:
+                done.add(where)
+        elif error.code() in FORBIDDEN | UNKNOWN_TOPIC or error.fatal():
+            raise PreflightError([f"{where[0]}/{where[1]}: cannot be read: {describe(error)}"])
+    return found, done
+
+
+def _silent(ends: Mapping[Where, int]) -> str:
+    places = ", ".join(f"{topic}/{number}" for topic, number in sorted(ends)[:3])
+    return f"{places}: nothing came for {SILENCE_S:.0f} s; are its brokers up?"

@@ -1,0 +1,69 @@
+"""Whether somebody listens at an address: name resolution and TCP, nothing said."""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from service.core.facts import Address
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+CONNECT_TIMEOUT_S, RESOLVE_TIMEOUT_S = 2.0, 3.0
+KAFKA_PORT = 9092
+
+
+def reach(places: Iterable[str]) -> dict[str, Address]:
+    """Try all ``host:port`` at once; takes three seconds at most, however dead they are."""
+    wanted = list(dict.fromkeys(places))
+    answers: queue.SimpleQueue[Address] = queue.SimpleQueue()
+    for place in wanted:
+        # Daemons: a resolver that does not answer cannot be interrupted.
+        threading.Thread(
+            target=lambda one: answers.put(_try(one)), args=(place,), name="reach", daemon=True
+        ).start()
+    found: dict[str, Address] = {}
+    deadline_s = time.monotonic() + RESOLVE_TIMEOUT_S
+    while len(found) < len(wanted):
+        try:
+            one = answers.get(timeout=max(0.0, deadline_s - time.monotonic()))
+        except queue.Empty:
+            break
+        found[one.place] = one
+    slow = f"nothing came of it within {RESOLVE_TIMEOUT_S:.0f} s"
+    return {place: found.get(place, Address(place, slow)) for place in wanted}
+
+
+def split(place: str) -> tuple[str, int]:
+    """Read ``host``, ``host:port`` or ``[address]:port``."""
+    host, colon, port = place.rpartition(":")
+    if not colon or not port.isdecimal():
+        host, port = place, str(KAFKA_PORT)
+    return host.strip("[]"), int(port)
+
+
+def _try(place: str) -> Address:
+    host, port = split(place)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return Address(place, f"the name {host} cannot be resolved (DNS)")
+    why = "it has no address"
+    for family, kind, protocol, _, address in found:
+        try:
+            with socket.socket(family, kind, protocol) as connection:
+                connection.settimeout(CONNECT_TIMEOUT_S / len(found))
+                connection.connect(address)
+        except TimeoutError:
+            why = "nobody answers"
+        except (OSError, OverflowError) as error:
+            number = getattr(error, "errno", None)
+            why = os.strerror(number).lower() if number else "no connection"
+        else:
+            return Address(place)
+    return Address(place, why)

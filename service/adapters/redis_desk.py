@@ -1,0 +1,117 @@
+"""What people ask of the claim store: who owns an id and for how long, and to forget it.
+
+Called by RedisClaims, whose storage it reads; see there. Claims of a running pipeline may change
+between two of these calls; each call by itself is exact.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from redis.exceptions import RedisError
+
+from service.adapters.redis_connection import unavailable
+from service.core.records import Coordinates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from redis import Redis
+
+_LOW = 2**32
+
+
+class Owned(NamedTuple):
+    """The owner of an id, and how long it is still remembered."""
+
+    owner: Coordinates
+    life_ms: int
+
+
+class Place(NamedTuple):
+    """Where a claim stands in Redis."""
+
+    key: bytes
+    field: bytes
+
+
+class Desk:
+    """Looks single claims up. Raises ClaimsUnavailableError."""
+
+    _redis: Redis
+    _meta: bytes
+    _digests: Callable[[Sequence[bytes]], bytes]
+
+    def owner(self, claim: bytes) -> Owned | None:
+        """Return who owns it; None when nobody does."""
+        try:
+            found = self._find(claim)
+            if found is None:
+                return None
+            place, packed = found
+            number, partition, offset = unpack_owner(packed)
+            name = self._redis.hget(self._meta, f"number:{number}")
+            life_ms = self._redis.pttl(place.key)
+        except (RedisError, OSError) as error:
+            raise unavailable(self._redis, error) from error
+        # A topic's id stays in the store: coordinates name the topic alone.
+        topic = name.decode().partition("/")[0] if isinstance(name, bytes) else f"topic {number}"
+        return Owned(Coordinates(topic, partition, offset), max(0, int(life_ms)))
+
+    def forget(self, claim: bytes) -> bool:
+        """Forget the claim: the next record with this id is a first sighting. Whether it was."""
+        try:
+            found = self._find(claim)
+            if found is None:
+                return False
+            place, _ = found
+            return bool(self._redis.hdel(place.key, place.field))
+        except (RedisError, OSError) as error:
+            raise unavailable(self._redis, error) from error
+
+    def _find(self, claim: bytes) -> tuple[Place, bytes] | None:
+        epoch, segments = self._redis.hmget(self._meta, "epoch", "segments")
+        if not isinstance(epoch, bytes) or not isinstance(segments, bytes):
+            return None
+        now_ms = int(time.time() * 1000)
+        for place in places(self._meta + b":" + epoch, segments, self._digests([claim]), now_ms):
+            packed = self._redis.hget(place.key, place.field)
+            if isinstance(packed, bytes) and packed:
+                return place, packed
+        return None
+
+
+def places(prefix: bytes, segments: bytes, digest: bytes, now_ms: int) -> Iterator[Place]:
+    """Yield where a digest can stand, one place for each segment; see redis_claims.lua.
+
+    Segments that are over by our clock are skipped only when they are so by an hour: time is
+    Redis' own, and a bucket that is gone answers nothing.
+    """
+    for text in segments.decode().split(","):
+        number, bits, drop_ms = text.split()
+        if int(drop_ms) + 3_600_000 < now_ms:
+            continue
+        whole, rest = divmod(int(bits), 8)
+        masked = bytes([digest[whole] & (0xFF << (8 - rest)) & 0xFF]) if rest else b""
+        key = b":".join((prefix, number.encode(), digest[:whole] + masked))
+        yield Place(key, digest[whole:])
+
+
+def unpack_owner(packed: bytes) -> tuple[int, int, int]:
+    """Return a topic's number, the partition and the offset."""
+    number, at = _varint(packed, 0)
+    partition, at = _varint(packed, at)
+    high, at = _varint(packed, at)
+    return number, partition, high * _LOW + int.from_bytes(packed[at:], "big")
+
+
+def _varint(packed: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = packed[at]
+        number |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:  # noqa: PLR2004 - the top bit says that more follows
+            return number, at
+        shift += 7

@@ -1,0 +1,176 @@
+"""``hapax claims``: who owns an id, and what to do when the claim store knows it wrongly or not."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from service.commands.screen import (
+    JsonFlag,
+    YesFlag,
+    confirm,
+    id_bytes,
+    json_bytes,
+    print_json,
+    print_table,
+    printable,
+    refusals,
+    telling,
+)
+from service.commands.times import age_text, point_ms
+from service.core.errors import HapaxError
+
+if TYPE_CHECKING:
+    from service.adapters.redis_desk import Owned
+    from service.settings import Settings
+    from service.wiring.claims import Rebuilt
+
+EventId = Annotated[
+    str, typer.Argument(metavar="ID", help=r"The event's id; \x00 stands for a NUL byte.")
+]
+
+app = typer.Typer(name="claims", help="Show, forget and rebuild claims.", no_args_is_help=True)
+
+
+@app.command()
+def show(event_id: EventId, as_json: JsonFlag = False) -> None:
+    r"""Show who owns an id: the record seen first, and how long that is remembered.
+
+    An id counts within its source, so there may be several. The id of a
+    CloudEvent is its source, a NUL byte (written \x00) and its id.
+    Exit code 1: nobody owns it.
+
+    Examples:
+      hapax claims show order-815
+      hapax claims show 'https://shop.example/orders\x00815' --json
+    """
+    with refusals(as_json=as_json):
+        settings = _settings()
+        from service.wiring.claims import claims  # noqa: PLC0415 - clients are loaded for good settings
+
+        with claims(settings) as asked:
+            owners = asked.owners(id_bytes(event_id))
+        if not owners:
+            raise _nobody(event_id, settings)
+    _print_owners(event_id, owners, as_json=as_json)
+
+
+@app.command()
+def forget(event_id: EventId, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
+    r"""Forget an id: the next record that has it is processed as if it were the first.
+
+    The event will have its effect again if it is sent again, and nothing else
+    happens. Exit code 1: nobody owns it.
+
+    Examples:
+      hapax claims forget order-815
+      hapax claims forget order-815 --yes --json
+    """
+    with refusals(as_json=as_json):
+        settings = _settings()
+        from service.wiring.claims import claims  # noqa: PLC0415 - as in show
+
+        with claims(settings) as asked:
+            wanted = id_bytes(event_id)
+            owners = asked.owners(wanted)
+            if not owners:
+                raise _nobody(event_id, settings)
+            told = ", ".join(str(owned.owner) for owned in owners.values())
+            confirm(f"Forget that {printable(event_id)} belongs to {printable(told)}?", yes=yes)
+            forgotten = {
+                source: owned for source, owned in owners.items() if asked.forget(wanted, source)
+            }
+    _print_owners(event_id, forgotten, as_json=as_json)
+
+
+@app.command()
+def rebuild(
+    since: Annotated[
+        str | None,
+        typer.Option(help="Records from then on: 24h (ago), or a time. Default: HAPAX_DEDUP__TTL."),
+    ] = None,
+    output_topic: Annotated[
+        list[str] | None, typer.Option(help="A topic that the transform chooses; repeatable.")
+    ] = None,
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make claims again after Redis was lost, from what outputs and dead letters say.
+
+    Reads their headers hapax-id and hapax-source, younger than the time an id is
+    remembered, by the records' own timestamps. Claims that are there stay. It
+    may be repeated, and run beside workers; stop them first, and no duplicate
+    slips through meanwhile. It cannot know ids of records that were filtered:
+    those have no outputs.
+
+    Examples:
+      hapax claims rebuild
+      hapax claims rebuild --since 6h --output-topic orders-eu --yes
+    """
+    with refusals(as_json=as_json):
+        settings = _settings()
+        since_ms = None if since is None else point_ms("--since", since)
+        from service.wiring.claims import claims  # noqa: PLC0415 - as in show
+
+        with telling() as told, claims(settings) as asked:
+            confirm(f"Write claims of {settings.app} to its claim store?", yes=yes)
+            rebuilt = asked.rebuild(since_ms, tuple(output_topic or ()), told.tell)
+    if as_json:
+        import msgspec  # noqa: PLC0415 - only here
+
+        print_json(msgspec.to_builtins(rebuilt))
+    else:
+        _tell(rebuilt)
+
+
+def _tell(rebuilt: Rebuilt) -> None:
+    lines = (
+        (rebuilt.records, "outputs and dead letters read"),
+        (rebuilt.claimed, "of them name an owner that has its claim now"),
+        (rebuilt.elsewhere, "name an id that another record owns; that claim stays"),
+        (rebuilt.untold, "have an id that more than one source may have given; not claimed"),
+        (rebuilt.without_id, "are of records without an id"),
+        (rebuilt.foreign, "were written by no record of this pipeline"),
+        (rebuilt.older, "more are older than the bound; left alone"),
+    )
+    for count, text in lines:
+        if count or text.startswith(("of them", "outputs")):
+            typer.echo(f"{count:,} {text}")
+    typer.echo("Ids of records that were filtered are not known: they have no outputs.")
+
+
+def _print_owners(event_id: str, owners: dict[str, Owned], *, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "id": json_bytes(id_bytes(event_id)),
+                "claims": [
+                    {"id_source": source, "owner": str(owned.owner), "life_ms": owned.life_ms}
+                    for source, owned in owners.items()
+                ],
+            }
+        )
+        return
+    print_table(
+        ("id", "found by", "owner", "remembered for"),
+        [
+            (event_id, source, str(owned.owner), age_text(owned.life_ms / 1000))
+            for source, owned in owners.items()
+        ],
+    )
+
+
+def _nobody(event_id: str, settings: Settings) -> HapaxError:
+    sources = ", ".join(settings.dedup.id)
+    return HapaxError(
+        f"nobody owns {event_id} (looked for as {sources}): it was not seen within"
+        " HAPAX_DEDUP__TTL, or its claim was forgotten"
+    )
+
+
+def _settings() -> Settings:
+    from service.settings import load_settings  # noqa: PLC0415 - errors of all kinds are shown
+
+    return load_settings(dict(os.environ))

@@ -1,0 +1,165 @@
+"""``hapax offsets``: where every input partition stands, and how far behind we are."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from service.commands.screen import JsonFlag, print_json, print_table, refusals
+from service.commands.times import age_text, span_ms
+from service.core.errors import PreflightError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from service.core.lag import Standing
+
+_COLUMNS = (
+    "partition",
+    "low",
+    "committed",
+    "position",
+    "stable",
+    "high",
+    "lag",
+    "lag time",
+    "undecided",
+    "remark",
+)
+
+
+def offsets(
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")
+    ] = False,
+    interval: Annotated[str, typer.Option(help="How often, with --watch.")] = "2s",
+    as_json: JsonFlag = False,
+) -> None:
+    """Show, per input partition, what is there, what is committed, and the lag.
+
+    low: first offset still there. committed: the group's offset. position: where
+    a process goes on. stable: last stable offset, the end for our readers. high:
+    end of the log. lag: offsets unread, markers of transactions included. lag
+    time: age of the oldest unread record. undecided: offsets behind an open
+    transaction. Joins no group. With --watch --json: one object a line.
+
+    Examples:
+      hapax offsets
+      hapax offsets --watch --interval 5s
+      hapax offsets --json
+    """
+    with refusals(as_json=as_json):
+        interval_s = min(86_400.0, max(0.2, span_ms("--interval", interval) / 1000))
+        from service.settings import load_settings  # noqa: PLC0415 - errors of all kinds end here
+
+        settings = load_settings(dict(os.environ))
+        from service.wiring.offsets import standings  # noqa: PLC0415 - clients are loaded for good settings
+
+        with standings(settings) as asked:
+            if not watch:
+                found = asked.look()
+                print_json(figures(found)) if as_json else show(found)
+                return
+            asked.look()  # what is wrong from the start is an error, not a line of the watch
+            _watch(asked.look, interval_s, as_json=as_json)
+
+
+def _watch(look: Callable[[], list[Standing]], interval_s: float, *, as_json: bool) -> None:
+    """Show a look again and again; brokers that are away for a while end nothing."""
+    from rich.console import Console  # noqa: PLC0415 - only people who watch wait for rich
+
+    console = Console()
+    try:
+        while True:
+            began_s = time.monotonic()
+            try:
+                found = look()
+            except PreflightError as error:
+                for problem in error.problems:
+                    typer.echo(problem, err=True)
+            else:
+                if as_json:
+                    typer.echo(json.dumps(figures(found)))
+                else:
+                    if console.is_terminal:
+                        console.clear()
+                    show(found)
+            time.sleep(max(0.0, interval_s - (time.monotonic() - began_s)))
+    except KeyboardInterrupt:
+        return
+
+
+def figures(found: list[Standing]) -> dict[str, Any]:
+    """Return all of it as JSON can have it."""
+    now_ms = int(time.time() * 1000)
+    lags_s = [lag_s for one in found if (lag_s := one.lag_s(now_ms)) is not None]
+    return {
+        "time_ms": now_ms,
+        "lag": sum(one.lag for one in found),
+        "lag_seconds": round(max(lags_s, default=0.0), 3) if len(lags_s) == len(found) else None,
+        "partitions": [
+            {
+                "topic": one.topic,
+                "partition": one.partition,
+                "low_watermark": one.low,
+                "committed": one.committed,
+                "position": one.position,
+                "last_stable_offset": one.stable,
+                "high_watermark": one.high,
+                "lag": one.lag,
+                "lag_seconds": one.lag_s(now_ms),
+                "undecided": one.undecided,
+                "lost": one.lost,
+            }
+            for one in found
+        ],
+    }
+
+
+def show(found: list[Standing]) -> None:
+    """Print the table, its sums at the end."""
+    now_ms = int(time.time() * 1000)
+    rows: list[tuple[str, ...]] = [
+        (
+            f"{one.topic}/{one.partition}",
+            f"{one.low:,}",
+            "-" if one.committed is None else f"{one.committed:,}",
+            "-" if one.position is None else f"{one.position:,}",
+            f"{one.stable:,}",
+            f"{one.high:,}",
+            f"{one.lag:,}",
+            age_text(one.lag_s(now_ms)),
+            f"{one.undecided:,}",
+            _remark(one),
+        )
+        for one in found
+    ]
+    ages_s = [one.lag_s(now_ms) for one in found]
+    known = [age_s for age_s in ages_s if age_s is not None]
+    rows.append(
+        (
+            "total",
+            *[""] * 5,
+            f"{sum(one.lag for one in found):,}",
+            age_text(max(known, default=0.0) if len(known) == len(ages_s) else None),
+            f"{sum(one.undecided for one in found):,}",
+            "",
+        )
+    )
+    print_table(_COLUMNS, rows, numbers=_COLUMNS[1:-1])
+
+
+def _remark(one: Standing) -> str:
+    if one.lost:
+        return f"LOST {one.lost:,}: deleted before they were read"
+    if one.position is None:
+        return "no committed offset, and HAPAX_INPUT__START is refuse"
+    if one.committed is not None and one.committed > one.high:
+        return "committed behind the end: the topic was made again, or truncated"
+    if one.committed is None:
+        return "no committed offset yet"
+    return "an open transaction holds readers back" if one.undecided else ""

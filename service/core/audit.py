@@ -1,0 +1,141 @@
+"""What an audit of a pipeline comes to: bounds, counts, the classes of anomalies, the verdict.
+
+Pure values, shared by whoever reads topics, whoever judges them and whoever shows the result.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+
+class Compare(StrEnum):
+    """How much of what the transform answers today must stand in the output."""
+
+    VALUES = "values"
+    COUNTS = "counts"
+    NONE = "none"
+
+
+class Class(NamedTuple):
+    """One class of anomalies. ``name`` is its key in results."""
+
+    name: str
+    title: str
+    meaning: str
+
+
+ANOMALIES = (
+    Class("missing", "missing", "records without any effect, although they ask for one"),
+    Class("dedup_loss", "dedup loss", "events of which every record was dropped as a duplicate"),
+    Class("doubled", "doubled", "effects too many of a record that was processed twice"),
+    Class("repeated", "repeated", "records with an effect although their id had one already"),
+    Class("out_of_order", "out of order", "effects behind one of a later record"),
+    Class("torn", "torn", "records with some of their outputs only"),
+    Class("wrong", "wrong", "records whose outputs are not what the transform answers"),
+    Class("orphaned", "orphaned", "effects that name a record which is not there"),
+    Class("from_aborted", "from aborted", "effects of records whose transaction was aborted"),
+    Class("ahead", "ahead", "effects of records at or above the committed offset"),
+)
+"""In the order in which they are shown. Sources: docs/audit.md."""
+
+NAMES = tuple(one.name for one in ANOMALIES)
+
+ACCOUNTS = ("with_outputs", "dead_letters", "filtered", "duplicates", "unexplained")
+"""What a record that is no anomaly may have come to; ``unexplained``: without effect, and without
+a transform nobody can say whether it should have one."""
+
+
+class InputBounds(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one input partition is judged. All are offsets; each end is the next one.
+
+    low        the oldest record that is still there
+    start      judged from here
+    until      judged up to here: what was read, and below the committed offset
+    committed  of the group, None where it has none
+    end        last stable offset
+    compacted  records may be gone from the middle
+    """
+
+    topic: str
+    partition: int
+    low: int
+    start: int
+    until: int
+    committed: int | None
+    end: int
+    compacted: bool = False
+
+
+class OutputBounds(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one partition of outputs or dead letters is read.
+
+    low      the oldest record that is still there
+    settled  last stable offset before the committed offsets were asked for
+    end      last stable offset after that: read up to here
+    high     the end of the log at that time; above ``end`` a transaction is open
+    """
+
+    topic: str
+    partition: int
+    low: int
+    settled: int
+    end: int
+    high: int
+
+
+class InputFindings(msgspec.Struct, kw_only=True):
+    """What one input partition came to.
+
+    counts  ``records``, ACCOUNTS and NAMES; ``outputs`` found; ``hidden`` records of aborted
+            transactions; ``before``, ``later``: effects of records that are not judged;
+            ``unchecked``: repeated while the claim store was away; ``gone``: effects of records
+            that compaction may have removed; ``unexpected_dead``: dead letters of records that
+            the transform takes today
+    """
+
+    bounds: InputBounds
+    counts: dict[str, int]
+
+
+class OutputFindings(msgspec.Struct, kw_only=True):
+    """What one partition of outputs held: records visible, foreign ones among them, hidden."""
+
+    bounds: OutputBounds
+    records: int = 0
+    foreign: int = 0
+    hidden: int = 0
+
+
+class Audit(msgspec.Struct, kw_only=True):
+    """The result. ``totals`` sums the inputs' counts, and what belongs to no partition."""
+
+    app: str
+    compare: str
+    inputs: list[InputFindings]
+    outputs: list[OutputFindings]
+    totals: dict[str, int]
+    examples: dict[str, list[str]]
+    remarks: list[str]
+    duration_s: float = 0.0
+
+    @property
+    def anomalies(self) -> dict[str, int]:
+        """Return the classes that were found."""
+        return {name: self.totals[name] for name in NAMES if self.totals.get(name)}
+
+    @property
+    def clean(self) -> bool:
+        """Whether the promise was kept, as far as it was judged."""
+        return not self.anomalies
+
+
+def total(findings: list[InputFindings], more: dict[str, int]) -> dict[str, int]:
+    """Return the sums over all partitions and ``more``."""
+    sums: dict[str, int] = dict.fromkeys(("records", *ACCOUNTS, *NAMES), 0)
+    for counts in [*(one.counts for one in findings), more]:
+        for name, count in counts.items():
+            sums[name] = sums.get(name, 0) + count
+    return sums

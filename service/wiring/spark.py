@@ -1,0 +1,107 @@
+"""The Spark engine, put together: a member of the group, Spark's jobs, and what runs in a task."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from service.adapters.kafka_clients import consumer_properties, lane_id, transactional_id
+from service.adapters.kafka_member import KafkaMember
+from service.core.errors import ConfigurationError
+from service.core.limits import FenceBudget
+from service.core.transform import load_transform
+from service.engines.assignment import Bounds
+from service.engines.spark import SparkEngine
+from service.engines.spark_jobs import SparkJobs
+from service.engines.spark_ports import Pacing
+from service.engines.spark_reports import Reports
+from service.engines.spark_session import SparkOptions, open_context
+from service.telemetry.logs import ClientLogger
+from service.wiring import parts
+from service.wiring.lookout import start_lookout
+from service.wiring.preflight import check
+from service.wiring.task import fence_lane, run_plans
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from service.settings import Settings
+    from service.wiring.parts import Shared
+
+
+class LaneFences:
+    """Registers producers under the ids of our lanes."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def lane(self, number: int) -> None:
+        """Fence a lane."""
+        fence_lane(self._settings, lane_id(self._settings, number))
+
+    def predecessor(self) -> None:
+        """Fence a worker that ran under our name: its open transaction is over at once."""
+        fence_lane(self._settings, transactional_id(self._settings))
+
+
+def run_records(shared: Shared, stack: ExitStack) -> None:
+    """Run the records form until it is asked to stop."""
+    settings = shared.settings
+    if settings.guarantee != "exactly_once":
+        problem = f"HAPAX_GUARANTEE={settings.guarantee} is for the worker; Spark runs exactly_once"
+        raise ConfigurationError([problem])
+    load_transform(settings.transform)  # a mistake in it is told here, not by every task
+    claims = parts.claims(shared)
+    if claims is not None:
+        stack.callback(claims.close)
+    member = KafkaMember(
+        consumer_properties(settings),
+        settings.input.topics,
+        start=settings.input.start,
+        logger=ClientLogger(shared.events, "consumer"),
+        clock=shared.clock,
+        watch=shared.watchdog.watch,
+    )
+    shared.events.preflight_passed(check(shared, member, claims))
+    context = open_context(
+        SparkOptions(settings.app, settings.spark.master, settings.spark.properties)
+    )
+    jobs = SparkJobs(context, partial(run_plans, settings), lanes=settings.spark.lanes)
+    stack.callback(jobs.close)
+    shared.lifecycle.listen()  # again: Spark has taken SIGINT for itself
+    if shared.lifecycle.stopping:
+        return
+    stack.callback(member.close)
+    member.subscribe()
+    rate = parts.dead_letter_rate(settings)
+    engine = SparkEngine(
+        member=member,
+        jobs=jobs,
+        fences=LaneFences(settings),
+        reports=Reports(
+            events=shared.events,
+            clock=shared.clock,
+            claims=claims,
+            fences=FenceBudget(settings.instance, fences_max=parts.PRODUCER_FENCES_MAX),
+            member_fences=FenceBudget(settings.instance, fences_max=parts.MEMBER_FENCES_MAX),
+            dead_letter_rate=rate,
+        ),
+        events=shared.events,
+        clock=shared.clock,
+        lifecycle=shared.lifecycle,
+        dead_letter_rate=rate,
+        pacing=Pacing(
+            duration_s=settings.spark.range_interval_ms / 1000,
+            task_max_s=(settings.spark.range_interval_ms + settings.group.poll_interval_max_ms)
+            / 1000,
+            attempts_max=settings.retry.attempts,
+            sticky=settings.group.protocol == "consumer",
+            bounds=Bounds(
+                records_max=settings.stop_after.records, at_end=settings.stop_after.at_end
+            ),
+        ),
+    )
+    start_lookout(shared, stack, engine.standpoint)
+    shared.events.service_ready()
+    engine.run()
+    shared.events.service_draining(shared.lifecycle.reason)

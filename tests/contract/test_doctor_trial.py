@@ -1,0 +1,28 @@
+"""The trial of a transactional id on a real broker: it says what is asked, and fences nobody."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from service.adapters.kafka_trial import refusal
+from tests.kit.topics import read_back, transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from service.sandbox import Sandbox
+
+
+def test_the_owner_of_a_transactional_id_commits_after_its_trial(
+    sandbox: Sandbox, unique: Callable[[str], str]
+) -> None:
+    name, topic = unique("owner"), unique("trial")
+    sandbox.create_topic(topic)
+    servers = sandbox.bootstrap_servers
+    with transaction(servers, name) as owner:
+        owner.produce(topic, b"before")
+        owner.flush(60)
+        assert refusal({"bootstrap.servers": servers}, name) == ""
+        owner.produce(topic, b"after")
+        owner.commit_transaction(60)
+    assert [record.value for record in read_back(servers, topic)] == [b"before", b"after"]

@@ -1,0 +1,117 @@
+"""Epochs: who may still end a transaction, and who may not. In memory and on a broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service.core.errors import BatchAbortedError, ProducerDeadError
+from tests.kit.rulebook import Rulebook, places, send, shown, unfenced, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from service.core.ports import Transaction
+
+    Make = Callable[..., Rulebook]
+
+CALLS = ("send_offsets", "commit", "abort")
+
+
+def call(world: Rulebook, transaction: Transaction, name: str) -> None:
+    """Make the next call of a producer inside its transaction."""
+    if name == "commit":
+        transaction.commit()
+    elif name == "abort":
+        abort(transaction)
+    else:
+        transaction.send_offsets({places(world)[0]: 5})
+
+
+def abort(transaction: Transaction) -> None:
+    """Offer progress that is not ours: the producer itself rolls back."""
+    transaction.send_offsets({("elsewhere", 0): 1})
+
+
+def open_with(world: Rulebook, instance: str, value: bytes, offset: int) -> Transaction:
+    """Return a producer in a transaction with an output, and progress."""
+    transaction = world.producer(unfenced(world), instance)
+    transaction.open()
+    transaction.begin()
+    send(world, transaction, value)
+    transaction.send_offsets({places(world)[0]: offset})
+    return transaction
+
+
+def go_on(world: Rulebook, transaction: Transaction, value: bytes, offset: int) -> None:
+    """Open anew and commit an output and progress."""
+    transaction.open()
+    transaction.begin()
+    send(world, transaction, value)
+    transaction.send_offsets({places(world)[0]: offset})
+    transaction.commit()
+
+
+def test_a_transaction_older_than_its_timeout_is_aborted_and_its_producer_fenced(
+    rulebook: Make,
+) -> None:
+    world = rulebook(timeout_s=1.0)
+    old = {name: open_with(world, name, b"never", 5) for name in CALLS}
+    stable, high = world.ends()
+    assert stable < high
+    until(world, lambda: len(set(world.ends())) == 1)
+    assert shown(world) == ([], None)
+    for name, transaction in old.items():
+        with pytest.raises(ProducerDeadError) as caught:
+            call(world, transaction, name)
+        assert caught.value.fenced, name
+    assert shown(world) == ([], None)
+    for offset, (name, transaction) in enumerate(old.items(), 1):
+        go_on(world, transaction, name.encode(), offset)
+    assert shown(world) == ([name.encode() for name in CALLS], len(CALLS))
+
+
+def test_a_transaction_younger_than_its_timeout_is_left_alone(rulebook: Make) -> None:
+    world = rulebook(timeout_s=8.0)
+    transaction = open_with(world, "w", b"a", 5)
+    world.wait(1.2)  # at least one of the coordinator's scans
+    transaction.commit()
+    assert shown(world) == ([b"a"], 5)
+
+
+def test_a_new_epoch_fences_the_older_producer_at_its_next_call(rulebook: Make) -> None:
+    world = rulebook()
+    for offset, name in enumerate(CALLS, 1):
+        older = open_with(world, name, b"never", 5)
+        newer = world.producer(unfenced(world), name)
+        newer.open()
+        with pytest.raises(ProducerDeadError) as caught:
+            call(world, older, name)
+        assert caught.value.fenced, name
+        newer.begin()
+        send(world, newer, name.encode())
+        newer.send_offsets({places(world)[0]: offset})
+        newer.commit()
+    assert shown(world) == ([name.encode() for name in CALLS], len(CALLS))
+
+
+def test_producers_of_other_ids_fence_nobody(rulebook: Make) -> None:
+    world = rulebook()
+    one = open_with(world, "w", b"a", 5)
+    world.producer(unfenced(world), "v").open()
+    one.commit()
+    assert shown(world) == ([b"a"], 5)
+
+
+def test_what_is_rolled_back_leaves_a_producer_that_goes_on(rulebook: Make) -> None:
+    world = rulebook()
+    transaction = open_with(world, "w", b"never", 5)
+    with pytest.raises(BatchAbortedError) as caught:
+        abort(transaction)
+    assert caught.value.resolved
+    assert shown(world) == ([], None)
+    transaction.begin()
+    send(world, transaction, b"a")
+    transaction.commit()
+    assert shown(world) == ([b"a"], None)

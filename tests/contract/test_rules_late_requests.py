@@ -1,0 +1,172 @@
+"""A request of one transaction that arrives inside the next (KAFKA-17754), in memory and real.
+
+A broker takes it as long as the epoch is the same: records are lost or half visible, offsets move
+back, and every call of the client succeeds. After a new epoch it is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service.core.errors import BatchAbortedError, ProducerDeadError
+from tests.kit.rulebook import (
+    ACCEPTED,
+    INVALID_PRODUCER_EPOCH,
+    INVALID_TXN_STATE,
+    Rulebook,
+    message,
+    places,
+    send,
+    shown,
+    unfenced,
+    until,
+    visible,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from service.core.ports import Transaction
+    from tests.kit.rulebook import Late
+
+    Make = Callable[..., Rulebook]
+
+ENDS = [True, False]
+
+
+def first(world: Rulebook, held: str, *, commit: bool = True) -> tuple[Transaction, Late]:
+    """End a transaction of which one request is held and sent again; return its producer."""
+    late = world.hold(held)
+    transaction = world.producer(unfenced(world))
+    transaction.open()
+    transaction.begin()
+    send(world, transaction, b"1")
+    if commit:
+        transaction.send_offsets({places(world)[0]: 5})
+        transaction.commit()
+    else:
+        with pytest.raises(BatchAbortedError):
+            transaction.send_offsets({("elsewhere", 0): 1})
+    assert transaction.doubts
+    assert shown(world) == after(commit=commit)
+    return transaction, late
+
+
+def after(*, commit: bool) -> tuple[list[bytes | None], int | None]:
+    """Return what the first transaction shows: outputs and offset."""
+    return ([b"1"], 5) if commit else ([], None)
+
+
+@pytest.mark.row("S-K1")
+@pytest.mark.parametrize("fenced", [False, True])
+@pytest.mark.parametrize("commit", ENDS)
+def test_a_late_end_is_taken_inside_the_next_transaction_unless_its_epoch_is_old(
+    rulebook: Make, *, commit: bool, fenced: bool
+) -> None:
+    world = rulebook()
+    transaction, late = first(world, "EndTxn", commit=commit)
+    before = after(commit=commit)
+    if fenced:
+        transaction.open()
+    transaction.begin()
+    send(world, transaction, b"2")
+    assert late.release() == (INVALID_PRODUCER_EPOCH if fenced else ACCEPTED)
+    if fenced:
+        assert visible(world) == before
+    else:
+        early = [b"2"] if commit else []  # visible, and its progress is not
+        assert shown(world) == ([*before[0], *early], before[1])
+    transaction.send_offsets({places(world)[0]: 9})
+    transaction.commit()
+    lost = not commit and not fenced
+    assert shown(world) == ([*before[0], *([] if lost else [b"2"])], 9)
+
+
+@pytest.mark.parametrize("commit", ENDS)
+def test_outputs_behind_a_late_end_are_refused(rulebook: Make, *, commit: bool) -> None:
+    world = rulebook()
+    transaction, late = first(world, "EndTxn", commit=commit)
+    transaction.begin()
+    send(world, transaction, b"2")
+    assert late.release() == ACCEPTED
+    assert shown(world) == (([b"1", b"2"], 5) if commit else ([], None))
+    transaction.send([message(world, b"3")])
+    with pytest.raises((BatchAbortedError, ProducerDeadError)) as caught:  # noqa: PT012 - which call tells is open
+        transaction.send_offsets({places(world)[0]: 9})
+        transaction.commit()
+    if commit:  # what is committed cannot be rolled back
+        assert isinstance(caught.value, ProducerDeadError)
+        assert not caught.value.fenced
+    transaction.open()
+    assert shown(world) == (([b"1", b"2"], 5) if commit else ([], None))
+
+
+@pytest.mark.row("S-K1")
+@pytest.mark.parametrize("fenced", [False, True])
+def test_late_offsets_move_the_progress_back_unless_their_epoch_is_old(
+    rulebook: Make, *, fenced: bool
+) -> None:
+    world = rulebook()
+    transaction, late = first(world, "TxnOffsetCommit")
+    if fenced:
+        transaction.open()
+    transaction.begin()
+    send(world, transaction, b"2")
+    transaction.send_offsets({places(world)[0]: 9})
+    assert late.release() == (INVALID_PRODUCER_EPOCH if fenced else ACCEPTED)
+    transaction.commit()
+    assert shown(world) == ([b"1", b"2"], 9 if fenced else 5)
+
+
+def test_late_offsets_between_two_transactions_are_refused(rulebook: Make) -> None:
+    world = rulebook()
+    transaction, late = first(world, "TxnOffsetCommit")
+    transaction.begin()
+    assert late.release() == INVALID_TXN_STATE
+    send(world, transaction, b"2")
+    transaction.send_offsets({places(world)[0]: 9})
+    transaction.commit()
+    assert shown(world) == ([b"1", b"2"], 9)
+
+
+def test_a_late_end_between_two_transactions_changes_nothing(rulebook: Make) -> None:
+    world = rulebook()
+    transaction, late = first(world, "EndTxn")
+    assert late.release() == ACCEPTED
+    assert shown(world) == ([b"1"], 5)
+    transaction.begin()
+    send(world, transaction, b"2")
+    transaction.commit()
+    assert shown(world) == ([b"1", b"2"], 5)
+
+
+@pytest.mark.parametrize("api", ["AddPartitionsToTxn", "Produce", "AddOffsetsToTxn"])
+def test_any_other_late_request_does_no_harm_inside_the_next_transaction(
+    rulebook: Make, api: str
+) -> None:
+    world = rulebook()
+    transaction, late = first(world, api)
+    transaction.begin()
+    send(world, transaction, b"2")
+    assert late.release() == ACCEPTED
+    transaction.send_offsets({places(world)[0]: 9})
+    transaction.commit()
+    assert shown(world) == ([b"1", b"2"], 9)
+
+
+def test_a_late_registration_while_nothing_is_open_ends_in_a_time_out_that_fences(
+    rulebook: Make,
+) -> None:
+    world = rulebook(timeout_s=1.0)
+    transaction, late = first(world, "AddPartitionsToTxn")
+    _, high = world.ends()
+    assert late.release() == ACCEPTED
+    until(world, lambda: world.ends()[1] > high)  # the marker of a transaction without records
+    transaction.begin()
+    with pytest.raises(ProducerDeadError) as caught:  # noqa: PT012 - which call tells is open
+        transaction.send([message(world, b"never")])
+        transaction.send_offsets({places(world)[0]: 9})
+    assert caught.value.fenced
+    assert shown(world) == ([b"1"], 5)

@@ -1,0 +1,170 @@
+"""The driver's membership on a real broker: it holds partitions, fetches nothing, and is lent."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
+from tests.kit.flow import await_
+from tests.kit.spark_ranges import Application
+from tests.kit.topics import Given, produce, produce_open, transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from service.adapters.kafka_member import KafkaMember
+    from service.sandbox import Sandbox
+
+
+@pytest.fixture(params=["classic", "consumer"])
+def app(
+    request: pytest.FixtureRequest, sandbox: Sandbox, unique: Callable[[str], str]
+) -> Iterator[Application]:
+    made = Application(sandbox, unique("member"), HAPAX_GROUP__PROTOCOL=request.param)
+    yield made
+    made.close()
+
+
+def write(app: Application, count: int) -> None:
+    for partition in range(2):
+        values = (Given(b"%d" % number, partition=partition) for number in range(count))
+        produce(app.bootstrap, app.input, *values)
+
+
+def lend(app: Application, metadata: bytes, progress: dict[tuple[str, int], int]) -> int | None:
+    """Commit with somebody's metadata, as a task does; return the code of a refusal."""
+    offsets = [TopicPartition(*where, offset) for where, offset in progress.items()]
+    with transaction(app.bootstrap) as producer:
+        try:
+            producer.send_offsets_to_transaction(offsets, metadata, 30)
+        except KafkaException as error:
+            producer.abort_transaction(30)
+            return int(error.args[0].code())
+        producer.commit_transaction(30)
+        return None
+
+
+def reads_nothing(member: KafkaMember) -> bool:
+    """Whether the client has fetched nothing: it knows no high watermark of its own."""
+    marks = [
+        member._consumer.get_watermark_offsets(TopicPartition(*where), cached=True)
+        for where in member.assignment()
+    ]
+    return all(high < 0 for _low, high in marks)
+
+
+def test_a_member_holds_its_partitions_without_fetching_anything(app: Application) -> None:
+    write(app, 3)
+    member = app.member()
+    assert member.changes().assigned is not None
+    write(app, 3)
+    until_s = time.monotonic() + 1.0
+    while time.monotonic() < until_s:
+        member.attend(0.05)
+    assert member.take(100, 0.0).records == []
+    assert reads_nothing(member)
+    assert member.changes().errors == []
+
+
+def test_lent_metadata_commits_in_the_name_of_the_member(app: Application) -> None:
+    write(app, 3)
+    member = app.member()
+    assert lend(app, member.member(), {app.partitions[0]: 2}) is None
+    assert app.committed() == {0: 2, 1: None}
+    assert member.committed(app.partitions) == {app.partitions[0]: 2, app.partitions[1]: None}
+
+
+def test_metadata_from_before_a_rebalance_is_refused_for_what_was_lost(app: Application) -> None:
+    write(app, 3)
+    first = app.member()
+    before = first.member()
+    second = app.member(count=1)
+    (kept,), (lost,) = first.assignment(), second.assignment()
+    assert first.changes().revoked == [lost]
+    assert lend(app, before, {lost: 2}) == KafkaError.ILLEGAL_GENERATION
+    # What stayed: a classic group refuses an older generation altogether, a KIP-848 group takes
+    # it. This is why partitions keep their lane in such groups.
+    classic = app.settings.group.protocol == "classic"
+    assert lend(app, before, {kept: 1}) == (KafkaError.ILLEGAL_GENERATION if classic else None)
+    assert lend(app, first.member(), {kept: 2}) is None
+    assert app.committed() == {kept[1]: 2, lost[1]: None}
+
+
+def test_metadata_from_before_a_partition_went_and_came_back_is_refused(app: Application) -> None:
+    write(app, 3)
+    first = app.member()
+    before = first.member()
+    second = app.member(count=1)
+    (moved,) = second.assignment()
+    app.leave(second)
+    app.settle(newest=2)
+    assert moved in (first.changes().assigned or [])
+    assert reads_nothing(first)
+    assert lend(app, before, {moved: 1}) == KafkaError.ILLEGAL_GENERATION
+    assert lend(app, first.member(), {moved: 2}) is None
+
+
+def test_metadata_of_a_member_that_left_is_refused(app: Application) -> None:
+    write(app, 3)
+    member = app.member()
+    before = member.member()
+    app.leave(member)
+    assert lend(app, before, {app.partitions[0]: 2}) in {
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.STALE_MEMBER_EPOCH,
+    }
+    assert app.committed() == {0: None, 1: None}
+
+
+# -- where the protocol of the group has no part --------------------------------------------
+
+
+@pytest.fixture
+def classic(sandbox: Sandbox, unique: Callable[[str], str]) -> Iterator[Application]:
+    made = Application(sandbox, unique("ends"))
+    yield made
+    made.close()
+
+
+def test_a_stable_end_lies_before_the_first_open_transaction(classic: Application) -> None:
+    write(classic, 3)
+    member = classic.member()
+    first, second = classic.partitions
+    with produce_open(classic.bootstrap, classic.input, Given(b"open", partition=0)) as producer:
+        write(classic, 1)
+        assert member.stable_ends([first, second]) == {first: 3, second: 4}
+        producer.commit_transaction(30)
+        await_(
+            lambda: member.stable_ends([first]) == {first: 6},
+            10,
+            lambda: f"ends: {member.stable_ends([first])}",
+        )
+
+
+def test_nobody_is_asked_for_the_ends_of_nothing(classic: Application) -> None:
+    assert classic.member().stable_ends([]) == {}
+
+
+def test_a_producer_of_an_older_epoch_cannot_commit_with_live_metadata(
+    classic: Application,
+) -> None:
+    write(classic, 3)
+    member = classic.member()
+    with transaction(classic.bootstrap, classic.lane) as zombie:
+        zombie.produce(classic.output, b"never")
+        zombie.flush(30)
+    with transaction(classic.bootstrap, classic.lane) as producer:
+        assert codes(zombie, member.member(), classic) == KafkaError._FENCED
+        producer.abort_transaction(30)
+    assert (classic.values(), classic.committed()) == ([], {0: None, 1: None})
+
+
+def codes(producer: Producer, metadata: bytes, app: Application) -> int:
+    """Return why offsets of this producer are refused."""
+    with pytest.raises(KafkaException) as caught:
+        producer.send_offsets_to_transaction([TopicPartition(app.input, 0, 2)], metadata, 30)
+    return int(caught.value.args[0].code())

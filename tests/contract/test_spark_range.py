@@ -1,0 +1,193 @@
+"""The source of a task on a real broker: placed where the driver says, confirmed by the group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service.core.errors import BatchAbortedError, PositionLostError, StopError
+from tests.kit.consumers import metadata
+from tests.kit.spark_ranges import Application, taken
+from tests.kit.topics import Given, produce, produce_aborted, produce_committed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from service.adapters.kafka_range import KafkaRange
+    from service.sandbox import Sandbox
+
+LIVE = metadata(3, "member-1")
+INTAKES_MAX = 100
+
+
+@pytest.fixture
+def app(sandbox: Sandbox, unique: Callable[[str], str]) -> Iterator[Application]:
+    made = Application(sandbox, unique("range"))
+    yield made
+    made.close()
+
+
+def write(app: Application, count: int, partition: int = 0) -> None:
+    values = (Given(b"%d" % number, partition=partition) for number in range(count))
+    produce(app.bootstrap, app.input, *values)
+
+
+def ended(source: KafkaRange, where: tuple[str, int], end: int) -> None:
+    """Take until the end of the partition is told behind the last record."""
+    for _ in range(INTAKES_MAX):
+        batch = source.take(100, 0.1)
+        if batch.next.get(where, -1) >= end:
+            assert source.positions()[where] == end
+            return
+    raise AssertionError(f"no end {end}: {source.positions()}")
+
+
+def test_a_range_reads_from_where_it_was_placed_and_confirmed(app: Application) -> None:
+    write(app, 5)
+    write(app, 3, partition=1)
+    first, second = app.partitions
+    app.commit({first: 2, second: 1})
+    source = app.range({first: 2, second: 1}, LIVE)
+    source.place()
+    assert source.confirm() == {first: 2, second: 1}
+    assert source.assignment() == {first, second}
+    found = sorted((record.partition, record.value) for record in taken(source, 5))
+    assert found == [(0, b"2"), (0, b"3"), (0, b"4"), (1, b"1"), (1, b"2")]
+    assert source.positions() == {first: 5, second: 3}
+    assert source.settled() == {first: 2, second: 1}
+
+
+def test_what_an_earlier_attempt_came_to_is_skipped_also_when_it_was_fetched(
+    app: Application,
+) -> None:
+    write(app, 5)
+    first, _second = app.partitions
+    app.commit({first: 1})
+    source = app.range({first: 1}, LIVE)
+    source.place()
+    assert taken(source, 4)[0].offset == 1
+    app.commit({first: 3})
+    assert source.confirm() == {first: 3}
+    assert [record.offset for record in taken(source, 2)] == [3, 4]
+    assert source.settled() == {first: 3}
+
+
+def test_an_earlier_attempt_that_was_the_first_to_commit_is_found(app: Application) -> None:
+    write(app, 5)
+    first, _second = app.partitions
+    source = app.range({first: None}, LIVE)
+    source.place()
+    app.commit({first: 4})
+    assert source.confirm() == {first: 4}
+    assert [record.offset for record in taken(source, 1)] == [4]
+
+
+@pytest.mark.row("SP12")
+@pytest.mark.parametrize("now", [None, 2])
+def test_offsets_that_were_set_back_or_deleted_are_refused(
+    app: Application, now: int | None
+) -> None:
+    write(app, 5)
+    first, _second = app.partitions
+    if now is not None:
+        app.commit({first: now})
+    source = app.range({first: 3}, LIVE)
+    source.place()
+    with pytest.raises(PositionLostError, match=f"3 was committed, .* now has {now}: its offsets"):
+        source.confirm()
+
+
+@pytest.mark.parametrize(("start", "offsets"), [("earliest", [0, 1, 2, 3, 4]), ("latest", [3, 4])])
+def test_a_group_without_offsets_starts_where_it_was_told(
+    app: Application, start: str, offsets: list[int]
+) -> None:
+    write(app, 3)
+    first, _second = app.partitions
+    source = app.range({first: None}, LIVE, start)
+    source.place()
+    assert source.confirm() == {}
+    if start == "latest":
+        ended(source, first, 3)
+    write(app, 2)
+    assert [record.offset for record in taken(source, len(offsets))] == offsets
+
+
+def test_a_group_without_offsets_is_refused_where_that_was_asked_for(app: Application) -> None:
+    write(app, 3)
+    source = app.range({app.partitions[0]: None}, LIVE, "refuse")
+    source.place()
+    source.confirm()
+    with pytest.raises(PositionLostError, match="HAPAX_INPUT__START=refuse"):
+        taken(source, 1)
+
+
+def test_control_records_and_aborted_data_at_the_end_are_told_as_an_end(app: Application) -> None:
+    first, _second = app.partitions
+    produce_committed(app.bootstrap, app.input, Given(b"a", partition=0))
+    produce_aborted(app.bootstrap, app.input, Given(b"never", partition=0))
+    end = app.ends(app.member(), [first])[first]
+    assert end > 2
+    source = app.range({first: None}, LIVE)
+    source.place()
+    source.confirm()
+    ended(source, first, end)
+    assert source.take(100, 0.1).records == []
+
+
+def test_a_range_over_deleted_records_begins_where_the_log_begins_now(
+    app: Application, sandbox: Sandbox
+) -> None:
+    write(app, 5)
+    first, _second = app.partitions
+    sandbox.delete_records(app.input, 0, 4)
+    source = app.range({first: None}, LIVE)
+    source.place()
+    source.confirm()
+    assert [record.offset for record in taken(source, 1)] == [4]
+
+
+@pytest.mark.row("SP13")
+def test_a_committed_offset_that_fell_off_the_log_stops_the_service(
+    app: Application, sandbox: Sandbox
+) -> None:
+    write(app, 5)
+    first, _second = app.partitions
+    app.commit({first: 1})
+    sandbox.delete_records(app.input, 0, 4)
+    source = app.range({first: 1}, LIVE)
+    source.place()
+    source.confirm()
+    with pytest.raises(PositionLostError, match="the log now holds 4 to 5"):
+        taken(source, 1)
+
+
+def test_an_empty_partition_has_its_end_where_it_begins(app: Application) -> None:
+    first, _second = app.partitions
+    source = app.range({first: None}, LIVE)
+    source.place()
+    source.confirm()
+    ended(source, first, 0)
+
+
+def test_the_members_metadata_is_handed_on_as_it_is_and_only_of_a_live_one(
+    app: Application,
+) -> None:
+    assert app.range({}, LIVE).member() == LIVE
+    for dead in (metadata(-1, "member-1"), metadata(3, "")):
+        with pytest.raises(BatchAbortedError, match="no live member"):
+            app.range({}, dead).member()
+
+
+def test_a_range_is_no_member_of_the_group(app: Application) -> None:
+    write(app, 2)
+    first, second = app.partitions
+    source = app.range({first: None, second: None}, LIVE)
+    source.place()
+    source.confirm()
+    taken(source, 2)
+    member = app.member()
+    assert member.assignment() == {first, second}
+    assert source.adopt_orphans() == []
+    with pytest.raises(StopError, match="no member"):
+        source.reopen()

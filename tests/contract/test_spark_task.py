@@ -1,0 +1,373 @@
+"""A task on a real broker: the worker's core on a range, exactly once, whatever came before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from service.core.errors import ExitCode
+from service.core.records import Coordinates
+from service.engines.ranges import Outcome
+from service.wiring.task import fence_lane, run_plans
+from tests.kit.done import header, source
+from tests.kit.spark_ranges import Application
+from tests.kit.topics import Given, produce, produce_aborted, produce_committed, transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from confluent_kafka import Producer
+
+    from service.adapters.kafka_member import KafkaMember
+    from service.sandbox import Sandbox
+
+TEN = [b"v%d" % number for number in range(10)]
+UPPER = [value.upper() for value in TEN]
+
+
+@pytest.fixture
+def app(sandbox: Sandbox, unique: Callable[[str], str]) -> Iterator[Application]:
+    made = Application(sandbox, unique("task"), partitions=1)
+    yield made
+    made.close()
+
+
+def write(app: Application, *values: bytes, partition: int = 0) -> None:
+    produce(app.bootstrap, app.input, *(Given(value, partition=partition) for value in values))
+
+
+def left_open(app: Application, member: KafkaMember, values: list[bytes], offset: int) -> Producer:
+    """Leave a transaction open under the lane's name, as a killed task does."""
+    with transaction(app.bootstrap, app.lane) as producer:
+        for value in values:
+            producer.produce(app.output, value)
+        producer.flush(30)
+        producer.send_offsets_to_transaction(
+            [TopicPartition(app.input, 0, offset)], member.member(), 30
+        )
+        return producer
+    raise AssertionError
+
+
+def refused(producer: Producer) -> KafkaError:
+    """Return why a commit is refused."""
+    with pytest.raises(KafkaException) as caught:
+        producer.commit_transaction(30)
+    error: KafkaError = caught.value.args[0]
+    return error
+
+
+# -- a range ------------------------------------------------------------------------------
+
+
+def test_a_range_is_committed_whole_with_its_headers(app: Application) -> None:
+    write(app, *TEN)
+    member = app.member()
+    report = app.run(app.plan(member))
+    assert (report.outcome, report.reason) == (Outcome.DONE, "")
+    assert report.progress == {(app.input, 0): 10}
+    assert sum(settled.records for settled in report.settled) == 10
+    assert app.values() == UPPER
+    assert [source(record) for record in app.outputs()] == list(range(10))
+    assert app.committed() == {0: 10}
+    assert 0 < report.open_s <= report.work_s
+
+
+def test_plans_of_one_spark_partition_are_run_one_after_another(app: Application) -> None:
+    write(app, *TEN[:4])
+    plan = app.plan(app.member())
+    first, second = run_plans(app.settings, [plan, plan])
+    assert (first.progress, second.progress) == ({(app.input, 0): 4}, {})
+    assert app.values() == UPPER[:4]
+
+
+def test_a_range_that_was_done_before_is_done_at_once_and_nothing_is_written_twice(
+    app: Application,
+) -> None:
+    write(app, *TEN)
+    plan = app.plan(app.member())
+    app.run(plan)
+    write(app, b"later")
+    report = app.run(plan)
+    assert (report.outcome, report.settled) == (Outcome.DONE, [])
+    assert app.values() == UPPER
+
+
+def test_a_range_goes_on_behind_what_an_earlier_attempt_came_to(app: Application) -> None:
+    write(app, *TEN)
+    member = app.member()
+    plan = app.plan(member)
+    app.run(app.plan(member, records_max=4))
+    report = app.run(plan)
+    assert [settled.offsets[(app.input, 0)] for settled in report.settled] == [(4, 10)]
+    assert app.values() == UPPER
+
+
+def test_a_partition_that_is_not_in_the_plan_is_left_alone(
+    sandbox: Sandbox, unique: Callable[[str], str]
+) -> None:
+    app = Application(sandbox, unique("task"), partitions=2)
+    write(app, *TEN[:3])
+    write(app, b"other", partition=1)
+    member = app.member()
+    where = (app.input, 0)
+    app.run(app.plan(member, starts={where: None}, ends={where: 3}))
+    assert app.committed() == {0: 3, 1: None}
+    app.close()
+
+
+@pytest.mark.parametrize("count", [1, 3, 10])
+def test_a_counted_range_takes_exactly_so_many_records(app: Application, count: int) -> None:
+    write(app, *TEN)
+    report = app.run(app.plan(app.member(), records_max=count, pace=2))
+    assert sum(settled.records for settled in report.settled) == count
+    assert app.values() == UPPER[:count]
+    assert app.committed() == {0: count}
+
+
+def test_the_pace_of_the_last_range_is_where_the_next_begins(app: Application) -> None:
+    write(app, *TEN)
+    member = app.member()
+    first = app.run(app.plan(member, pace=1, records_max=5))
+    assert [settled.records for settled in first.settled] == [1, 4]
+    assert first.pace > 4
+    second = app.run(app.plan(member, pace=first.pace))
+    assert second.settled[0].records > 4
+
+
+@pytest.mark.row("SP18")
+def test_no_transaction_is_larger_than_the_plan_allows(app: Application) -> None:
+    write(app, *TEN)
+    report = app.run(app.plan(app.member(), batch_max=2))
+    assert report.settled[0].records == 2
+    assert app.values() == UPPER
+
+
+def test_a_range_ends_in_time_and_the_rest_is_for_the_next(app: Application) -> None:
+    write(app, *TEN)
+    member = app.member()
+    report = app.run(app.plan(member, duration_s=0.0))
+    assert (report.outcome, report.settled) == (Outcome.DONE, [])
+    assert report.open_s > 0
+
+
+# -- what no reader sees ------------------------------------------------------------------
+
+
+def test_a_tail_of_control_records_and_aborted_data_is_committed_as_an_end(
+    app: Application,
+) -> None:
+    produce_committed(app.bootstrap, app.input, Given(b"a", partition=0))
+    produce_aborted(app.bootstrap, app.input, Given(b"never", partition=0))
+    member = app.member()
+    (end,) = app.plan(member).ends.values()
+    assert end > 2
+    report = app.run(app.plan(member))
+    assert report.progress == {(app.input, 0): end}
+    assert app.values() == [b"A"]
+    assert app.committed() == {0: end}
+    assert app.plan(member).starts == app.plan(member).ends
+
+
+@pytest.mark.row("SP14")
+def test_a_range_without_any_visible_record_still_commits_its_end(app: Application) -> None:
+    produce_aborted(app.bootstrap, app.input, Given(b"never", partition=0))
+    member = app.member()
+    plan = app.plan(member)
+    report = app.run(plan)
+    assert (report.settled, report.ended) == ([], plan.ends)
+    assert app.committed() == {0: plan.ends[(app.input, 0)]}
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_where_an_empty_partition_begins_is_committed(app: Application, start: str) -> None:
+    member = app.member()
+    report = app.run(app.plan(member), HAPAX_INPUT__START=start)
+    assert report.outcome is Outcome.DONE
+    assert app.committed() == {0: 0}
+
+
+def test_where_latest_begins_is_committed_so_that_later_records_are_not_skipped(
+    app: Application,
+) -> None:
+    write(app, *TEN[:3])
+    member = app.member()
+    app.run(app.plan(member), HAPAX_INPUT__START="latest")
+    write(app, *TEN[3:5])
+    app.run(app.plan(member), HAPAX_INPUT__START="latest")
+    assert app.values() == UPPER[3:5]
+
+
+# -- records that fail --------------------------------------------------------------------
+
+
+def test_poison_becomes_a_dead_letter_in_the_same_range(app: Application) -> None:
+    write(app, b"a", b"boom", b"c")
+    report = app.run(app.plan(app.member()))
+    assert (app.values(), app.letters()) == ([b"A", b"C"], [b"boom"])
+    ((coordinates, failure),) = report.settled[0].dead_letter_examples
+    assert (str(coordinates), failure.reason) == (f"{app.input}/0/1", "ValueError")
+
+
+def test_a_twin_of_an_earlier_range_has_no_output(app: Application, redis_url: str) -> None:
+    settings = {"HAPAX_DEDUP__REDIS_URL": redis_url, "HAPAX_DEDUP__ID": "header:id"}
+    given = [Given(b"a", headers=(("id", b"1"),)), Given(b"b", headers=(("id", b"2"),))]
+    produce(app.bootstrap, app.input, *given)
+    member = app.member()
+    app.run(app.plan(member), **settings)
+    produce(app.bootstrap, app.input, given[0])
+    report = app.run(app.plan(member), **settings)
+    assert (app.values(), app.committed()) == ([b"A", b"B"], {0: 3})
+    assert report.settled[0].duplicates == 1
+
+
+@pytest.mark.row("SP21")
+def test_without_claims_nothing_is_written(app: Application) -> None:
+    produce(app.bootstrap, app.input, Given(b"a", b"key"))
+    report = app.run(
+        app.plan(app.member()),
+        HAPAX_DEDUP__REDIS_URL="redis://127.0.0.1:1",
+        HAPAX_DEDUP__ID="key",
+        HAPAX_DEDUP__TIMEOUT="200ms",
+    )
+    assert report.outcome is Outcome.CLAIMS
+    assert (app.values(), app.committed()) == ([], {0: None})
+
+
+@pytest.mark.row("SP1")
+def test_what_brokers_refuse_aborts_the_range_and_names_a_suspect(app: Application) -> None:
+    write(app, b"a", b"large")
+    member = app.member()
+    report = app.run(app.plan(member, batch_max=1))
+    assert report.outcome is Outcome.ABORTED
+    assert report.content
+    assert (report.records, report.suspect) == (1, Coordinates(app.input, 0, 1))
+    assert (app.values(), app.committed()) == ([b"A"], {0: 1})
+
+
+def test_a_condemned_record_becomes_a_dead_letter(app: Application) -> None:
+    write(app, b"a", b"large", b"c")
+    condemned = {Coordinates(app.input, 0, 1): "too large"}
+    report = app.run(app.plan(app.member(), condemned=condemned, attempt=4))
+    assert report.outcome is Outcome.DONE
+    assert (app.values(), app.letters()) == ([b"A", b"C"], [b"large"])
+    assert report.settled[0].attempt == 4
+
+
+def test_failures_of_other_lanes_count_in_the_rate(app: Application) -> None:
+    write(app, b"a", b"boom")
+    settings = {"HAPAX_DEAD_LETTER__RATE_MAX": "0.5", "HAPAX_DEAD_LETTER__RECORDS_MIN": "10"}
+    member = app.member()
+    report = app.run(app.plan(member, failed=(10, 9)), **settings)
+    assert (report.outcome, report.exit_code) == (Outcome.STOP, ExitCode.DEAD_LETTER_LIMIT)
+    assert (app.values(), app.letters(), app.committed()) == ([], [], {0: None})
+
+
+# -- who may commit -----------------------------------------------------------------------
+
+
+def test_a_task_of_a_member_that_has_left_is_refused_and_leaves_nothing(app: Application) -> None:
+    write(app, *TEN)
+    member = app.member()
+    plan = app.plan(member)
+    app.leave(member)
+    report = app.run(plan)
+    assert report.outcome is Outcome.ABORTED
+    assert not report.content
+    assert (app.values(), app.committed()) == ([], {0: None})
+
+
+@pytest.mark.row("SP2")
+def test_a_killed_attempt_leaves_no_trace_and_the_next_one_does_it_once(app: Application) -> None:
+    write(app, *TEN)
+    member = app.member()
+    plan = app.plan(member)
+    zombie = left_open(app, member, [b"never"], 5)
+    report = app.run(plan)
+    assert report.outcome is Outcome.DONE
+    assert (app.values(), app.committed()) == (UPPER, {0: 10})
+    assert refused(zombie).code() == KafkaError._FENCED
+    assert (app.values(), app.committed()) == (UPPER, {0: 10})
+
+
+@pytest.mark.row("SP10")
+def test_a_task_that_was_fenced_meanwhile_says_so(
+    app: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(app, *TEN)
+    plan = app.plan(app.member())
+    fenced = False
+
+    def fence_first(_record: object) -> None:
+        nonlocal fenced
+        if not fenced:
+            fenced = True
+            fence_lane(app.settings, app.lane)
+
+    monkeypatch.setattr("tests.kit.spark_business.spell", fence_first)
+    report = app.run(plan)
+    assert report.outcome is Outcome.FENCED
+    assert not report.explained
+    assert (app.values(), app.committed()) == ([], {0: None})
+
+
+@pytest.mark.row("SP12")
+def test_offsets_that_were_set_back_stop_the_service(app: Application) -> None:
+    write(app, *TEN)
+    app.commit({(app.input, 0): 2})
+    plan = app.plan(app.member(), starts={(app.input, 0): 6})
+    report = app.run(plan)
+    assert (report.outcome, report.exit_code) == (Outcome.STOP, ExitCode.POSITION_LOST)
+    assert "2" in report.reason
+    assert app.values() == []
+
+
+def test_a_request_that_may_have_gone_out_twice_is_fenced_off(
+    app: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from service.adapters.kafka_transaction import KafkaTransaction  # noqa: PLC0415 - patched here
+
+    commit, opened = KafkaTransaction.commit, KafkaTransaction.open
+    opens: list[int] = []
+
+    def doubtful(self: KafkaTransaction) -> None:
+        commit(self)
+        self.doubts = ["commit_transaction: sent twice"] if len(opens) == 1 else []
+
+    def counted(self: KafkaTransaction) -> object:
+        opens.append(1)
+        return opened(self)
+
+    monkeypatch.setattr(KafkaTransaction, "commit", doubtful)
+    monkeypatch.setattr(KafkaTransaction, "open", counted)
+    write(app, *TEN)
+    report = app.run(app.plan(app.member(), pace=1))
+    assert report.doubts == ["commit_transaction: sent twice"]
+    assert len(opens) == 2
+    assert app.values() == UPPER
+    assert [header(record, "hapax-source") for record in app.outputs()] == [
+        f"{app.input}/0/{number}" for number in range(10)
+    ]
+
+
+# -- fences -------------------------------------------------------------------------------
+
+
+def test_a_fence_aborts_at_once_what_a_dead_predecessor_left_open(app: Application) -> None:
+    write(app, *TEN)
+    member = app.member()
+    zombie = left_open(app, member, [b"never"], 5)
+    fence_lane(app.settings, app.lane)
+    assert member.committed([(app.input, 0)]) == {(app.input, 0): None}
+    assert refused(zombie).code() == KafkaError._FENCED
+    assert (app.values(), app.committed()) == ([], {0: None})
+
+
+def test_a_fence_of_one_name_leaves_the_others_alone(app: Application) -> None:
+    write(app, *TEN)
+    producer = left_open(app, app.member(), [b"alive"], 5)
+    fence_lane(app.settings, app.worker)
+    producer.commit_transaction(30)
+    assert (app.values(), app.committed()) == ([b"alive"], {0: 5})

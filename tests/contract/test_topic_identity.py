@@ -1,0 +1,206 @@
+"""Which topic a name stands for, on a real broker: what the client tells in time, and what the
+group keeps beside its offsets."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from service.core.errors import ExitCode, PositionLostError
+from service.engines.ranges import Outcome
+from tests.kit.flow import await_
+from tests.kit.parts import Parts
+from tests.kit.spark_ranges import Application
+from tests.kit.topics import Given, produce
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from service.adapters.kafka_source import KafkaSource
+    from service.core.ports import Batch
+    from service.sandbox import Sandbox
+
+TAKE_S = 60.0
+OTHER = "hapax topic=another-topic-0123456A"
+TEN = [Given(b"%d" % number, partition=0) for number in range(10)]
+
+
+class Topic:
+    """An input and an output of its own, and a group that reads it now and then."""
+
+    def __init__(self, sandbox: Sandbox, name: str) -> None:
+        self._sandbox, self.bootstrap = sandbox, sandbox.bootstrap_servers
+        self.source, self.target, self.app = f"{name}-in", f"{name}-out", name
+        self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        sandbox.create_topic(self.source)
+        sandbox.create_topic(self.target)
+
+    def parts(self, **settings: str) -> Parts:
+        """Return a member of the group; another one has left before."""
+        more = {"HAPAX_GROUP__MEMBERSHIP": "dynamic", "HAPAX_GROUP__SESSION_TIMEOUT": "10s"}
+        return Parts(self.bootstrap, self.source, self.target, self.app, **more, **settings)
+
+    def write(self, records: list[Given]) -> None:
+        produce(self.bootstrap, self.source, *records)
+
+    def make_again(self) -> None:
+        """Delete the input and create it under the same name; the group has forgotten it."""
+        before = self.id()
+        self._admin.delete_topics([self.source], operation_timeout=30)[self.source].result(30)
+        await_(self._absent, 30, lambda: "still there")
+        self._sandbox.create_topic(self.source)
+        assert self.id() != before
+
+    def id(self) -> str:
+        """Return the topic's id as Kafka's own tools print it."""
+        asked = self._admin.describe_topics(TopicCollection([self.source]))
+        found = str(asked[self.source].result(30).topic_id)
+        return found.replace("+", "-").replace("/", "_")
+
+    def committed(self) -> tuple[int, str]:
+        """Return the group's offset, and what stands beside it."""
+        with self._outside() as consumer:
+            (found,) = consumer.committed([TopicPartition(self.source, 0)], 30)
+        return found.offset, found.metadata or ""
+
+    def commit(self, offset: int, words: str) -> None:
+        """Set the group's offset from outside; only while it has no members."""
+        with self._outside() as consumer:
+            place = TopicPartition(self.source, 0, offset, words)
+            consumer.commit(offsets=[place], asynchronous=False)
+
+    @contextmanager
+    def _outside(self) -> Iterator[Consumer]:
+        consumer = Consumer(
+            {"bootstrap.servers": self.bootstrap, "group.id": self.app, "log_level": 0}
+        )
+        try:
+            yield consumer
+        finally:
+            consumer.close()
+
+    def _absent(self) -> bool:
+        return self.source not in self._admin.list_topics(timeout=10).topics
+
+
+@pytest.fixture
+def topic(sandbox: Sandbox, unique: Callable[[str], str]) -> Topic:
+    return Topic(sandbox, unique("identity"))
+
+
+def taken(source: KafkaSource, count: int = 1) -> list[Batch]:
+    """Take until so many records came."""
+    batches: list[Batch] = []
+    until_s = time.monotonic() + TAKE_S
+    while sum(len(batch.records) for batch in batches) < count:
+        batches.append(source.take(100, 0.1))
+        assert time.monotonic() < until_s, "no records"
+    return batches
+
+
+def process(parts: Parts, count: int) -> None:
+    """Give so many records their effect."""
+    for batch in taken(parts.source, count):
+        if batch.records:
+            parts.process(batch)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_the_topics_id_stands_beside_committed_offsets(topic: Topic, protocol: str) -> None:
+    topic.write(TEN)
+    with topic.parts(HAPAX_GROUP__PROTOCOL=protocol) as parts:
+        process(parts, 10)
+    assert topic.committed() == (10, f"hapax topic={topic.id()}")
+
+
+def test_an_offset_of_another_topic_is_never_read_from(topic: Topic) -> None:
+    topic.write(TEN)
+    topic.commit(5, OTHER)
+    with topic.parts() as parts, pytest.raises(PositionLostError, match="belongs to a topic that"):
+        taken(parts.source)
+    assert topic.committed() == (5, OTHER)
+
+
+def test_an_offset_of_another_topic_at_the_end_of_this_one_is_never_taken_for_its_own(
+    topic: Topic,
+) -> None:
+    topic.write(TEN)
+    topic.commit(10, OTHER)
+    with topic.parts() as parts, pytest.raises(PositionLostError, match="belongs to a topic that"):
+        taken(parts.source)
+
+
+@pytest.mark.parametrize("words", ["", "an operator's note"])
+def test_an_offset_without_an_id_is_accepted_and_the_next_commit_names_its_topic(
+    topic: Topic, words: str
+) -> None:
+    topic.write(TEN)
+    topic.commit(5, words)
+    with topic.parts() as parts:
+        process(parts, 5)
+    assert topic.committed() == (10, f"hapax topic={topic.id()}")
+
+
+@pytest.mark.row("M1")
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_no_record_of_a_topic_made_again_is_read_from_the_old_position(
+    topic: Topic, protocol: str
+) -> None:
+    topic.write(TEN)
+    with topic.parts(HAPAX_GROUP__PROTOCOL=protocol) as parts:
+        process(parts, 10)
+        topic.make_again()
+        topic.write([*TEN, *TEN])
+        try:
+            offsets = [
+                record.offset for batch in taken(parts.source, 20) for record in batch.records
+            ]
+        except PositionLostError as error:
+            assert "next record is 10 of a topic that was deleted" in str(error)  # noqa: PT017
+        else:
+            # A rebalance came first, and the brokers had forgotten the group's offset.
+            assert offsets == list(range(20))
+
+
+# -- within a task of Spark ---------------------------------------------------------------
+
+
+def test_a_task_never_reads_from_an_offset_of_another_topic(
+    sandbox: Sandbox, unique: Callable[[str], str]
+) -> None:
+    app = Application(sandbox, unique("identity"), partitions=1)
+    try:
+        produce(app.bootstrap, app.input, *TEN)
+        consumer = Consumer({"bootstrap.servers": app.bootstrap, "group.id": app.app})
+        place = TopicPartition(app.input, 0, 5, OTHER)
+        consumer.commit(offsets=[place], asynchronous=False)
+        consumer.close()
+        report = app.run(app.plan(app.member()))
+        assert (report.outcome, report.exit_code) == (Outcome.STOP, ExitCode.POSITION_LOST)
+        assert "belongs to a topic that was deleted" in report.reason
+        assert app.values() == []
+        assert app.committed() == {0: 5}
+    finally:
+        app.close()
+
+
+def test_a_task_names_the_topic_of_its_offsets(
+    sandbox: Sandbox, unique: Callable[[str], str]
+) -> None:
+    app = Application(sandbox, unique("identity"), partitions=1)
+    try:
+        produce(app.bootstrap, app.input, *TEN)
+        report = app.run(app.plan(app.member()))
+        assert report.outcome == Outcome.DONE, report.reason
+        consumer = Consumer({"bootstrap.servers": app.bootstrap, "group.id": app.app})
+        (found,) = consumer.committed([TopicPartition(app.input, 0)], 30)
+        consumer.close()
+        assert found.offset == 10
+        assert str(found.metadata).startswith("hapax topic=")
+    finally:
+        app.close()

@@ -1,0 +1,129 @@
+"""What Kustomize and Helm make of deploy/, as objects that can be compared and asked."""
+
+from __future__ import annotations
+
+import copy
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from tests.deploy import tools
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Object = dict[str, Any]
+
+DEPLOY: Final = Path(__file__).parents[2] / "deploy"
+KUSTOMIZE: Final = DEPLOY / "kustomize"
+CHART: Final = DEPLOY / "helm"
+# What Kustomize makes, and the files of values from which the chart makes the same.
+PAIRS: Final[dict[str, tuple[str, ...]]] = {
+    "base": (),
+    "overlays/development": ("development",),
+    "overlays/production": ("production",),
+    "overlays/autoscaled": ("production", "autoscaled"),
+    "overlays/deployment": ("production", "deployment"),
+    "overlays/spark": ("production", "spark"),
+}
+# By Kustomize alone: the operator is an offer to those who have one.
+OPERATOR: Final = "overlays/spark-operator"
+LAYERS: Final = (*PAIRS, OPERATOR)
+WORKLOADS: Final = ("StatefulSet", "Deployment")
+_TIMEOUT_S: Final = 120.0
+_HASHED: Final = re.compile(r"-[a-z0-9]{10}$")
+
+
+@cache
+def _kustomized(layer: Path) -> list[Object]:
+    return _objects(_run([tools.kubectl(), "kustomize", layer]))
+
+
+def kustomized(layer: str | Path) -> list[Object]:
+    """Return the objects of a layer: a folder of deploy/kustomize, or another one."""
+    return copy.deepcopy(_kustomized(KUSTOMIZE / layer))
+
+
+@cache
+def _charted(
+    helm: Path, release: str, values: tuple[str, ...], options: tuple[str, ...]
+) -> list[Object]:
+    files = [word for name in values for word in ("-f", CHART / "values" / f"{name}.yaml")]
+    return _objects(_run([helm, "template", release, CHART, *files, *options]))
+
+
+def charted(
+    *values: str,
+    helm: Path | None = None,
+    release: str = "hapax",
+    options: tuple[str, ...] = (),
+) -> list[Object]:
+    """Return the objects of the chart, with these files of values one upon another."""
+    return copy.deepcopy(_charted(helm or tools.helm(), release, values, options))
+
+
+def _run(command: list[Any]) -> str:
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, cwd="/"
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _objects(text: str) -> list[Object]:
+    return [found for found in yaml.safe_load_all(text) if found]
+
+
+def only(objects: list[Object], *kinds: str) -> Object:
+    """Return the one object of these kinds."""
+    found = [each for each in objects if each["kind"] in kinds]
+    assert len(found) == 1, [each["kind"] for each in objects]
+    return found[0]
+
+
+def driver(objects: list[Object]) -> Object:
+    """Return the template of the pods that run hapax, whatever makes them."""
+    applications = [each for each in objects if each["kind"] == "SparkApplication"]
+    if applications:
+        template: Object = applications[0]["spec"]["driverSpec"]["podTemplateSpec"]
+    else:
+        template = only(objects, *WORKLOADS)["spec"]["template"]
+    return template
+
+
+def comparable(objects: list[Object]) -> dict[tuple[str, str], Object]:
+    """Return the objects by kind and name, without what the two tools do in their own ways.
+
+    - The namespace: Helm is told it, and installs into one that exists.
+    - A changed setting replaces the pods: by a hash in the name, or by one in an annotation.
+    """
+    found = {}
+    for each in copy.deepcopy(objects):
+        if each["kind"] == "Namespace":
+            continue
+        each["metadata"].pop("namespace", None)
+        if each["kind"] == "ConfigMap":
+            each["metadata"]["name"] = _HASHED.sub("", each["metadata"]["name"])
+        if each["kind"] in WORKLOADS:
+            template = each["spec"]["template"]
+            template["metadata"].pop("annotations", None)
+            reference = template["spec"]["containers"][0]["envFrom"][0]["configMapRef"]
+            reference["name"] = _HASHED.sub("", reference["name"])
+        found[each["kind"], each["metadata"]["name"]] = each
+    return found
+
+
+def leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
+    """Yield every value below, with the path to it: a difference is read more easily so."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from leaves(inner, f"{path}.{name}")
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from leaves(inner, f"{path}[{number}]")
+    else:
+        yield path, value

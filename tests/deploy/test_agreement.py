@@ -1,0 +1,212 @@
+"""The manifests agree with the settings, with the service, and with each other."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+import service
+from service.settings import VARIABLES
+from service.telemetry.health import Health
+from service.wiring import LIVENESS_MARGIN_S
+from service.wiring.opening import Opening
+from tests.deploy.generated import OWNED, settable
+from tests.deploy.manifests import (
+    CHART,
+    DEPLOY,
+    KUSTOMIZE,
+    LAYERS,
+    OPERATOR,
+    Object,
+    driver,
+    kustomized,
+    only,
+)
+from tests.deploy.settled import SECRETS, environment, secret_files, settled
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROOT = DEPLOY.parent
+PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
+
+
+@pytest.fixture(params=LAYERS)
+def objects(request: pytest.FixtureRequest) -> list[Object]:
+    return kustomized(request.param)
+
+
+def container(objects: list[Object]) -> Any:
+    return driver(objects)["spec"]["containers"][0]
+
+
+def patience_s(probe: Any) -> int:
+    return int(probe["periodSeconds"]) * int(probe["failureThreshold"])
+
+
+def test_the_settings_are_sound(objects: list[Object], tmp_path: Path) -> None:
+    settings = settled(objects, tmp_path)
+    assert settings.instance in {"hapax-0", "driver"}
+    assert settings.engine == ("spark" if "SPARK" in str(environment(objects)) else "worker")
+
+
+def test_the_config_map_holds_settings_and_no_secrets(objects: list[Object]) -> None:
+    given = set(only(objects, "ConfigMap")["data"])
+    allowed = set(settable())
+    if any(each["kind"] == "SparkApplication" for each in objects):
+        allowed.add("HAPAX_INSTANCE")  # one driver, whose pod has a new name after each restart
+    assert given - allowed == set()
+    assert [each["kind"] for each in objects if each["kind"] == "Secret"] == []
+
+
+def test_nothing_that_a_secret_says_can_stand_in_a_config_map() -> None:
+    secrets = {variable.name for variable in VARIABLES if variable.file_name is not None}
+    assert len(secrets) >= 4
+    assert secrets & set(settable()) == set()
+    assert {f"{name}_FILE" for name in secrets} <= set(settable())
+    assert {variable.name for variable in VARIABLES} >= OWNED
+
+
+def test_the_base_asks_for_what_every_pipeline_has_of_its_own() -> None:
+    examples = {each.name: each.example for each in VARIABLES if each.default is None}
+    assert only(kustomized("base"), "ConfigMap")["data"] == examples
+
+
+def test_secrets_are_files_of_a_volume_that_is_there(objects: list[Object]) -> None:
+    spec = driver(objects)["spec"]
+    mounts = {each["mountPath"]: each for each in container(objects)["volumeMounts"]}
+    volumes = {each["name"]: each for each in spec["volumes"]}
+    volume = volumes[mounts[SECRETS]["name"]]["secret"]
+    assert mounts[SECRETS]["readOnly"] is True
+    # Readable for the group, which is fsGroup, and for nobody else.
+    assert volume["defaultMode"] == 0o440
+    assert volume.get("optional", False) == (secret_files(objects) == set())
+
+
+def test_the_grace_period_is_longer_than_a_stop_may_take(
+    objects: list[Object], tmp_path: Path
+) -> None:
+    settings = settled(objects, tmp_path)
+    grace_ms = driver(objects)["spec"]["terminationGracePeriodSeconds"] * 1000
+    assert grace_ms >= settings.transaction.timeout_ms + settings.shutdown.timeout_ms
+    assert grace_ms > settings.watchdog.timeout_ms + settings.shutdown.timeout_ms
+    assert grace_ms < settings.group.poll_interval_max_ms
+
+
+def test_probes_wait_longer_than_what_they_watch_may_take(
+    objects: list[Object], tmp_path: Path
+) -> None:
+    settings = settled(objects, tmp_path)
+    probes = container(objects)
+    alive_s = patience_s(probes["livenessProbe"])
+    assert alive_s > settings.watchdog.timeout_ms / 1000 + LIVENESS_MARGIN_S
+    assert alive_s < settings.group.poll_interval_max_ms / 1000
+    assert patience_s(probes["startupProbe"]) > Opening.TIMEOUT_S
+
+
+def test_probes_ask_what_the_service_answers(objects: list[Object]) -> None:
+    ports = {each["name"]: each["containerPort"] for each in container(objects)["ports"]}
+    default = next(each.default for each in VARIABLES if each.name == "HAPAX_TELEMETRY__PORT")
+    assert ports == {"telemetry": int(default or 0)}
+    for name in PROBES:
+        asked = container(objects)[name]["httpGet"]
+        assert asked["port"] in ports
+        assert asked["path"].startswith("/")
+        assert callable(getattr(Health, asked["path"][1:]))
+    paths = [container(objects)[name]["httpGet"]["path"] for name in PROBES]
+    assert paths == ["/startupz", "/livez", "/readyz"]
+
+
+def test_whatever_selects_pods_selects_ours_and_knows_their_port(objects: list[Object]) -> None:
+    template = driver(objects)
+    for each in objects:
+        spec = each.get("spec", {})
+        match each["kind"]:
+            case "Service":
+                selected = spec["selector"]
+                assert {port["targetPort"] for port in spec["ports"]} == {"telemetry"}
+            case "NetworkPolicy":
+                selected = spec["podSelector"]["matchLabels"]
+                [rule] = spec["ingress"]
+                assert [port["port"] for port in rule["ports"]] == ["telemetry"]
+            case "PodMonitor":
+                selected = spec["selector"]["matchLabels"]
+                assert [port["port"] for port in spec["podMetricsEndpoints"]] == ["telemetry"]
+            case "StatefulSet" | "Deployment" | "PodDisruptionBudget":
+                selected = spec["selector"]["matchLabels"]
+            case _:
+                continue
+        assert selected.items() <= template["metadata"]["labels"].items(), each["kind"]
+    for spread in template["spec"].get("topologySpreadConstraints", ()):
+        assert spread["labelSelector"]["matchLabels"] == template["metadata"]["labels"]
+
+
+def test_the_stateful_set_names_members_and_the_deployment_does_not(
+    objects: list[Object], tmp_path: Path
+) -> None:
+    kinds = {each["kind"] for each in objects}
+    dynamic = settled(objects, tmp_path).group.membership == "dynamic"
+    assert dynamic == ("Deployment" in kinds)
+    if "StatefulSet" in kinds:
+        spec = only(objects, "StatefulSet")["spec"]
+        assert spec["podManagementPolicy"] == "Parallel"
+        assert spec["serviceName"] == only(objects, "Service")["metadata"]["name"]
+        assert only(objects, "Service")["spec"]["clusterIP"] == "None"
+
+
+def test_a_changed_setting_replaces_the_pods() -> None:
+    names = {
+        layer: only(kustomized(layer), "ConfigMap")["metadata"]["name"]
+        for layer in LAYERS
+        if layer != OPERATOR
+    }
+    # autoscaled and production have the same settings.
+    assert len(set(names.values())) == len(names) - 1
+    assert all(re.fullmatch(r"hapax-settings-[a-z0-9]{10}", name) for name in names.values())
+
+
+def test_the_operator_is_given_the_settings_of_production() -> None:
+    ours, theirs = (
+        only(kustomized(layer), "ConfigMap")["data"] for layer in ("overlays/production", OPERATOR)
+    )
+    assert ours.items() <= theirs.items()
+    assert set(theirs) - set(ours) == {"HAPAX_ENGINE", "HAPAX_INSTANCE", "HAPAX_SPARK__MASTER"}
+
+
+def test_versions_are_those_of_the_project() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == service.__version__
+    texts = [path.read_text() for path in KUSTOMIZE.rglob("*.yaml")]
+    named = [
+        tag for text in texts for tag in re.findall(r"(?:newTag: |hapax(?:-spark)?:)(\S+)", text)
+    ]
+    assert set(named) == {service.__version__, "dev"}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    versions = only(kustomized(OPERATOR), "SparkApplication")["spec"]["runtimeVersions"]
+    assert f"pyspark=={versions['sparkVersion']}" in project["optional-dependencies"]["spark"]
+
+
+def test_spark_has_the_cores_that_it_believes_to_have(tmp_path: Path) -> None:
+    objects = kustomized("overlays/spark")
+    cores = container(objects)["resources"]["requests"]["cpu"]
+    assert settled(objects, tmp_path).spark.master == f"local[{cores}]"
+
+
+def test_the_driver_of_the_operator_is_on_kubernetes(tmp_path: Path) -> None:
+    objects = kustomized(OPERATOR)
+    assert settled(objects, tmp_path).spark.master.startswith("k8s://https://")
+    spec = only(objects, "SparkApplication")["spec"]
+    # Its tasks read Kafka with the same certificates as the driver.
+    pods = [spec[role]["podTemplateSpec"]["spec"] for role in ("driverSpec", "executorSpec")]
+    assert pods[0]["volumes"] == pods[1]["volumes"]
+    assert pods[0]["containers"][0]["volumeMounts"] == pods[1]["containers"][0]["volumeMounts"]
+    account = only(objects, "ServiceAccount")["metadata"]["name"]
+    for role in ("driver", "executor"):
+        name = f"spark.kubernetes.authenticate.{role}.serviceAccountName"
+        assert spec["sparkConf"][name] == account
+    assert spec["pyFiles"] == "local:///opt/hapax/spark_pod.py"
+    assert "/opt/hapax/spark_pod.py" in (ROOT / "Dockerfile").read_text()

@@ -1,0 +1,110 @@
+"""Kustomize and Helm make the same objects, and Kubernetes knows every field of them."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from tests.deploy import tools
+from tests.deploy.generated import files
+from tests.deploy.manifests import (
+    CHART,
+    DEPLOY,
+    LAYERS,
+    PAIRS,
+    charted,
+    comparable,
+    kustomized,
+    leaves,
+)
+from tests.deploy.schemas import VERSIONS, problems
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Tool = Callable[[], Path]
+
+
+@pytest.mark.parametrize("helm", [tools.helm, tools.old_helm], ids=lambda helm: helm.__name__)
+@pytest.mark.parametrize("layer", PAIRS)
+def test_the_chart_makes_the_objects_of_the_kustomization(layer: str, helm: Tool) -> None:
+    ours = comparable(kustomized(layer))
+    theirs = comparable(charted(*PAIRS[layer], helm=helm()))
+    assert sorted(ours) == sorted(theirs)
+    for key, each in ours.items():
+        assert dict(leaves(each)) == dict(leaves(theirs[key])), key
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("layer", LAYERS)
+def test_every_object_is_known_to_kubernetes_field_by_field(layer: str, version: str) -> None:
+    objects = kustomized(layer)
+    assert len(objects) > 3
+    assert [problem for each in objects for problem in problems(each, version)] == []
+
+
+def test_a_field_that_does_not_exist_is_noticed() -> None:
+    objects = kustomized("overlays/autoscaled")
+    noticed = set()
+    for each in objects:
+        each.get("spec", each)["nothing"] = 1
+        if problems(each):
+            noticed.add(each["kind"])
+    assert noticed == {each["kind"] for each in objects}
+
+
+def test_helm_finds_nothing_to_complain_about() -> None:
+    done = subprocess.run(
+        [tools.helm(), "lint", "--strict", CHART], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("settings.HAPAX_OUTPUT__TOPICS=orders", "HAPAX_OUTPUT__TOPICS"),
+        ("settings.HAPAX_KAFKA__SECURITY__PASSWORD=geheim", "HAPAX_KAFKA__SECURITY__PASSWORD"),
+        ("settings.HAPAX_INSTANCE=one", "HAPAX_INSTANCE"),
+        ("settings.HAPAX_APP=null", "HAPAX_APP"),
+        ("kind=Deployment", "HAPAX_GROUP__MEMBERSHIP"),
+        ("kind=DaemonSet", "kind"),
+    ],
+)
+@pytest.mark.parametrize("helm", [tools.helm, tools.old_helm], ids=lambda helm: helm.__name__)
+def test_the_chart_refuses_settings_that_cannot_work(helm: Tool, option: str, words: str) -> None:
+    done = subprocess.run(
+        [helm(), "template", "hapax", CHART, "--set", option],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert words in done.stderr
+    assert "geheim" not in done.stderr
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: path.name)
+def test_generated_files_are_up_to_date(path: Path) -> None:
+    assert path.read_text() == files()[path], "run: python -m tests.deploy.generated"
+
+
+def test_the_alerts_are_the_same_everywhere() -> None:
+    groups = yaml.safe_load((DEPLOY / "monitoring/alerts.yaml").read_text())["groups"]
+    assert groups
+    for objects in (kustomized("overlays/production"), charted("production")):
+        rule = next(each for each in objects if each["kind"] == "PrometheusRule")
+        assert rule["spec"]["groups"] == groups
+
+
+def test_the_links_of_the_alerts_lead_where_the_runbooks_are() -> None:
+    option = ("--set", "monitoring.runbooks=https://example.org/night")
+    objects = charted("production", options=option)
+    rule = next(each for each in objects if each["kind"] == "PrometheusRule")
+    links = [str(value) for path, value in leaves(rule) if path.endswith("runbook_url")]
+    assert links
+    assert all(link.startswith("https://example.org/night/") for link in links)

@@ -1,0 +1,61 @@
+"""The bill of materials names every library of the lock with every hash of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import service
+from service.sandbox.connector import CONNECTOR
+from service.sandbox.jars import locked
+from tests.deploy.steps import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def bills(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sbom")
+    subprocess.run([sys.executable, ROOT / "deploy/sbom.py", folder], check=True, cwd=ROOT)
+    return folder
+
+
+def lock(image: str) -> set[tuple[str, str, str]]:
+    """Return name, version and hash, for each hash of each library of a lock."""
+    text = (ROOT / f"requirements/{image}.txt").read_text().replace("\\\n", " ")
+    found = set()
+    for line in text.splitlines():
+        if pin := re.match(r"([\w.-]+)==(\S+)", line):
+            hashes = re.findall(r"--hash=sha256:(\w+)", line)
+            found |= {(pin[1], pin[2], each) for each in hashes}
+    return found
+
+
+def told(component: Any) -> set[tuple[str, str, str]]:
+    sources = [component, *component.get("externalReferences", ())]
+    return {
+        (component["name"], component["version"], each["content"])
+        for source in sources
+        for each in source.get("hashes", ())
+    }
+
+
+@pytest.mark.parametrize("image", ["worker", "spark"])
+def test_the_bill_is_the_lock(image: str, bills: Path) -> None:
+    bill = json.loads((bills / f"{image}.json").read_text())
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    about = bill["metadata"]["component"]
+    assert (about["name"], about["version"]) == ("hapax", service.__version__)
+    jars = {(jar.artifact, jar.version, jar.sha256) for jar in locked(CONNECTOR)}
+    wanted = lock(image) | (jars if image == "spark" else set())
+    assert len(wanted) > 100
+    assert set().union(*map(told, bill["components"])) == wanted
+    purls = [component["purl"] for component in bill["components"]]
+    assert len(set(purls)) == len(purls)
+    assert all(purl.startswith(("pkg:pypi/", "pkg:maven/")) for purl in purls)

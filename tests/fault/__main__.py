@@ -1,0 +1,94 @@
+"""Campaigns of the fault suite from the command line::
+
+    python -m tests.fault list
+    python -m tests.fault run ci --seed 1 --folder build/proof
+
+``run`` leaves with 1 when the run is not as expected: clean, or for a control not clean.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from tests.fault.campaign import run
+from tests.fault.plans import PLANS, Wish
+from tests.fault.results import write_run
+from tests.fault.striking.strikes import CATALOGUE
+
+
+def main() -> int:
+    """Do what the arguments say; return the exit code."""
+    wanted = _arguments()
+    if wanted.command == "list":
+        return _list(as_json=wanted.json)
+    wish = Wish(
+        wanted.seed, wanted.seconds, wanted.membership, wanted.engine, wanted.factor, wanted.only
+    )
+    plan = PLANS[wanted.plan](wish)
+    if wanted.rate:
+        plan = replace(plan, rate=wanted.rate)
+    found = run(plan, _to_stderr if wanted.json else None)
+    found.shared = wanted.shared
+    path = write_run(found, wanted.folder)
+    if wanted.json:
+        sys.stdout.write(path.read_text())
+    else:
+        sys.stdout.write(f"{path}: {'as expected' if found.as_expected else 'NOT AS EXPECTED'}\n")
+    return 0 if found.as_expected else 1
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.fault", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("list").add_argument("--json", action="store_true")
+    one = commands.add_parser("run")
+    one.add_argument("plan", choices=PLANS)
+    one.add_argument("--seed", type=int, default=1)
+    one.add_argument("--seconds", type=float, default=0.0, help="0: as the plan says")
+    one.add_argument("--membership", default="static", choices=("static", "dynamic", "kip848"))
+    one.add_argument("--engine", default="worker", choices=("worker", "spark", "mixed"))
+    one.add_argument("--factor", type=float, default=0.4, help="1: faults every 5 to 15 s")
+    one.add_argument("--only", default="", help="rows, or parts of names of faults, with commas")
+    one.add_argument("--rate", type=int, default=0, help="records a second; 0: as the plan says")
+    one.add_argument(
+        "--shared",
+        action="store_true",
+        help="the machine has other work meanwhile: the report leaves the times of this run out",
+    )
+    one.add_argument("--folder", type=Path, default=Path("build/proof"))
+    one.add_argument("--json", action="store_true")
+    return parser.parse_args()
+
+
+def _list(*, as_json: bool) -> int:
+    rows = [
+        {
+            "rows": list(fault.rows),
+            "fault": fault.name,
+            "whom": fault.whom,
+            "promise": fault.promise,
+        }
+        for fault in CATALOGUE
+    ]
+    if as_json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(rows), indent=1).decode() + "\n")
+        return 0
+    for fault in CATALOGUE:
+        sys.stdout.write(
+            f"{'/'.join(fault.rows):6} {fault.whom:7} {fault.promise:11} {fault.name}\n"
+        )
+    sys.stdout.write(f"{len(CATALOGUE)} faults\n")
+    return 0
+
+
+def _to_stderr(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

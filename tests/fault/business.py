@@ -1,0 +1,23 @@
+"""The rules as a transform: what ``HAPAX_TRANSFORM=tests.fault.business:split`` names."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from service import Output
+from tests.fault import rules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from service import Record
+
+_WHO = f"{os.environ.get('HAPAX_INSTANCE', '')}/{os.getpid()}".encode()
+
+
+def split(record: Record) -> Iterator[Output]:
+    """Yield what the rules ask for; each output says which process made it."""
+    second = rules.second_topic()
+    for way, value in rules.results(record.value or b""):
+        yield Output(value, topic=second if way else None, headers=(("who", _WHO),))

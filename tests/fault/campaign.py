@@ -1,0 +1,257 @@
+"""One campaign: faults one after another on a real cluster, and what came of them.
+
+``run(plan)`` returns what the report needs. It is the nemesis that is written here; what strikes
+is in the catalogue (strikes.py), who judges is judge.py.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.fault.checking.judge import judge
+from tests.fault.plan import PROMISES
+from tests.fault.reporting import machine
+from tests.fault.results import Counts, Run, Strike
+from tests.fault.scene import Scene
+from tests.fault.stage import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.fault.plan import Fault, Plan, Step
+
+EXAMPLES_MAX = 20
+
+
+def run(plan: Plan, say: Callable[[str], None] | None = None) -> Run:
+    """Play a plan on a cluster of its own and judge what came out."""
+    folder = Path(tempfile.mkdtemp(prefix=f"hapax-fault-{plan.name}-"))
+    with Stage(plan, folder) as stage:
+        return _Campaign(plan, stage, say or tell).run()
+
+
+def tell(text: str) -> None:
+    sys.stdout.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+    sys.stdout.flush()
+
+
+class _Campaign:
+    def __init__(self, plan: Plan, stage: Stage, say: Callable[[str], None]) -> None:
+        self._plan = plan
+        self._stage = stage
+        self._say = say
+        self._rng = random.Random(plan.seed)
+        self._found: Counter[str] = Counter()
+        self._examples: dict[str, list[str]] = {}
+        self._run = Run(
+            name=plan.name,
+            kind=plan.kind,
+            engine=plan.engine,
+            seed=plan.seed,
+            commit=machine.commit(),
+            began=datetime.now(UTC).isoformat(timespec="seconds"),
+            expected=plan.expected,
+        )
+
+    def run(self) -> Run:
+        stage, plan = self._stage, self._plan
+        self._say(f"{plan.name}, seed {plan.seed}: logs in {stage.folder}")
+        if not stage.begin():
+            self._violate("hang", "no output of some partition before the first fault")
+        self._say(f"every partition moves after {time.time() - stage.began_s:.1f} s")
+        for step in plan.steps(self._rng):
+            if time.time() - stage.began_s > plan.seconds:
+                break
+            self._play(step)
+        self._end()
+        return self._run
+
+    # -- one step -------------------------------------------------------------------------
+
+    def _play(self, step: Step) -> None:
+        scenes = self._strike(step)
+        if self._plan.kind == "service" and any(not scene.struck for scene in scenes):
+            scenes += self._strike(step)  # a fault that found nothing is no fault: once more
+        for scene in scenes:
+            if scene.struck:
+                self._run.strikes.append(self._conclude(scene, alone=len(step) == 1))
+            else:
+                text = f"{scene.fault.name} found nothing to strike: {'; '.join(scene.notes)}"
+                self._run.notes.append(text)
+                self._say(text)
+        time.sleep(self._rng.uniform(*self._plan.quiet_s))
+
+    def _strike(self, step: Step) -> list[Scene]:
+        """Strike, heal, bring back who left, wait until everything moves again."""
+        stage = self._stage
+        if any(fault.whom == "broker" for fault in step):
+            stage.cluster.restore()
+            if not stage.cluster.await_in_step():
+                self._violate("hang", "brokers do not come in step again")
+        scenes = [Scene(stage, fault, random.Random(self._rng.random())) for fault in step]
+        threads = [threading.Thread(target=self._act, args=(scene,)) for scene in scenes]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        stage.proxy.clear()
+        self._send_home()
+        self._bring_back(step)
+        healed_s = max(scene.healed_s or 0.0 for scene in scenes)
+        bound_s = self._plan.recovery_s
+        if stage.progress.await_recovery(healed_s, bound_s) is None:
+            names = " with ".join(fault.name for fault in step)
+            self._violate("hang", f"no output of some partition {bound_s:.0f} s after: {names}")
+            for member in stage.members:  # one that hangs would spoil every step behind this
+                self._run.notes.append(f"{member.instance}, then restarted: {member.last_words()}")
+                if member.running:
+                    member.restart()
+        self._bring_back(step)
+        return scenes
+
+    def _act(self, scene: Scene) -> None:
+        try:
+            scene.fault.strike(scene)
+        except Exception as error:  # noqa: BLE001 - a control may break a strike; it is told
+            text = str(error).partition("\n")[0]
+            scene.note(f"{type(error).__name__}: {text[:200]}")
+        scene.healed_s = scene.healed_s or time.time()
+
+    def _bring_back(self, step: Step) -> None:
+        allowed = {code for fault in step for code in fault.exits}
+        for member in self._stage.members:
+            if member.frozen:
+                member.thaw()
+            code = member.surprise()
+            if code is not None and code not in allowed:
+                names = " with ".join(fault.name for fault in step)
+                self._violate("undefined-exit", f"{member.instance} left with {code} at: {names}")
+                self._say(member.last_words())
+            if not member.running:
+                member.start()
+
+    def _send_home(self) -> None:
+        """End guests that a broken strike has left behind: they hold partitions of others."""
+        for guest in self._stage.guests:
+            if guest.running:
+                guest.thaw()
+                guest.terminate()
+
+    def _conclude(self, scene: Scene, *, alone: bool) -> Strike:
+        stage, fault = self._stage, scene.fault
+        seen_s = stage.progress.recovered_s(scene.since_s)
+        recovery_s = None if seen_s is None else round(seen_s - scene.since_s, 2)
+        until_s = seen_s or time.time()
+        for text in scene.broken:
+            self._violate("row-demand", text)
+        fences = scene.events("doubt_fenced")
+        notes = [*scene.notes, *([f"doubt fences {fences}"] if fences else [])]
+        promised_s = self._promised_s(fault) if alone else None
+        strike = Strike(
+            rows=fault.rows,
+            fault=fault.name,
+            target=scene.target,
+            struck=scene.struck,
+            at_s=round(scene.began_s - stage.began_s, 2),
+            healed_s=round((scene.healed_s or scene.began_s) - stage.began_s, 2),
+            recovery_from=scene.since,
+            recovery_s=recovery_s,
+            stall_s=round(stage.offsets.longest_stall_s(scene.began_s, until_s), 2),
+            promise="" if promised_s is None else f"{fault.promise}, {self._plan.membership}",
+            promised_s=promised_s,
+            note="; ".join(notes),
+        )
+        late = promised_s is not None and (recovery_s is None or recovery_s > promised_s)
+        self._say(
+            f"{'/'.join(fault.rows):10} {fault.name} ({scene.target}) struck {scene.struck}, "
+            f"recovered {recovery_s} s after {scene.since}, "
+            f"stall {strike.stall_s} s, lag {stage.offsets.lag} {strike.note}"
+            f"{f' LATE: promised {promised_s:g} s' if late else ''}"
+        )
+        return strike
+
+    def _promised_s(self, fault: Fault) -> float | None:
+        """Return how soon all must go on; brokers that are missed late promise nothing."""
+        if fault.promise == "broker" and not self._plan.brokers:
+            return None
+        return PROMISES.get(fault.promise, {}).get(self._plan.membership)
+
+    # -- the end --------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        stage, run = self._stage, self._run
+        stage.cluster.restore()
+        struck_s = time.time() - stage.began_s
+        ledger = stage.feeder.stop()
+        if not self._await(lambda: self._lag() == 0, self._plan.settle_s):
+            self._violate("hang", f"lag {stage.offsets.lag} does not go to 0")
+        else:
+            self._say(f"lag 0 {time.time() - stage.began_s - struck_s:.1f} s after the last record")
+        self._await_reader()
+        for member in stage.members:
+            if member.running:
+                code = member.terminate()
+                if code:
+                    self._violate("undefined-exit", f"{member.instance}: SIGTERM ended in {code}")
+        run.samples = list(stage.offsets.samples)
+        live = stage.reader.stop()
+        run.notes.append(f"load of the machine {os.getloadavg()[1]:.1f}")
+        run.seconds = round(time.time() - stage.began_s, 1)
+        run.judgement = judge(stage.topics, ledger, live)
+        self._count(run.judgement.counts)
+        for name, count in self._found.items():
+            run.judgement.violations[name] = run.judgement.violations.get(name, 0) + count
+            run.judgement.examples.setdefault(name, []).extend(self._examples[name])
+        self._say(f"{len(run.strikes)} faults, {run.judgement.counts}")
+        found = {name: count for name, count in run.judgement.violations.items() if count}
+        self._say(f"violations {found} {run.judgement.examples}")
+
+    def _lag(self) -> int:
+        return self._stage.offsets.fresh_lag()
+
+    def _await_reader(self) -> None:
+        """Wait until the live reader sees nothing new."""
+        last = -1
+        while (done := self._stage.reader.done) != last:
+            last = done
+            time.sleep(1.0)
+
+    def _await(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        deadline_s = time.time() + timeout_s
+        while not condition():
+            if time.time() > deadline_s:
+                return False
+            time.sleep(0.1)
+        return True
+
+    def _count(self, counts: Counts) -> None:
+        members = self._stage.everybody
+        told: Counter[str] = Counter()
+        for member in members:
+            told += member.read_log()
+        counts.committed = told["transaction_settled"]
+        counts.aborted = told["batch_aborted"]
+        counts.unknown = told["producer_died"] - told["fenced"]
+        counts.rebalances = sum(
+            told[f"partitions_{kind}"] for kind in ("assigned", "revoked", "lost")
+        )
+        counts.fences = told["fenced"] + told["member_fenced"]
+        counts.doubt_fences = told["doubt_fenced"]
+        counts.kills = sum(member.kills for member in members)
+        counts.starts = sum(member.starts for member in members)
+
+    def _violate(self, name: str, text: str) -> None:
+        self._found[name] += 1
+        examples = self._examples.setdefault(name, [])
+        if len(examples) < EXAMPLES_MAX:
+            examples.append(text)
+        self._say(f"VIOLATION {name}: {text}")

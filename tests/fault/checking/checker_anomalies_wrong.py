@@ -1,0 +1,105 @@
+"""Anomalies of single effects: value, key, header, topic; and effects of what is not there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tests.fault import rules
+from tests.fault.checking.checker_histories import due
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.fault.checking.checker_histories import Effect, Given, World
+
+
+def chosen(world: World, fits: Callable[[Given], bool], act: Callable[[Given], None]) -> bool:
+    """Act on a random record that has effects and fits."""
+    found = [one for one in world.owners() if fits(one)]
+    if found:
+        act(world.rng.choice(found))
+    return bool(found)
+
+
+def _changed(
+    world: World,
+    change: Callable[[Effect], Effect],
+    fits: Callable[[Effect], bool] = lambda _effect: True,
+) -> bool:
+    found = [one for one in world.effects() if fits(one)]
+    if found:
+        effect = world.rng.choice(found)
+        lane = world.lanes[effect.lane]
+        lane[lane.index(effect)] = change(effect)
+    return bool(found)
+
+
+def from_elsewhere(world: World) -> bool:
+    def alone(one: Effect) -> bool:
+        return len(due(one.given)) == 1 and len(world.copies(one.given)) == 1
+
+    named = world.rng.choice([b"x", b"other/0/1", b"in/0/x", b"in/7/1", b"in/0/-1"])
+    return _changed(
+        world, lambda one: replace(one, headers=one.headers | {"hapax-source": named}), alone
+    )
+
+
+def wrong_value(world: World) -> bool:
+    return _changed(world, lambda one: replace(one, value=b"9" + one.value))
+
+
+def wrong_check(world: World) -> bool:
+    def flip(one: Effect) -> Effect:
+        last = b"0" if one.value[-1:] != b"0" else b"1"
+        return replace(one, value=one.value[:-1] + last)
+
+    return _changed(world, flip, lambda one: one.slot > 0)
+
+
+def unreadable_value(world: World) -> bool:
+    return _changed(world, lambda one: replace(one, value=b"?"))
+
+
+def wrong_key(world: World) -> bool:
+    return _changed(world, lambda one: replace(one, key=one.key + b"1"))
+
+
+def wrong_id(world: World) -> bool:
+    return _changed(world, lambda one: replace(one, headers=one.headers | {"hapax-id": b"r-1-777"}))
+
+
+def wrong_header(world: World) -> bool:
+    return _changed(world, lambda one: replace(one, headers=one.headers | {"dup": b"7"}))
+
+
+def wrong_parts(world: World) -> bool:
+    return _changed(
+        world,
+        lambda one: replace(one, headers=one.headers | {"hapax-part": b"%d/9" % one.slot}),
+        lambda one: one.slot > 0,
+    )
+
+
+def wrong_topic(world: World) -> bool:
+    def move(one: Effect) -> Effect:
+        return replace(one, way=1 - one.way)
+
+    found = [one for one in world.effects() if one.slot > 0]
+    effect = world.rng.choice(found)
+    world.lanes[effect.lane].remove(effect)
+    world.insert(move(effect))
+    return True
+
+
+def poison_processed(world: World) -> bool:
+    def process(given: Given) -> None:
+        dead = due(given)[0]
+        world.remove(given)
+        number = replace(given, content=given.content._replace(number=given.number + 1000 - 6))
+        for pattern in due(number):
+            value = rules.output(given.value, given.content, pattern.slot - 1)
+            headers = pattern.headers | dead.headers
+            world.insert(replace(pattern, given=given, value=value, headers=headers))
+
+    return chosen(world, lambda given: rules.is_poison(given.number), process)

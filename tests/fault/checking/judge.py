@@ -1,0 +1,168 @@
+"""Reads a run back and has it judged."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tests.fault.checking import reading
+from tests.fault.checking.checker import check
+from tests.fault.checking.history import DEAD_WAY, History, Lane, found_in, place_keys
+from tests.fault.checking.judge_open import open_transactions
+
+if TYPE_CHECKING:
+    from tests.fault.checking.reading import Errand, Read
+    from tests.fault.checking.reading_columns import Table
+    from tests.fault.feeding.ledger import Ledger
+    from tests.fault.results import Judgement
+    from tests.fault.watching.live import LiveHistory
+
+SETTLE_S = 30.0
+"""Transaction timeout and the broker's round to look for it: then nothing may be open."""
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topics:
+    """What a run has written and read.
+
+    app      consumer group
+    outputs  by way: main, second
+    claims   whether second copies of an event are to be dropped
+    """
+
+    bootstrap: str
+    app: str
+    source: str
+    outputs: tuple[str, ...]
+    dead: str
+    claims: bool = True
+
+
+def judge(topics: Topics, ledger: Ledger, live: LiveHistory | None) -> Judgement:
+    """Read everything back, twice, and decide. The members of the run have ended."""
+    began_s = time.monotonic()
+    history = read_back(topics, ledger, live)
+    read_s = time.monotonic()
+    judgement = check(history)
+    records = len(history.inputs) + len(history.effects)
+    _LOG.info(
+        "%d records and effects: read twice in %.1f s (%.0f a second), judged in %.1f s",
+        records,
+        read_s - began_s,
+        records / max(read_s - began_s, 1e-9),
+        time.monotonic() - read_s,
+    )
+    return judgement
+
+
+def read_back(topics: Topics, ledger: Ledger, live: LiveHistory | None) -> History:
+    """Return all that a run left on the brokers."""
+    bootstrap, source = topics.bootstrap, topics.source
+    names = [(topics.dead, DEAD_WAY), *((name, way) for way, name in enumerate(topics.outputs))]
+    counts = {name: reading.partitions(bootstrap, name) for name, _way in names}
+    left = _await_settled(topics, counts, ledger.run)
+    count = reading.partitions(bootstrap, source)
+    lanes = [
+        Lane(topic=name, partition=number, way=way, ends=one)
+        for name, way in names
+        for number, one in enumerate(reading.ends(bootstrap, name, counts[name]))
+    ]
+    with reading.scratch() as folder:
+        errands = [
+            reading.Errand(bootstrap, name, share, kind, source, ledger.run, folder)
+            for name, kinds, size in _plan(topics, counts, count)
+            for kind in kinds
+            for share in reading.shares(size)
+        ]
+        found = dict(zip(errands, reading.read(errands), strict=True))
+        places = {(lane.topic, lane.partition): at for at, lane in enumerate(lanes)}
+        effects, whos = joined(_pieces(found, {"output", "dead"}), places)
+        own = {(source, number): number for number in range(count)}
+        inputs, _whos = joined(_pieces(found, {"input"}), own)
+        offsets = [p for p in _pieces(found, {"offsets"}) if p[0].topic == source]
+        everything, _whos = joined(offsets, own)
+        all_made = sum(len(read.rows) for e, read in found.items() if e.kind == "offsets")
+    return History(
+        source=source,
+        inputs=inputs,
+        aborted=_beyond(everything, inputs),
+        input_ends=reading.ends(bootstrap, source, count),
+        committed=reading.committed(bootstrap, topics.app, source, count),
+        lanes=lanes,
+        effects=effects,
+        ledger=ledger,
+        whos=whos or [""],
+        hidden=all_made - len(everything) - len(effects),
+        open=left,
+        live=live,
+        claims=topics.claims,
+    )
+
+
+def _plan(
+    topics: Topics, counts: dict[str, int], count: int
+) -> list[tuple[str, tuple[reading.Kind, ...], int]]:
+    """Return what to read of which topic, the most first."""
+    return [
+        *((name, ("output", "offsets"), counts[name]) for name in topics.outputs),
+        (topics.source, ("input", "offsets"), count),
+        (topics.dead, ("dead", "offsets"), counts[topics.dead]),
+    ]
+
+
+def _pieces(found: dict[Errand, Read], kinds: set[reading.Kind]) -> list[tuple[Errand, Read]]:
+    return [(errand, read) for errand, read in found.items() if errand.kind in kinds]
+
+
+def joined(
+    reads: list[tuple[Errand, Read]], places: dict[tuple[str, int], int]
+) -> tuple[Table, list[str]]:
+    """Return one table of all, sorted by place, with one list of names: copied but once.
+
+    places   by topic and partition the number that stands for it in ``lane``
+    """
+    pieces = []
+    names: dict[str, int] = {}
+    for errand, read in reads:
+        whos = np.array([names.setdefault(name, len(names)) for name in read.whos], np.int16)
+        stops = np.searchsorted(read.rows["lane"], errand.partitions, "right").tolist()
+        starts = np.searchsorted(read.rows["lane"], errand.partitions).tolist()
+        for number, start, stop in zip(errand.partitions, starts, stops, strict=True):
+            pieces.append((places[errand.topic, number], read.rows[start:stop], whos))
+    pieces.sort(key=lambda piece: piece[0])
+    table = np.asarray(np.concatenate([rows for _place, rows, _whos in pieces]))
+    at = 0
+    for place, rows, whos in pieces:
+        part = table[at : at + len(rows)]
+        part["lane"] = place
+        if whos.size:
+            part["who"] = whos[part["who"]]
+        at += len(rows)
+    return table, list(names)
+
+
+def _beyond(everything: Table, visible: Table) -> Table:
+    """Return the rows of ``everything`` that are not visible."""
+    keys = place_keys(visible["lane"], visible["offset"])
+    hidden = found_in(keys, place_keys(everything["lane"], everything["offset"])) < 0
+    return everything[hidden]
+
+
+def _await_settled(topics: Topics, counts: dict[str, int], run: str) -> list[str]:
+    """Wait until nothing is open, but not for ever; return what still is."""
+    deadline_s = time.monotonic() + SETTLE_S
+    while True:
+        stuck = any(
+            one.stable < one.high
+            for name, count in counts.items()
+            for one in reading.ends(topics.bootstrap, name, count)
+        )
+        left = open_transactions(topics.bootstrap, tuple(counts), f"{run}-feeder")
+        if not (stuck or left) or time.monotonic() > deadline_s:
+            return left
+        time.sleep(0.5)

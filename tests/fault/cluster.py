@@ -1,0 +1,144 @@
+"""Three brokers as a nemesis sees them: who leads what, who is in step, and who is to lead next."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from confluent_kafka import ElectionType, KafkaException, TopicPartition
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from service.sandbox import metadata
+from tests.fault.watching import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from service.sandbox import Broker, Sandbox
+    from tests.fault.watching.wire import Place
+
+INTERNAL = {"offsets": "__consumer_offsets", "transactions": "__transaction_state"}
+ASK_S = 5.0
+IN_STEP_S = 90.0
+
+
+class Cluster:
+    """The brokers of a sandbox."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.brokers = sandbox.kafka.brokers
+        self._admin = metadata.admin(sandbox.bootstrap_servers)
+
+    def leader(self, topic: str, partition: int) -> Broker:
+        """Return who leads a partition; waits while nobody does."""
+        deadline_s = time.monotonic() + IN_STEP_S
+        while time.monotonic() < deadline_s:
+            try:
+                found = self._admin.list_topics(topic, timeout=ASK_S).topics[topic].partitions
+                if partition in found and found[partition].leader > 0:
+                    return self.brokers[found[partition].leader - 1]
+            except KafkaException:
+                pass
+            time.sleep(0.05)
+        raise AssertionError(f"nobody leads {topic}/{partition}")
+
+    def coordinator(self, role: str, name: str) -> Broker:
+        """Return the coordinator of a group (``offsets``) or transactional id."""
+        topic = INTERNAL[role]
+        count = len(self._admin.list_topics(topic, timeout=ASK_S).topics[topic].partitions)
+        return self.leader(topic, (java_hash(name) & 0x7FFFFFFF) % count)
+
+    def in_step(self) -> bool:
+        """Whether all brokers run and every partition has all its replicas in sync."""
+        try:
+            found = self._admin.list_topics(timeout=ASK_S)
+        except KafkaException:
+            return False
+        partitions = [each for topic in found.topics.values() for each in topic.partitions.values()]
+        return len(found.brokers) == len(self.brokers) and all(
+            each.leader > 0 and len(each.isrs) == len(each.replicas) for each in partitions
+        )
+
+    def await_in_step(self, timeout_s: float = IN_STEP_S) -> bool:
+        """Wait until the next broker may be taken away without harm to the one before."""
+        deadline_s = time.monotonic() + timeout_s
+        while not self.in_step():
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(0.1)
+        return True
+
+    def restore(self) -> None:
+        """Let all run again. Does not wait."""
+        for broker in self.brokers:
+            if not broker.running:
+                broker.start()
+            else:
+                broker.resume()
+
+    def places(self, topics: Iterable[str]) -> list[Place]:
+        """Return all partitions of these topics."""
+        found = self._admin.list_topics(timeout=ASK_S).topics
+        return [(name, each) for name in topics for each in found[name].partitions]
+
+    def move_leaders(self, places: Sequence[Place]) -> int:
+        """Make another replica of each partition the leader; return how many have moved."""
+        orders = {}
+        for place in places:
+            led_by = self.leader(*place).node_id
+            orders[place] = [(led_by + ahead) % len(self.brokers) + 1 for ahead in range(3)]
+        self.reassign(orders)
+        asked = [TopicPartition(*place) for place in places]
+        self._admin.elect_leaders(ElectionType.PREFERRED, asked).result(ASK_S)
+        return sum(self.leader(*place).node_id == nodes[0] for place, nodes in orders.items())
+
+    def replicas(self, topics: Iterable[str]) -> set[int]:
+        """Return how many replicas partitions of these topics have, while none moves."""
+        found = self._admin.list_topics(timeout=ASK_S).topics
+        return {
+            len(each.replicas) if len(each.isrs) == len(each.replicas) else 0
+            for name in topics
+            for each in found[name].partitions.values()
+        }
+
+    def configure(self, topics: Iterable[str], name: str, value: str) -> None:
+        """Set one configuration of topics."""
+        self._alter(ResourceType.TOPIC, topics, {name: value})
+
+    def configure_group(self, group: str, values: dict[str, str]) -> None:
+        """Set configurations of a group: KIP-848 keeps them at the broker."""
+        self._alter(ResourceType.GROUP, [group], values)
+
+    def _alter(self, kind: ResourceType, names: Iterable[str], values: dict[str, str]) -> None:
+        asked = [
+            ConfigResource(
+                kind,
+                name,
+                incremental_configs=[
+                    ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+                    for key, value in values.items()
+                ],
+            )
+            for name in names
+        ]
+        for future in self._admin.incremental_alter_configs(asked).values():
+            future.result(30)
+
+    def reassign(self, replicas: Mapping[Place, Sequence[int]]) -> None:
+        """Set the replicas of partitions, the preferred leader first."""
+        line = wire.Line(self._alive().port, ASK_S)
+        try:
+            wire.reassign(line, replicas, int(ASK_S * 1000))
+        finally:
+            line.close()
+
+    def _alive(self) -> Broker:
+        return next(broker for broker in self.brokers if broker.running)
+
+
+def java_hash(text: str) -> int:
+    """Return what ``String.hashCode`` does: it decides who coordinates a name."""
+    number = 0
+    for letter in text:
+        number = (31 * number + ord(letter)) & 0xFFFFFFFF
+    return number

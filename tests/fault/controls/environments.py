@@ -1,0 +1,41 @@
+"""An environment of its own for each peer: its libraries are not ours, and ours are not its.
+
+Made on demand under ``build/peers``, from the locked file beside this one; standard library only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+PEERS = Path("build/peers")
+PROJECT = Path(__file__).parents[3]
+
+
+def environment(name: str) -> Path:
+    """Return the interpreter of a peer's environment, and build that first where it is missing.
+
+    Another process that builds the same is waited for. Raises CalledProcessError when a library
+    cannot be had.
+    """
+    wanted = Path(__file__).with_name(f"requirements-{name}.txt")
+    folder = PROJECT / PEERS / name
+    stamp, state = folder / "built", sha256(wanted.read_bytes()).hexdigest()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not stamp.exists() or stamp.read_text() != state:
+            _build(folder, wanted)
+            stamp.write_text(state)
+    return folder / "bin" / "python"
+
+
+def _build(folder: Path, wanted: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    subprocess.run(
+        [*pip, "install", "--quiet", "--require-hashes", "-r", str(wanted)], check=True, timeout=600
+    )

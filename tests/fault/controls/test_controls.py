@@ -1,0 +1,42 @@
+"""A control that is broken without any fault proves nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.fault.controls.__main__ import LOOPS, PEERS
+from tests.fault.controls.plans import CONTROLS
+from tests.fault.controls.trials import Trial, play, undisturbed
+from tests.fault.mutants.__main__ import MUTANTS
+from tests.fault.mutants.plans import MUTANTS as TRIALS
+from tests.fault.results import VIOLATIONS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from service.sandbox import Sandbox
+    from tests.integration.conftest import ProxiedBroker
+
+EACH = {trial.command: undisturbed(trial) for trial in CONTROLS}
+
+
+def test_every_control_and_every_mutant_has_its_trial() -> None:
+    assert {trial.command[-1] for trial in CONTROLS} == {*LOOPS, *PEERS, "confluent-example"}
+    assert {trial.command[-1] for trial in TRIALS} == {*MUTANTS}
+
+
+def test_what_trials_must_show_are_classes_that_the_checker_knows() -> None:
+    for trial in (*CONTROLS, *TRIALS):
+        assert set(trial.expected) <= set(VIOLATIONS), trial.name
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("trial", EACH.values(), ids=lambda trial: trial.command[-1])
+def test_a_control_is_right_while_nothing_happens(
+    trial: Trial, sandbox: Sandbox, proxied_broker: ProxiedBroker, tmp_path: Path
+) -> None:
+    run = play(trial, sandbox, proxied_broker.proxy, tmp_path)
+    assert run.as_expected, run.judgement
+    assert run.judgement.counts.outputs > 0

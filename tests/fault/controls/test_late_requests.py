@@ -1,0 +1,89 @@
+"""A request that arrives inside the next transaction, and a crash behind it: KAFKA-17754.
+
+Three groups of processes suffer the same: textbook transactions, the service, and the service
+without its fence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.fault.controls import recipes
+from tests.fault.controls.plans import DUPLICATE, LOST
+from tests.fault.controls.trials import Trial, play
+from tests.fault.mutants.plans import UNHURRIED
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from service.sandbox import Sandbox
+    from tests.fault.results import Run
+    from tests.integration.conftest import ProxiedBroker
+    from tests.kit.proof import Proof
+
+pytestmark = [pytest.mark.long, pytest.mark.row("S-K1")]
+LATE: dict[recipes.Recipe, tuple[str, ...]] = {
+    recipes.late_commit: DUPLICATE,
+    recipes.late_abort: LOST,
+    recipes.late_offsets: DUPLICATE,
+}
+"""What comes of each where it is accepted."""
+ACCEPTED, INVALID_PRODUCER_EPOCH = 0, 47
+
+
+class Ring:
+    """Where a trial is played, and how often its late request was delivered."""
+
+    def __init__(self, sandbox: Sandbox, broker: ProxiedBroker, folder: Path, proof: Proof) -> None:
+        self._sandbox = sandbox
+        self._broker = broker
+        self._folder = folder
+        self._proof = proof
+
+    def play(self, strike: recipes.Recipe, command: tuple[str, ...], answer: int) -> Run:
+        """Play; the late request must have been delivered, and answered so."""
+        trial = Trial(strike.__name__.replace("_", "-"), command, strike, settings=UNHURRIED)
+        if "controls" not in command[1]:
+            trial = replace(trial, kind="service", claims=True)
+        run = play(trial, self._sandbox, self._broker.proxy, self._folder)
+        (told,) = run.strikes
+        assert told.struck == 1, run.judgement.examples
+        assert told.note == f"the late request was delivered and answered with {answer}"
+        self._proof.note(struck=told.struck, note=told.note)
+        return run
+
+
+@pytest.fixture
+def ring(sandbox: Sandbox, proxied_broker: ProxiedBroker, tmp_path: Path, proof: Proof) -> Ring:
+    return Ring(sandbox, proxied_broker, tmp_path, proof)
+
+
+def found(run: Run) -> dict[str, int]:
+    return {name: count for name, count in run.judgement.violations.items() if count}
+
+
+@pytest.mark.parametrize("strike", LATE, ids=lambda strike: strike.__name__)
+def test_textbook_transactions_lose_or_double_records_by_a_late_request(
+    ring: Ring, strike: recipes.Recipe
+) -> None:
+    run = ring.play(strike, ("-m", "tests.fault.controls", "plain-transactions"), ACCEPTED)
+    assert set(found(run)) & set(LATE[strike]), run.judgement
+
+
+@pytest.mark.parametrize("strike", LATE, ids=lambda strike: strike.__name__)
+def test_the_service_is_exactly_once_because_the_broker_refuses_the_late_request(
+    ring: Ring, strike: recipes.Recipe
+) -> None:
+    run = ring.play(strike, ("-m", "service", "run"), INVALID_PRODUCER_EPOCH)
+    assert not found(run), run.judgement
+
+
+@pytest.mark.parametrize("strike", LATE, ids=lambda strike: strike.__name__)
+def test_without_its_fence_the_service_loses_or_doubles_them_too(
+    ring: Ring, strike: recipes.Recipe
+) -> None:
+    run = ring.play(strike, ("-m", "tests.fault.mutants", "no-fence-on-doubt"), ACCEPTED)
+    assert set(found(run)) & set(LATE[strike]), run.judgement

@@ -1,0 +1,87 @@
+"""Writes the events of a run, in a process of its own.
+
+What is written: tests/fault/rules.py. Each event has the id ``RUN-NUMBER`` in header
+``message-id``; header ``dup`` is 1 for the few that are written a second time. A key lives in one
+partition. Some partitions' records come in transactions, and before some of these stands one that
+is aborted, whose events have negative numbers. A transaction whose outcome is not known is never
+repeated; the ledger says so.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from tests.fault.feeding.feed_state import BOUND, RATE, STOP, WRITTEN, Child, shared
+from tests.fault.feeding.ledger import Ledger
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+UNLIMITED = 10**9
+"""A rate that nothing reaches."""
+STOP_TIMEOUT_S = 300.0
+
+
+class Feeder:
+    """One feeder. ``start`` once, ``stop`` once; ``close`` ends it without a ledger.
+
+    rate        records a second, transactions that are aborted not counted; 0 is a pause
+    partitions  of ``topic``
+    size        of a value in bytes
+    poison      whether some events are poison: peers without dead letters do without
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        folder: Path,
+        *,
+        run: str,
+        partitions: int,
+        rate: int,
+        seed: int,
+        size: int = 100,
+        poison: bool = True,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._cells = shared(folder / "feed.state", new=True)
+        self._cells[RATE] = rate
+        task = {
+            "bootstrap": bootstrap,
+            "topic": topic,
+            "folder": str(folder),
+            "run": run,
+            "partitions": partitions,
+            "seed": seed,
+            "size": size,
+            "poison": poison,
+        }
+        self._child = Child(
+            "tests.fault.feeding.feed_process", [json.dumps(task)], folder / "feed.log"
+        )
+
+    def start(self) -> None:
+        """Start to write; return when it has begun."""
+        self._child.start(self._cells)
+
+    def pace(self, rate: int) -> None:
+        """Write so many records a second from now on; 0 is a pause, UNLIMITED means all it can."""
+        self._cells[RATE] = rate
+
+    @property
+    def written(self) -> int:
+        """Records acknowledged or committed so far, second copies among them."""
+        return int(self._cells[WRITTEN] + self._cells[BOUND])
+
+    def stop(self) -> Ledger:
+        """Let it finish what it has begun, and return what it knows."""
+        self._cells[STOP] = 1
+        self._child.wait(STOP_TIMEOUT_S)
+        return Ledger.load(self._folder / "ledger.npz")
+
+    def close(self) -> None:
+        """End it whatever it does."""
+        self._child.kill()

@@ -1,0 +1,104 @@
+"""The feeder's process: two threads, one of them writing in transactions."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tests.fault.feeding.feed_bound import BoundWriter
+from tests.fault.feeding.feed_events import Book, Task
+from tests.fault.feeding.feed_state import BOUND, RATE, READY, STOP, WRITTEN, shared
+from tests.fault.feeding.feed_writers import PlainWriter
+from tests.fault.feeding.ledger import COPIES, Ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.fault.feeding.feed_writers import Writer
+
+BOUND_SHARE = 0.45
+"""Of the records, how many are written in transactions."""
+CHUNKS_PER_S = 12
+CHUNK_MAX = 2000
+CATCH_UP_S = 0.5
+"""How much of what could not be written in time is made up for."""
+
+
+class Lane(threading.Thread):
+    """Brings chunks of events to one writer at its share of the pace."""
+
+    def __init__(self, writer: Writer, rate: Callable[[], float], stop: Callable[[], bool]) -> None:
+        super().__init__()
+        self._writer = writer
+        self._rate = rate
+        self._stop = stop
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._feed()
+            self._writer.finish()
+        except BaseException as failure:  # the other thread must not go on alone
+            self.failure = failure
+            raise
+
+    def _feed(self) -> None:
+        next_s = time.monotonic()
+        while not self._stop():
+            rate = self._rate()
+            if rate <= 0:
+                self._writer.serve(0.02)
+                continue
+            mean = min(max(rate / CHUNKS_PER_S, 1), CHUNK_MAX)
+            size = self._writer.events.rng.randint(1, max(1, int(2 * mean) - 1))
+            next_s = max(next_s, time.monotonic() - CATCH_UP_S) + size / rate
+            self._writer.write(self._writer.events.take(size))
+            while (wait_s := next_s - time.monotonic()) > 0 and not self._stop():
+                self._writer.serve(min(wait_s, 0.05))
+
+
+def main(task: Task) -> None:
+    """Write until told to stop, or until nobody is left to tell."""
+    folder = Path(task.folder)
+    cells = shared(folder / "feed.state")
+    parent = os.getppid()
+    book = Book()
+    lanes: list[Lane] = []
+
+    def stopped() -> bool:
+        return bool(cells[STOP]) or os.getppid() != parent or any(lane.failure for lane in lanes)
+
+    def counter(cell: int) -> Callable[[int], None]:
+        def count(records: int) -> None:
+            cells[cell] += records
+
+        return count
+
+    plain = PlainWriter(task, book, count=counter(WRITTEN), stopped=stopped)
+    bound = BoundWriter(task, book, count=counter(BOUND), stopped=stopped)
+    lanes += [
+        Lane(plain, lambda: cells[RATE] * (1 - BOUND_SHARE), stopped),
+        Lane(bound, lambda: cells[RATE] * BOUND_SHARE, stopped),
+    ]
+    for lane in lanes:
+        lane.start()
+    cells[READY] = 1
+    for lane in lanes:
+        lane.join()
+    if any(lane.failure for lane in lanes):
+        sys.exit(1)
+    fates = np.frombuffer(bytes(book.fates), np.uint8).reshape(-1, COPIES)
+    Ledger(task.run, fates, bound.hidden).save(folder / "ledger.npz")
+
+
+if __name__ == "__main__":
+    gc.disable()  # nothing here makes cycles, and much is made
+    main(Task(**json.loads(sys.argv[1])))

@@ -1,0 +1,208 @@
+"""The members of a group under test: processes that are killed, frozen, stopped, started again.
+
+A member is ``python -m service run``, a Spark driver, or any other command that takes the same
+environment. Whoever ends one says so; an end that nobody asked for is told by ``surprise``.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import psutil  # type: ignore[import-untyped] # it carries no types
+
+from tests.kit.flow import WorkerProcess
+from tests.kit.probes import free_port
+from tests.kit.spark_process import SparkProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+SERVICE = (sys.executable, "-m", "service", "run")
+PROBE_TIMEOUT_S = 2.0
+PROXIED = "w-0"
+"""Which member goes through the proxy: one, because the proxy costs as much as it carries."""
+
+
+class Usage(NamedTuple):
+    """What a process has used so far."""
+
+    processor_s: float
+    resident_bytes: int
+
+
+class Process(WorkerProcess):
+    """Any command; it may be another one, and have other settings, for one start."""
+
+    def __init__(
+        self, environment: dict[str, str], instance: str, log: Path, words: Sequence[str]
+    ) -> None:
+        super().__init__(environment, instance, log)
+        self._words = tuple(words)
+
+    def start(self) -> None:
+        self.start_as(self._words, {})
+
+    def start_as(self, words: Sequence[str] | None, settings: Mapping[str, str]) -> None:
+        assert not self.running
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                words or self._words,
+                env=self._environment | dict(settings),
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+
+class Member:
+    """One member, through all its starts.
+
+    tally  how many lines of its log named each event, so far
+    away   it is not there because a strike took it away
+    """
+
+    def __init__(self, process: Process | SparkProcess, log: Path) -> None:
+        self.process = process
+        self.instance = process.instance
+        self.tally: Counter[str] = Counter()
+        self.kills = 0
+        self.starts = 0
+        self.away = True
+        self.frozen = False
+        self.port = 0
+        self._log = log
+        self._read_bytes = 0
+        self._allowed: frozenset[int] = frozenset()
+
+    @property
+    def running(self) -> bool:
+        return self.process.running
+
+    @property
+    def is_driver(self) -> bool:
+        return isinstance(self.process, SparkProcess)
+
+    @property
+    def driver(self) -> SparkProcess:
+        """The process as a Spark driver; AssertionError when it is a worker."""
+        assert isinstance(self.process, SparkProcess)
+        return self.process
+
+    # -- coming and going -----------------------------------------------------------------
+
+    def start(
+        self, words: Sequence[str] | None = None, allowed: Sequence[int] = (), **settings: str
+    ) -> None:
+        """Start; ``allowed`` are the exit codes that this start may end in by itself."""
+        self.port = free_port()
+        more = {"HAPAX_TELEMETRY__PORT": str(self.port)} | settings
+        if isinstance(self.process, Process):
+            self.process.start_as(words, more)
+        else:
+            self.process.start()
+        self.starts += 1
+        self.away = self.frozen = False
+        self._allowed = frozenset(allowed)
+
+    def kill(self) -> None:
+        """SIGKILL; it stays away until it is started again."""
+        self.away = True
+        self.process.kill()
+        self.kills += 1
+
+    def restart(self) -> None:
+        """SIGKILL, and back at once."""
+        self.kill()
+        self.start()
+
+    def terminate(self, timeout_s: float = 30.0) -> int:
+        """SIGTERM; return the exit code."""
+        self.away = True
+        return self.process.terminate(timeout_s)
+
+    def freeze(self) -> None:
+        self.frozen = True
+        self.process.freeze()
+
+    def thaw(self) -> None:
+        self.frozen = False
+        self.process.thaw()
+
+    def close(self) -> None:
+        self.away = True
+        self.process.close()
+
+    def surprise(self) -> int | None:
+        """Return the exit code of a process that left although nobody asked it to."""
+        if self.away or self.running:
+            return None
+        code = int(self.process.process.returncode)
+        return None if code in self._allowed else code
+
+    # -- what can be seen of it -----------------------------------------------------------
+
+    def probe(self, path: str) -> bool:
+        """Ask ``/livez`` or ``/readyz``; no answer counts as no."""
+        try:
+            address = f"http://127.0.0.1:{self.port}{path}"
+            with urllib.request.urlopen(address, timeout=PROBE_TIMEOUT_S) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def usage(self) -> Usage:
+        process = psutil.Process(self.process.process.pid)
+        times = process.cpu_times()
+        return Usage(times.user + times.system, process.memory_info().rss)
+
+    def read_log(self) -> Counter[str]:
+        """Read what was logged since; return the tally."""
+        if not self._log.exists():
+            return self.tally
+        with self._log.open("rb") as log:
+            log.seek(self._read_bytes)
+            block = log.read()
+        whole = block[: block.rfind(b"\n") + 1]
+        self._read_bytes += len(whole)
+        for line in whole.splitlines():
+            if line.startswith(b"{"):
+                self._count(line)
+        return self.tally
+
+    def _count(self, line: bytes) -> None:
+        try:
+            told = _DECODER.decode(line)
+        except msgspec.DecodeError:
+            return  # torn: a killed process may leave half a line, and the next goes on behind it
+        self.tally[told.event] += 1
+        if told.fenced:
+            self.tally["fenced"] += 1
+
+    def last_words(self, lines: int = 12) -> str:
+        return "\n".join(self.process.text().splitlines()[-lines:])
+
+
+class _Line(msgspec.Struct):
+    event: str = ""
+    fenced: bool = False
+
+
+_DECODER = msgspec.json.Decoder(_Line)
+
+
+def await_exit(member: Member, timeout_s: float = 20.0) -> int | None:
+    """Wait until a process leaves by itself; return its code, None when it does not."""
+    deadline_s = time.monotonic() + timeout_s
+    while member.running:
+        if time.monotonic() > deadline_s:
+            return None
+        time.sleep(0.005)
+    return int(member.process.process.returncode)

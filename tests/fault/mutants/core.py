@@ -1,0 +1,71 @@
+"""Mutants of what the service decides: progress, rewinds, fences, claims."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from service.adapters.redis_claims import RedisClaims
+from service.core import exactly_once
+from service.core.records import Coordinates
+from service.engines.recovery import Recovery
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from service.core.ports import Batch
+    from service.core.records import Progress, Record
+
+
+def no_rewind() -> None:
+    """Go on behind a batch that was aborted."""
+
+    def rewind(self: Recovery, batch: Batch, *, resolved: bool) -> Progress:
+        return {}
+
+    Recovery._rewind = rewind  # type: ignore[method-assign]
+
+
+def no_fence_on_doubt() -> None:
+    """Keep the producer although a request of it may still be on its way."""
+
+    def fence_doubt(self: Recovery) -> None:
+        return
+
+    Recovery.fence_doubt = fence_doubt  # type: ignore[method-assign]
+
+
+def progress_one_too_far() -> None:
+    """Commit the offset behind the next record."""
+    _move_progress(1)
+
+
+def progress_one_too_short() -> None:
+    """Commit the offset of the last record, not the one behind it."""
+    _move_progress(-1)
+
+
+def _move_progress(distance: int) -> None:
+    right = exactly_once._progress
+
+    def wrong(batch: Batch, done: int) -> Progress:
+        return {where: max(0, at + distance) for where, at in right(batch, done).items()}
+
+    exactly_once._progress = wrong
+
+
+def claim_then_drop() -> None:
+    """Claim as ``SET NX`` does: an id that is there already is a duplicate, whoever owns it."""
+
+    def claim(
+        self: RedisClaims,
+        ids: Sequence[bytes],
+        records: Sequence[Record],
+        replays: Mapping[int, Coordinates],
+    ) -> Mapping[int, Coordinates]:
+        pipeline: Any = self._redis.pipeline(transaction=False)
+        for each in ids:
+            pipeline.set(self._meta + b":" + each, 1, nx=True)
+        known = [index for index, new in enumerate(pipeline.execute()) if not new]
+        return {index: Coordinates("", -1, -1) for index in known}
+
+    RedisClaims.claim = claim  # type: ignore[method-assign]

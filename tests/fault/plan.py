@@ -1,0 +1,108 @@
+"""What a campaign is to do, as data: who runs, what strikes, and in which order."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.fault.members import SERVICE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.fault.scene import Scene
+
+SHORT = {"HAPAX_GROUP__SESSION_TIMEOUT": "6s", "HAPAX_TRANSACTION__TIMEOUT": "4s"}
+"""So that what waits for a timeout is over soon."""
+SPARK = {"HAPAX_GROUP__SESSION_TIMEOUT": "10s", "HAPAX_TRANSACTION__TIMEOUT": "8s"}
+"""The same for Spark, whose transactions are longer."""
+MEMBERSHIPS = {
+    "static": {},
+    "dynamic": {"HAPAX_GROUP__MEMBERSHIP": "dynamic"},
+    "kip848": {"HAPAX_GROUP__MEMBERSHIP": "dynamic", "HAPAX_GROUP__PROTOCOL": "consumer"},
+}
+
+
+PROMISES = {
+    "back": {"static": 2.0, "dynamic": 7.0, "kip848": 7.0},
+    "taken over": {"static": 7.0, "dynamic": 7.0, "kip848": 7.0},
+    "handed over": {"static": 7.0, "dynamic": 1.0, "kip848": 1.0},
+    "broker": {"static": 6.0, "dynamic": 6.0, "kip848": 6.0},
+}
+"""How soon all partitions go on, by membership, with a session of 6 s.
+
+back         killed, the same instance is started at once: a static member takes its place again,
+             any other waits until the group has missed the one that is gone
+taken over   killed, and another instance goes on: session + 1 s
+handed over  SIGTERM: a dynamic member leaves the group, a static one is missed for its session
+broker       killed, with controllers that miss it after 3 s
+"""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One row of the catalogue.
+
+    rows   ids of the matrix
+    name   the class under which it is counted
+    strike does it all: strikes, heals, and says to the scene what it did
+    whom   what it needs for itself: ``worker``, ``broker``, ``redis`` or ``spark``; two of one
+           kind never strike at once
+    exits  codes with which a member may leave because of it
+    promise  what was promised for such a fault, a key of PROMISES; empty: nothing
+    """
+
+    rows: tuple[str, ...]
+    name: str
+    strike: Callable[[Scene], None]
+    whom: str = "worker"
+    exits: tuple[int, ...] = ()
+    promise: str = ""
+
+
+Step = tuple[Fault, ...]
+"""Faults that strike together; usually one."""
+Steps = Callable[[random.Random], Iterator[Step]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One campaign.
+
+    kinds    of each member: ``worker`` or ``spark``; the first member goes through the proxy
+    steps    what strikes, in order, from a generator of random numbers; may be endless
+    seconds  no step begins later than this
+    rate     records a second that are written
+    membership  key of MEMBERSHIPS
+    poison   whether some of them are poison: peers without dead letters do without
+    quiet_s  how long nothing happens between two steps
+    expected classes of which one must show; empty where none may
+    settle_s    how long lag may take to come to 0 at the end
+    patience_s  how long a strike waits for the request that it is to harm
+    recovery_s  how long all partitions may take to go on: beyond it is ``hang``
+    brokers     properties of the brokers
+    """
+
+    name: str
+    steps: Steps
+    kinds: tuple[str, ...] = ("worker", "worker", "worker")
+    kind: str = "service"
+    engine: str = "worker"
+    command: Sequence[str] = SERVICE
+    settings: dict[str, str] = field(default_factory=lambda: dict(SHORT))
+    membership: str = "static"
+    expected: tuple[str, ...] = ()
+    seed: int = 1
+    seconds: float = 600.0
+    rate: int = 2000
+    partitions: int = 4
+    poison: bool = True
+    quiet_s: tuple[float, float] = (0.2, 0.6)
+    settle_s: float = 60.0
+    patience_s: float = 30.0
+    recovery_s: float = 60.0
+    brokers: dict[str, str] = field(default_factory=dict)
+    folder: Path = Path("build/proof")

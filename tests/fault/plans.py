@@ -1,0 +1,231 @@
+"""The campaigns that are run, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+from tests.fault.plan import MEMBERSHIPS, SHORT, SPARK, Plan
+from tests.fault.striking import strikes
+from tests.fault.striking import strikes_around as around
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tests.fault.plan import Fault, Step, Steps
+
+BROKERS = (*around.B_KILLS, *around.B_FREEZES, *around.B_MOVES, *around.B_OUTAGES)
+MEMBERS = (*strikes.P_ROWS, *strikes.TAKE_OVERS, *strikes.CRASHES, *strikes.Z_ROWS, *strikes.STOPS)
+AROUND = (*around.LATE, *around.NETWORK, *around.STORES, *around.GROUP, strikes.KILL_LOOP)
+WORKERS = (*MEMBERS, *AROUND, *around.B_KILLS, *around.B_FREEZES, *around.B_MOVES)
+KINDS = {
+    "worker": ("worker", "worker", "worker"),
+    "spark": ("spark", "spark"),
+    "mixed": ("worker", "worker", "spark"),
+}
+TOGETHER = (4, 4, 2)
+"""How often random faults come alone, in pairs and in threes: what is together shares a wait."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the command line says.
+
+    seconds  0: as the plan says
+    factor   scales the gaps between random faults: 1 is 5 to 15 s
+    only     rows, or parts of names, with commas between them: nothing else strikes
+    """
+
+    seed: int = 1
+    seconds: float = 0.0
+    membership: str = "static"
+    engine: str = "worker"
+    factor: float = 0.4
+    only: str = ""
+
+    def apply(self, plan: Plan) -> Plan:
+        """Return the plan as wished."""
+        return replace(
+            plan,
+            seed=self.seed,
+            seconds=self.seconds or plan.seconds,
+            name=plan.name + ("" if self.membership == "static" else f"-{self.membership}"),
+            membership=self.membership,
+            settings=plan.settings | MEMBERSHIPS[self.membership],
+            steps=self._steps(plan.steps),
+        )
+
+    def _steps(self, steps: Steps) -> Steps:
+        return lambda rng: (step for step in steps(rng) if all(map(self._wanted, step)))
+
+    def _wanted(self, fault: Fault) -> bool:
+        words = self.only.split(",")
+        return any(word in fault.rows or word in fault.name for word in words)
+
+
+def smoke(wish: Wish = Wish()) -> Plan:
+    """Return a handful of each kind, to see that all of it works."""
+    some = (strikes.P_ROWS[15], around.LATE[0], around.STORES[0], around.B_KILLS[3])
+    return wish.apply(Plan("smoke", _once(some), rate=1000, seconds=120))
+
+
+def ci(wish: Wish = Wish()) -> Plan:
+    """Return the whole catalogue for workers, each once."""
+    faults = mixed_up(BROKERS, (*MEMBERS, *AROUND))
+    return wish.apply(Plan("ci", _once(faults), rate=4000, seconds=900, brokers=QUICK_BROKERS))
+
+
+def brokers(wish: Wish = Wish()) -> Plan:
+    """Return kills of brokers whose death the controllers notice soon.
+
+    Members keep the service's own timeouts: with short ones every transaction would end meanwhile.
+    """
+    faults = around.B_KILLS * 2
+    plan = Plan("brokers", _once(faults), rate=2000, brokers=QUICK_BROKERS, settings={})
+    return wish.apply(plan)
+
+
+def spark(wish: Wish = Wish()) -> Plan:
+    """Return faults of Spark and of brokers, again and again."""
+    rare = (
+        _also(around.B_KILLS[2], "SP11"),
+        _also(around.STORES[0], "SP21"),
+        _also(around.B_KILLS[3], "SP11"),
+        around.B_KILLS[1],
+    )
+    faults = mixed_up(rare, around.SPARK)
+    plan = Plan(
+        "spark", _over_and_over(faults), KINDS["spark"], engine="spark", seconds=180, settings=SPARK
+    )
+    return wish.apply(plan)
+
+
+def mixed(wish: Wish = Wish()) -> Plan:
+    """Return faults of Spark with workers beside it, and the way from one to the other."""
+    faults = mixed_up((around.ENGINES, *strikes.P_ROWS[15:18]), around.SPARK)
+    plan = Plan(
+        "mixed", _over_and_over(faults), KINDS["mixed"], engine="mixed", seconds=180, settings=SPARK
+    )
+    return wish.apply(plan)
+
+
+def chaos(wish: Wish = Wish()) -> Plan:
+    """Return random faults and pairs of them, for as long as is wished (X1)."""
+    faults = WORKERS if wish.engine == "worker" else (*around.SPARK, *around.B_KILLS)
+    if wish.engine == "mixed":
+        faults = (*around.SPARK, *MEMBERS, *around.B_KILLS)
+    rows = ("X1",) if wish.engine == "worker" else ("X1", "SP25")
+    low_s, high_s = 5 * wish.factor, 15 * wish.factor
+    plan = Plan(
+        f"chaos-{wish.engine}",
+        lambda rng: _pairs(rng, [_also(each, *rows) for each in faults]),
+        KINDS[wish.engine],
+        engine=wish.engine,
+        settings=SHORT if wish.engine == "worker" else SPARK,
+        rate=5000,
+        seconds=300,
+        brokers=QUICK_BROKERS,
+        quiet_s=(low_s / 4, high_s / 4),
+    )
+    return wish.apply(plan)
+
+
+def control(
+    command: Sequence[str],
+    expected: tuple[str, ...],
+    *,
+    name: str,
+    kind: str = "control",
+    seed: int = 1,
+) -> Plan:
+    """Return 25 s of what tells a sound loop from a broken one, with members of any command."""
+    return Plan(
+        name,
+        _once(CONTROL),
+        ("worker", "worker"),
+        kind=kind,
+        command=command,
+        expected=expected,
+        seed=seed,
+        rate=1000,
+        seconds=60,
+        settle_s=20,
+        patience_s=4,
+        recovery_s=15,
+    )
+
+
+CONTROL = (
+    strikes.P_ROWS[6],  # Produce not delivered: what was claimed or committed before is lost
+    strikes.P_ROWS[8],  # Produce delivered: what is committed behind it is doubled
+    around.LATE[3],
+    around.LATE[4],
+    around.LATE[1],
+    strikes.P_ROWS[12],
+    strikes.P_ROWS[17],
+    strikes.Z_ROWS[0],
+    around.B_KILLS[1],
+)
+QUICK_BROKERS = {
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    "controller.quorum.fetch.timeout.ms": "1000",
+    "controller.quorum.election.timeout.ms": "500",
+    "controller.quorum.election.backoff.max.ms": "200",
+}
+"""How soon the controllers give up a killed broker: by default after 9 s, and until then nothing
+is written to any partition that it was in step with. A broker that was the active controller takes
+longer: its successor is elected first, and then waits a whole session."""
+
+
+def mixed_up(rare: Sequence[Fault], often: Sequence[Fault]) -> list[Fault]:
+    """Spread the rare ones evenly: a broker comes back while others are struck."""
+    each = -(-len(often) // max(1, len(rare)))
+    groups = [often[at : at + each] for at in range(0, len(often), each)]
+    return [
+        fault
+        for first, group in zip_longest(rare, groups)
+        for fault in (*([first] if first else []), *(group or ()))
+    ]
+
+
+def _once(faults: Sequence[Fault]) -> Steps:
+    return lambda _rng: ((fault,) for fault in faults)
+
+
+def _over_and_over(faults: Sequence[Fault]) -> Steps:
+    def steps(_rng: random.Random) -> Iterator[Step]:
+        while True:
+            yield from ((fault,) for fault in faults)
+
+    return steps
+
+
+def _pairs(rng: random.Random, faults: Sequence[Fault]) -> Iterator[Step]:
+    """Yield one fault, or some of different kinds."""
+    while True:
+        (wanted,) = rng.choices(range(1, len(TOGETHER) + 1), TOGETHER)
+        step: list[Fault] = []
+        while len(step) < wanted:
+            taken = {each.whom for each in step}
+            others = [each for each in faults if each.whom not in taken]
+            if not others:
+                break
+            step.append(rng.choice(others))
+        yield tuple(step)
+
+
+def _also(fault: Fault, *rows: str) -> Fault:
+    return replace(fault, rows=(*fault.rows, *rows))
+
+
+PLANS: dict[str, Callable[[Wish], Plan]] = {
+    "smoke": smoke,
+    "ci": ci,
+    "brokers": brokers,
+    "spark": spark,
+    "mixed": mixed,
+    "chaos": chaos,
+}

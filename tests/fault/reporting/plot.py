@@ -1,0 +1,47 @@
+"""A picture of one run: throughput and lag over time, with every fault marked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.fault.results import Run, Sample
+
+_WINDOW = 5
+"""Samples over which a rate is smoothed."""
+_BLUE, _ORANGE, _GREY = "#1f6fb4", "#d9730d", "#c8c8c8"
+
+
+def draw(run: Run, path: Path) -> None:
+    """Write the picture of a run as SVG, the same bytes for the same run."""
+    figure = Figure(figsize=(10, 5), layout="constrained")
+    rates, lags = figure.subplots(2, 1, sharex=True)
+    minutes = [sample.at_s / 60 for sample in run.samples]
+    for axes in (rates, lags):
+        for strike in run.strikes:
+            axes.axvline(strike.at_s / 60, color=_GREY, linewidth=0.5, zorder=0)
+        axes.spines[["top", "right"]].set_visible(False)
+    rates.plot(minutes, _rates(run.samples), color=_BLUE, linewidth=1)
+    rates.set_ylabel("records done per second")
+    rates.set_ylim(bottom=0)
+    rates.set_title(f"{run.name}: {len(run.strikes)} faults (grey lines)", loc="left")
+    lags.plot(minutes, [sample.lag for sample in run.samples], color=_ORANGE, linewidth=1)
+    lags.set_ylabel("records behind")
+    lags.set_ylim(bottom=0)
+    lags.set_xlabel("minutes")
+    with mpl.rc_context({"svg.hashsalt": "hapax", "svg.fonttype": "none"}):
+        figure.savefig(path, format="svg", metadata={"Date": None})
+
+
+def _rates(samples: list[Sample]) -> list[float]:
+    rates = []
+    for at, sample in enumerate(samples):
+        before = samples[max(0, at - _WINDOW)]
+        seconds = sample.at_s - before.at_s
+        rates.append((sample.done - before.done) / seconds if seconds > 0 else 0.0)
+    return rates

@@ -1,0 +1,148 @@
+"""The report of runs and tests::
+
+    python -m tests.fault.reporting                     # print what build/proof holds
+    python -m tests.fault.reporting --keep              # make docs/proof.md and docs/proof/ of it
+
+Exits with 1 when something is not as it must be: a violation, a control that survived, a row of
+the matrix that neither struck nor has a reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import sys
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING
+
+from tests.fault.reporting import tables
+from tests.fault.reporting.matrix import INVARIANTS
+from tests.fault.results import read_cases, read_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.fault.results import Case, Run
+
+ROOT = Path(__file__).parents[3]
+BUILD = ROOT / "build/proof"
+PAGE = ROOT / "docs/proof.md"
+KEPT = ROOT / "docs/proof"
+README = ROOT / "README.md"
+PICTURES_MAX = 3
+FINE = ("passed", "xfailed")
+"""Outcomes of tests that are no news; what is expected to fail stands in the matrix as that."""
+_TEMPLATE = Path(__file__).with_suffix(".md")
+_SUMMARY = re.compile(r"(?s)(<!-- proof -->\n).*?(<!-- /proof -->)")
+
+
+def page(runs: Sequence[Run], cases: Sequence[Case]) -> str:
+    """Return docs/proof.md."""
+    service = [run for run in runs if run.kind == "service"]
+    others = [run for run in runs if run.kind != "service"]
+    values = {
+        "summary": tables.summary(service, cases),
+        "consume_counts": _consume_counts(service),
+        "pictures": _pictures(service),
+        "runs": tables.runs_table(service),
+        "machine": _machine(runs),
+        "violations": tables.violations_table(service),
+        "faults": tables.faults_table(service),
+        "promises": tables.promises_table(service),
+        "controls": tables.controls_table(others),
+        "invariants": "; ".join(f"{name} {text}" for name, text in INVARIANTS.items()),
+        "matrix": tables.matrix_table(service, cases),
+        "notes": _notes(runs),
+    }
+    return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(values)
+
+
+def problems(runs: Sequence[Run], cases: Sequence[Case]) -> list[str]:
+    """Return everything that is not as it must be."""
+    found = [
+        f"{run.name}: {run.judgement.violations or 'nothing'}, must be {run.expected or 'nothing'}"
+        for run in runs
+        if not run.as_expected
+    ]
+    found += [f"{case.test}: {case.outcome}" for case in cases if case.outcome not in FINE]
+    found += [
+        f"{run.name}: {strike.fault} struck nothing"
+        for run in runs
+        for strike in run.strikes
+        if not strike.struck
+    ]
+    gaps = tables.gaps(runs, cases)
+    return found + ([f"rows that nothing covers: {', '.join(gaps)}"] if gaps else [])
+
+
+def keep(runs: Sequence[Run], cases: Sequence[Case]) -> None:
+    """Write the page, its pictures, and the summary of the README."""
+    from tests.fault.reporting.plot import draw  # noqa: PLC0415 - slow to load, and for this alone
+
+    for run in _pictured(runs):
+        draw(run, KEPT / _picture(run))
+    PAGE.write_text(page(runs, cases), encoding="utf-8")
+    text = README.read_text(encoding="utf-8")
+    summary = tables.summary([run for run in runs if run.kind == "service"], cases)
+    README.write_text(_SUMMARY.sub(rf"\g<1>{summary}\n\g<2>", text), encoding="utf-8")
+
+
+def _pictured(runs: Sequence[Run]) -> list[Run]:
+    """Return the longest runs of the service."""
+    drawable = [run for run in runs if run.kind == "service" and run.samples]
+    return sorted(drawable, key=lambda run: -run.seconds)[:PICTURES_MAX]
+
+
+def _pictures(runs: Sequence[Run]) -> str:
+    return "\n\n".join(f"![{run.name}](proof/{_picture(run)})" for run in _pictured(runs))
+
+
+def _picture(run: Run) -> str:
+    name = f"{run.name}-{run.seed}"
+    return "".join(letter if letter.isalnum() else "-" for letter in name) + ".svg"
+
+
+def _consume_counts(runs: Sequence[Run]) -> str:
+    counts: dict[int, int] = {}
+    for run in runs:
+        for times, events in run.judgement.consume_counts.items():
+            counts[times] = counts.get(times, 0) + events
+    words = ", ".join(f"{times}: {events:,}" for times, events in sorted(counts.items()))
+    return f"{{{words}}}"
+
+
+def _machine(runs: Sequence[Run]) -> str:
+    seen = {tuple(run.machine.items()) for run in runs}
+    return "\n".join(
+        "Made on: " + ", ".join(f"{name} {value}" for name, value in facts) + "."
+        for facts in sorted(seen)
+    )
+
+
+def _notes(runs: Sequence[Run]) -> str:
+    notes = [f"- {run.name}: {note}" for run in runs for note in run.notes]
+    return "\n".join(notes) or "None."
+
+
+def main() -> int:
+    """Print or keep the report; return the exit code."""
+    parser = argparse.ArgumentParser(description="The report of the fault suite.")
+    parser.add_argument("--folder", type=Path, default=BUILD, help="what runs and tests have left")
+    parser.add_argument("--keep", action="store_true", help="copy it to docs/proof, write the page")
+    wanted = parser.parse_args()
+    folder = wanted.folder.resolve()
+    if wanted.keep and folder != KEPT:
+        KEPT.mkdir(exist_ok=True)
+        for found in (*folder.glob("run-*.json"), *folder.glob("cases.jsonl")):
+            shutil.copy(found, KEPT)
+        folder = KEPT
+    runs, cases = read_runs(folder), read_cases(folder)
+    if wanted.keep:
+        keep(runs, cases)
+    else:
+        sys.stdout.write(page(runs, cases))
+    found_wrong = problems(runs, cases)
+    sys.stderr.write("".join(f"{line}\n" for line in found_wrong))
+    return 1 if found_wrong or not runs else 0

@@ -1,0 +1,244 @@
+"""Tables of the report: from runs and cases to rows of text."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from tests.fault.reporting.matrix import NOT_BUILT, ROWS
+from tests.fault.results import VIOLATIONS, Counts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tests.fault.results import Case, Run, Strike
+
+GAP = "**gap**"
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a Markdown table; columns whose name ends in ``#`` are numbers."""
+    lines = [
+        "| " + " | ".join(head.rstrip("#") for head in heads) + " |",
+        "|" + "|".join("--:" if head.endswith("#") else "---" for head in heads) + "|",
+    ]
+    lines += ["| " + " | ".join(_text(cell) for cell in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def total(runs: Iterable[Run]) -> Counts:
+    """Return the counts of all runs together."""
+    whole = Counts()
+    for run in runs:
+        for name in whole.__struct_fields__:
+            setattr(whole, name, getattr(whole, name) + getattr(run.judgement.counts, name))
+    return whole
+
+
+def summary(runs: Sequence[Run], cases: Sequence[Case] = ()) -> str:
+    """What was run, in total. ``cases``: tests that strike by themselves, told apart."""
+    counts = total(runs)
+    strikes = [strike for run in runs for strike in run.strikes]
+    found = sum(sum(run.judgement.violations.values()) for run in runs)
+    figures = {
+        "input records": counts.records,
+        "of these events sent again": counts.duplicates,
+        "outputs": counts.outputs,
+        "dead letters": counts.dead_letters,
+        "filtered": counts.filtered,
+        "faults": len(strikes),
+        "times they struck": sum(strike.struck for strike in strikes),
+        "tests of a fault of their own, beside these runs": sum(bool(one.struck) for one in cases),
+        "transactions committed": counts.committed,
+        "transactions aborted": counts.aborted,
+        "transactions whose outcome was unknown at first": counts.unknown,
+        "output records of aborted transactions, hidden": counts.hidden_out,
+        "input records of aborted transactions, hidden": counts.hidden_in,
+        "rebalances seen by members": counts.rebalances,
+        "producers fenced": counts.fences,
+        "producers replaced because of a doubt": counts.doubt_fences,
+        "processes killed": counts.kills,
+        "hours": f"{sum(run.seconds for run in runs) / 3600:.1f}",
+        "**violations**": f"**{found}**",
+    }
+    return table(("in all runs", "#"), figures.items())
+
+
+def runs_table(runs: Sequence[Run]) -> str:
+    """Return one line for each run."""
+    return table(
+        (
+            *("run", "engine", "seed", "commit", "machine", "minutes#"),
+            *("records#", "faults#", "violations#"),
+        ),
+        (
+            (
+                run.name,
+                run.engine,
+                run.seed,
+                run.commit,
+                "shared" if run.shared else "its own",
+                f"{run.seconds / 60:.1f}",
+                run.judgement.counts.records,
+                len(run.strikes),
+                sum(run.judgement.violations.values()),
+            )
+            for run in runs
+        ),
+    )
+
+
+def faults_table(runs: Sequence[Run]) -> str:
+    """Return one line for each class of faults; times are those of runs that were alone."""
+    kinds: dict[str, list[Strike]] = defaultdict(list)
+    timed: dict[str, list[Strike]] = defaultdict(list)
+    for run in runs:
+        for strike in run.strikes:
+            kinds[strike.fault].append(strike)
+            if not run.shared:
+                timed[strike.fault].append(strike)
+    return table(
+        ("fault", "rows", "faults#", "struck#", "p50 s#", "p99 s#", "max s#", "LSO stall s#"),
+        (
+            (
+                fault,
+                " ".join(sorted({row for one in strikes for row in one.rows})),
+                len(strikes),
+                sum(one.struck for one in strikes),
+                *_spread([one.recovery_s for one in timed[fault] if one.recovery_s is not None]),
+                _seconds(max((one.stall_s or 0.0 for one in timed[fault]), default=0.0)),
+            )
+            for fault, strikes in sorted(kinds.items())
+        ),
+    )
+
+
+def promises_table(runs: Sequence[Run]) -> str:
+    """Return one line for each promise of a time, with how often runs that were alone kept it."""
+    kinds: dict[tuple[str, float], list[float]] = defaultdict(list)
+    for run in runs:
+        for strike in run.strikes:
+            if strike.promised_s is not None and not run.shared:
+                found_s = math.inf if strike.recovery_s is None else strike.recovery_s
+                kinds[strike.promise, strike.promised_s].append(found_s)
+    return table(
+        ("after", "promised s#", "faults#", "within#", "p50 s#", "p99 s#", "max s#"),
+        (
+            (
+                promise,
+                f"{promised_s:g}",
+                len(found),
+                sum(each <= promised_s for each in found),
+                *_spread(found),
+            )
+            for (promise, promised_s), found in sorted(kinds.items())
+        ),
+    )
+
+
+def violations_table(runs: Sequence[Run]) -> str:
+    """Return one line for each class, with the bound that so many events allow."""
+    events = max(1, total(runs).distinct)
+    found: dict[str, int] = defaultdict(int)
+    for run in runs:
+        for name, count in run.judgement.violations.items():
+            found[name] += count
+    return table(
+        ("class", "found#", "at 95 % fewer than one in#"),
+        ((name, found[name], _bound(found[name], events)) for name in VIOLATIONS),
+    )
+
+
+def controls_table(runs: Sequence[Run]) -> str:
+    """Return one line for each control and mutant: what it must show, and what it showed."""
+    return table(
+        ("control", "kind", "records#", "faults#", "must show one of", "showed", "verdict"),
+        (
+            (
+                run.name,
+                run.kind,
+                run.judgement.counts.records,
+                len(run.strikes),
+                ", ".join(run.expected) or "nothing",
+                _found(run),
+                _verdict(run),
+            )
+            for run in runs
+        ),
+    )
+
+
+def matrix_table(runs: Sequence[Run], cases: Sequence[Case]) -> str:
+    """Return one line for each row of the matrix, with what showed it."""
+    struck: dict[str, int] = defaultdict(int)
+    for run in runs:
+        for strike in run.strikes:
+            for row in strike.rows:
+                struck[row] += strike.struck
+    tests: dict[str, list[Case]] = defaultdict(list)
+    for case in cases:
+        for row in case.rows:
+            tests[row].append(case)
+    return table(
+        ("row", "fault", "must hold beyond I1-I8", "struck in runs#", "tests"),
+        (
+            (name, row.fault, row.must_hold, struck[name] or "", _shown(name, struck, tests))
+            for name, row in ROWS.items()
+        ),
+    )
+
+
+def gaps(runs: Sequence[Run], cases: Sequence[Case]) -> list[str]:
+    """Return the rows that neither a strike nor a passed test covers, and no reason excuses."""
+    covered = {row for run in runs for strike in run.strikes for row in strike.rows}
+    covered |= {row for case in cases if case.outcome == "passed" for row in case.rows}
+    return [row for row in ROWS if row not in covered and row not in NOT_BUILT]
+
+
+def _shown(row: str, struck: dict[str, int], tests: dict[str, list[Case]]) -> str:
+    words = [
+        f"`{case.test.rpartition('::')[2].partition('[')[0]}`"
+        + ("" if case.outcome == "passed" else f" **{case.outcome}**")
+        for case in tests[row]
+    ]
+    words = sorted(set(words))
+    if not words and not struck[row]:
+        return NOT_BUILT.get(row, GAP)
+    return ", ".join(words)
+
+
+def _found(run: Run) -> str:
+    found = run.judgement.violations.items()
+    return ", ".join(f"{count:,} {name}" for name, count in found if count) or "nothing"
+
+
+def _verdict(run: Run) -> str:
+    if run.kind == "control":
+        return "fails, as it must" if run.as_expected else "**survived**"
+    return (
+        "caught"
+        if run.as_expected and run.expected
+        else ("harmless" if run.as_expected else "**not caught**")
+    )
+
+
+def _bound(found: int, events: int) -> str:
+    return f"{events / 3:,.0f}" if found == 0 else ""  # the rule of three
+
+
+def _spread(seconds: list[float]) -> tuple[str, str, str]:
+    if not seconds:
+        return "", "", ""
+    ordered = sorted(seconds)
+    p99 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
+    return _seconds(statistics.median(ordered)), _seconds(p99), _seconds(ordered[-1])
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.1f}" if value else ""
+
+
+def _text(cell: object) -> str:
+    return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)

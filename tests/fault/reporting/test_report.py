@@ -1,0 +1,127 @@
+"""The report says what runs and tests have left, and nothing is as it must be without a reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.fault.reporting import plot, report, tables
+from tests.fault.reporting.matrix import NOT_BUILT, ROWS
+from tests.fault.results import (
+    Case,
+    Counts,
+    Judgement,
+    Run,
+    Sample,
+    Strike,
+    note_case,
+    read_cases,
+    read_runs,
+    write_run,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def strike(**facts: Any) -> Strike:
+    values = {"rows": ("P1",), "fault": "worker killed", "target": "w-0", "struck": 1}
+    return Strike(**{"at_s": 1.0, "healed_s": 2.0, **values, **facts})
+
+
+def run(**facts: Any) -> Run:
+    return Run(**{"name": "worker", "strikes": [strike()], **facts})
+
+
+ALL_ROWS = [Case(rows=tuple(ROWS), test="a::test_all", outcome="passed", seconds=1.0)]
+
+
+def test_a_clean_run_with_every_row_covered_has_no_problem() -> None:
+    assert report.problems([run()], ALL_ROWS) == []
+
+
+@pytest.mark.parametrize(
+    ("runs", "cases", "problem"),
+    [
+        ([run(judgement=Judgement(violations={"lost": 2}))], ALL_ROWS, "worker: {'lost': 2}"),
+        ([run(kind="control", expected=("lost",))], ALL_ROWS, "worker: nothing, must be"),
+        ([run(strikes=[strike(struck=0)])], ALL_ROWS, "struck nothing"),
+        ([run()], [*ALL_ROWS, Case(rows=(), test="b", outcome="failed", seconds=1.0)], "b: failed"),
+        ([run()], [], "rows that nothing covers: P2,"),
+    ],
+)
+def test_what_is_not_as_it_must_be_is_named(
+    runs: list[Run], cases: list[Case], problem: str
+) -> None:
+    (found,) = report.problems(runs, cases)
+    assert problem in found
+
+
+def test_a_failed_test_covers_no_row() -> None:
+    failed = Case(rows=("Z1",), test="c", outcome="failed", seconds=1.0)
+    assert "Z1" in tables.gaps([run()], [failed])
+
+
+def test_a_control_is_as_expected_only_with_a_class_that_was_named() -> None:
+    showed = run(kind="control", expected=("lost",), judgement=Judgement(violations={"order": 1}))
+    assert not showed.as_expected
+    assert "**survived**" in tables.controls_table([showed])
+
+
+def test_runs_and_cases_survive_being_written(tmp_path: Path) -> None:
+    made = run(judgement=Judgement(counts=Counts(records=7), consume_counts={1: 7}))
+    write_run(made, tmp_path)
+    assert read_runs(tmp_path) == [made]
+    assert made.commit
+    assert made.machine["Kafka"]
+    for outcome in ("failed", "passed"):
+        note_case(Case(rows=("Z1",), test="d", outcome=outcome, seconds=0.1), tmp_path)
+    assert [case.outcome for case in read_cases(tmp_path)] == ["passed"]
+
+
+def test_figures_of_a_run_stand_on_the_page() -> None:
+    judgement = Judgement(
+        counts=Counts(records=1_234_567, distinct=1_200_000), consume_counts={1: 1_200_000}
+    )
+    recovered = [strike(recovery_s=seconds) for seconds in (1.0, 2.0, 9.0)]
+    text = report.page([run(judgement=judgement, strikes=recovered)], ALL_ROWS)
+    assert "| input records | 1,234,567 |" in text
+    assert "| worker killed | P1 | 3 | 3 | 2.0 | 9.0 | 9.0 |" in text
+    assert "| lost | 0 | 400,000 |" in text
+    assert "{1: 1,200,000}" in text
+
+
+def test_a_promise_of_a_time_is_told_with_how_often_it_was_kept() -> None:
+    times = (0.5, 1.5, 2.5, None)
+    strikes = [strike(promise="back, static", promised_s=2.0, recovery_s=each) for each in times]
+    text = tables.promises_table([run(strikes=[*strikes, strike()])])
+    assert "| back, static | 2 | 4 | 2 | 2.0 | inf | inf |" in text
+
+
+def test_times_of_a_run_on_a_shared_machine_are_left_out_and_its_faults_are_counted() -> None:
+    slow = [strike(promise="back, static", promised_s=2.0, recovery_s=40.0)]
+    quick = [strike(promise="back, static", promised_s=2.0, recovery_s=1.0)]
+    runs = [run(strikes=slow, shared=True), run(strikes=quick)]
+    assert "| worker killed | P1 | 2 | 2 | 1.0 | 1.0 | 1.0 |" in tables.faults_table(runs)
+    assert "| back, static | 2 | 1 | 1 |" in tables.promises_table(runs)
+    assert "| shared |" in tables.runs_table(runs)
+
+
+def test_the_same_run_makes_the_same_picture(tmp_path: Path) -> None:
+    samples = [Sample(at_s=float(at), written=at * 9, done=at * 8, lag=at) for at in range(90)]
+    for name in ("first.svg", "second.svg"):
+        plot.draw(run(samples=samples), tmp_path / name)
+    first, second = ((tmp_path / name).read_bytes() for name in ("first.svg", "second.svg"))
+    assert first == second
+    assert b"records done per second" in first
+
+
+def test_every_row_that_is_not_built_exists_and_has_a_reason() -> None:
+    assert set(NOT_BUILT) <= set(ROWS)
+    assert all(len(reason) > 20 for reason in NOT_BUILT.values())
+
+
+def test_the_page_is_what_its_runs_say() -> None:
+    runs, cases = read_runs(report.KEPT), read_cases(report.KEPT)
+    assert not runs or report.PAGE.read_text(encoding="utf-8") == report.page(runs, cases)

@@ -1,0 +1,181 @@
+"""What a run of the fault suite has found: written by runs, read by the report.
+
+Times are seconds since the run began; ``*_s`` is None where nothing was measured.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 - part of a public signature that msgspec never reads
+
+import msgspec
+
+from tests.fault.reporting import machine
+
+VIOLATIONS = (
+    "lost-write",
+    "lost",
+    "dedup-loss",
+    "duplicate",
+    "repeated",
+    "G1a",
+    "precommitted-read",
+    "inconsistent-offsets",
+    "poll-skip",
+    "nonmonotonic-poll",
+    "order",
+    "torn-txn",
+    "offset-effect",
+    "phantom",
+    "transform",
+    "unseen",
+    "realtime-lag",
+    "stuck-LSO",
+    "hang",
+    "leak",
+    "undefined-exit",
+    "row-demand",
+)
+"""Every class the suite knows; docs/proof.md explains each, checker.py decides it."""
+
+
+class Strike(msgspec.Struct, kw_only=True, frozen=True):
+    """One fault, from when it struck until all was well again.
+
+    rows        ids of the matrix: ``("P5",)``, ``("S-K1", "X1")``
+    fault       the class it is counted under: ``worker killed, EndTxn delivered``
+    target      whom: ``w-1``, ``broker 2``, ``redis``
+    struck      how often it really struck (signals sent, frames held, calls refused): never 0 in a
+                run that counts, because a fault that found nothing is no fault
+    at_s        when it struck; ``healed_s`` when it was taken away
+    recovery_s  from ``recovery_from`` to the first visible output, of every input partition that
+                had one before, of a record that was written after that moment
+    stall_s     longest time that a last stable offset stood still below its high watermark
+    promise     which promise of a time it is held against, and ``promised_s`` how long; only where
+                the fault came alone
+    """
+
+    rows: tuple[str, ...]
+    fault: str
+    target: str
+    struck: int
+    at_s: float
+    healed_s: float
+    recovery_from: str = "strike"
+    recovery_s: float | None = None
+    stall_s: float | None = None
+    promise: str = ""
+    promised_s: float | None = None
+    note: str = ""
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One second: records written and records done so far, and how far behind the output is."""
+
+    at_s: float
+    written: int
+    done: int
+    lag: int
+
+
+class Counts(msgspec.Struct, kw_only=True):
+    """What went through. ``hidden_*``: records of aborted transactions that readers never saw."""
+
+    records: int = 0
+    distinct: int = 0
+    duplicates: int = 0
+    filtered: int = 0
+    outputs: int = 0
+    dead_letters: int = 0
+    hidden_in: int = 0
+    hidden_out: int = 0
+    committed: int = 0
+    aborted: int = 0
+    unknown: int = 0
+    rebalances: int = 0
+    fences: int = 0
+    doubt_fences: int = 0
+    kills: int = 0
+    starts: int = 0
+
+
+class Judgement(msgspec.Struct, kw_only=True):
+    """What the checker says: by class how many, with the first examples of each."""
+
+    counts: Counts = msgspec.field(default_factory=Counts)
+    violations: dict[str, int] = msgspec.field(default_factory=dict)
+    examples: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    consume_counts: dict[int, int] = msgspec.field(default_factory=dict)
+    """Jepsen's: how many distinct events had their effect so many times; the aim is ``{1: N}``."""
+
+
+class Run(msgspec.Struct, kw_only=True):
+    """One run on one cluster.
+
+    kind      ``service`` (must be clean), ``control`` (must not be), ``mutant`` (must be caught)
+    expected  for controls and mutants: one of these classes must show; empty for the service
+    shared    the machine had other work meanwhile: the run's times say nothing about the service
+    """
+
+    name: str
+    kind: str = "service"
+    engine: str = "worker"
+    seed: int = 0
+    commit: str = ""
+    began: str = ""
+    seconds: float = 0.0
+    expected: tuple[str, ...] = ()
+    shared: bool = False
+    strikes: list[Strike] = msgspec.field(default_factory=list)
+    judgement: Judgement = msgspec.field(default_factory=Judgement)
+    samples: list[Sample] = msgspec.field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)
+    machine: dict[str, str] = msgspec.field(default_factory=dict)
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether it is clean, or shows what it must."""
+        found = {name for name, count in self.judgement.violations.items() if count}
+        return bool(found & set(self.expected)) if self.expected else not found
+
+
+class Case(msgspec.Struct, kw_only=True, frozen=True):
+    """One test that stands for rows of the matrix."""
+
+    rows: tuple[str, ...]
+    test: str
+    outcome: str
+    seconds: float
+    struck: int | None = None
+    note: str = ""
+
+
+def write_run(run: Run, folder: Path) -> Path:
+    """Keep a run as a file of its own in ``folder``, with where and of what it was made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    run.commit = run.commit or machine.commit()
+    run.machine = run.machine or machine.facts()
+    name = "".join(letter if letter.isalnum() else "-" for letter in run.name)
+    path = folder / f"run-{name}-{run.seed}.json"
+    path.write_bytes(msgspec.json.encode(run) + b"\n")
+    return path
+
+
+def read_runs(folder: Path) -> list[Run]:
+    """Return all runs that a folder holds, oldest first."""
+    runs = [msgspec.json.decode(p.read_bytes(), type=Run) for p in folder.glob("run-*.json")]
+    return sorted(runs, key=lambda run: run.began)
+
+
+def note_case(case: Case, folder: Path) -> None:
+    """Add the outcome of a test."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "cases.jsonl").open("ab") as file:
+        file.write(msgspec.json.encode(case) + b"\n")
+
+
+def read_cases(folder: Path) -> list[Case]:
+    """Return what tests have noted, the last word of each test only."""
+    path = folder / "cases.jsonl"
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    cases = [msgspec.json.decode(line, type=Case) for line in lines]
+    return list({case.test: case for case in cases}.values())

@@ -1,0 +1,68 @@
+"""What tests of rows share: workers at work, records with ids, and what came of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka.admin import AdminClient
+
+from tests.kit.flow import await_
+from tests.kit.topics import Given
+
+if TYPE_CHECKING:
+    from tests.kit.flow import WorkerProcess
+    from tests.kit.route import Route
+
+QUICK: dict[str, Any] = {"GROUP__SESSION_TIMEOUT": "6s", "TRANSACTION__TIMEOUT": "4s"}
+"""Names after ``HAPAX_``: as a route takes them."""
+
+
+def at_work(worker: WorkerProcess, more: int = 1, within_s: float = 60) -> None:
+    """Wait for so many more transactions."""
+    settled = len(worker.lines("transaction_settled"))
+    await_told(worker, "transaction_settled", settled + more, within_s)
+
+
+def await_told(worker: WorkerProcess, event: str, times: int = 1, within_s: float = 60) -> None:
+    """Wait until the log holds an event so many times."""
+    await_(lambda: len(worker.lines(event)) >= times, within_s, worker.text)
+
+
+def await_exit(worker: WorkerProcess, code: int, *words: str, within_s: float = 60) -> str:
+    """Wait for the exit; the reason holds ``words``. Return the reason."""
+    await_(lambda: not worker.running, within_s, worker.text)
+    assert worker.process.wait() == code, worker.text()
+    assert "Traceback" not in worker.text(), worker.text()
+    (stopped,) = worker.lines("service_stopped")[-1:]
+    reason = str(stopped["reason"])
+    for word in words:
+        assert word in reason, reason
+    return reason
+
+
+def numbers(*spans: range) -> list[bytes]:
+    """Return values for these numbers."""
+    return [b"%d" % number for span in spans for number in span]
+
+
+def event(number: int, value: bytes = b"", partition: int = -1) -> Given:
+    """Return a record that carries an id; the same number is the same event."""
+    name = b"event-%d" % number
+    return Given(value or name, name, (("message-id", name),), partition)
+
+
+def values(route: Route) -> list[bytes]:
+    """Return the values of all outputs, sorted."""
+    return sorted(record.value or b"" for record in route.outputs())
+
+
+def admin(route: Route) -> AdminClient:
+    """Return a client for what the owner of the topics does."""
+    return AdminClient({"bootstrap.servers": route.bootstrap, "log_level": 0})
+
+
+def delete_topic(route: Route, topic: str) -> None:
+    """Delete a topic; return when no broker knows it any more."""
+    client = admin(route)
+    client.delete_topics([topic], operation_timeout=30)[topic].result(30)
+    await_(lambda: topic not in client.list_topics(timeout=10).topics, 30, lambda: "still there")

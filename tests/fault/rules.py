@@ -1,0 +1,79 @@
+"""What a record of the fault suite says, and what must come of it.
+
+Standard library only: the peers beside which we are measured run it in environments of their own.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+from zlib import crc32
+
+MAIN, SECOND = 0, 1
+"""Which output topic: ``HAPAX_OUTPUT__TOPIC``, or the same with ``-2`` behind it."""
+POISON_EVERY, POISON = 1000, 7
+_WAYS = {0: (), 1: (MAIN, SECOND), 2: (MAIN, SECOND), 3: (MAIN, SECOND, MAIN)}
+
+
+class Content(NamedTuple):
+    """The fields of an input value.
+
+    number  dense and unique for each event of a run; negative in transactions that are aborted
+    key     number of the key, kseq: gapless for each key
+    t_ms    when it was written, by the wall clock
+    """
+
+    number: int
+    key: int
+    kseq: int
+    t_ms: int
+
+
+class PoisonError(ValueError):
+    """What business code raises at a record that nobody can process."""
+
+
+def encode(content: Content, size: int = 0) -> bytes:
+    """Return the value, padded with spaces to ``size`` bytes."""
+    head = b"%d %d %d %d" % content
+    return (b"%s %08x" % (head, crc32(head))).ljust(size)
+
+
+def decode(value: bytes) -> Content | None:
+    """Return the fields of an input value; None when it is damaged."""
+    head, _space, check = value.rstrip().rpartition(b" ")
+    if check != b"%08x" % crc32(head):
+        return None
+    number, key, kseq, t_ms = map(int, head.split(b" "))
+    return Content(number, key, kseq, t_ms)
+
+
+def is_poison(number: int) -> bool:
+    """Return whether business code refuses this event, after all its outputs are made."""
+    return number % POISON_EVERY == POISON
+
+
+def ways(number: int) -> tuple[int, ...]:
+    """Return for each output, in order, which topic it goes to. A dead letter stands alone."""
+    return _WAYS.get(number % 10, (MAIN,))
+
+
+def output(value: bytes, content: Content, part: int) -> bytes:
+    """Return the value of output ``part`` (from 0): number, part, time, check of the input."""
+    return b"%d %d %d %08x" % (content.number, part, content.t_ms, crc32(value))
+
+
+def results(value: bytes) -> list[tuple[int, bytes]]:
+    """Return (which topic, value) of every output in order; raise PoisonError as told."""
+    content = decode(value)
+    if content is None:
+        raise PoisonError("the value is damaged")
+    made = [(way, output(value, content, at)) for at, way in enumerate(ways(content.number))]
+    if is_poison(content.number):
+        raise PoisonError(f"event {content.number} is poison")
+    return made
+
+
+def second_topic() -> str:
+    """Return the topic of the outputs that do not go to the main one."""
+    return os.environ["HAPAX_OUTPUT__TOPIC"] + "-2"

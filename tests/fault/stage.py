@@ -1,0 +1,167 @@
+"""Everything that a campaign needs, started in order and ended in order.
+
+Three brokers behind a proxy, Redis, topics of its own, a feeder, a live reader, the members of a
+group, and whoever watches them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Self
+
+from service.sandbox import Sandbox
+from tests.fault.checking.judge import Topics
+from tests.fault.cluster import Cluster
+from tests.fault.feeding.feed import Feeder
+from tests.fault.members import PROXIED, Member, Process
+from tests.fault.watching.live import LiveReader
+from tests.fault.watching.monitor import Offsets, Progress
+from tests.kit.proxy import FaultProxy
+from tests.kit.spark_process import SparkProcess
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.fault.plan import Plan
+
+FIRST_OUTPUT_S = 120.0
+
+
+class Stage:
+    """A campaign's world: ``with Stage(plan, folder) as stage``."""
+
+    def __init__(self, plan: Plan, folder: Path) -> None:
+        self.plan = plan
+        self.folder = folder
+        self._exits = ExitStack()
+        self.everybody: list[Member] = []
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._exits.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._exits.close()
+
+    def _start(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        sandbox = Sandbox(nodes=3, proxied=True, properties=self.plan.brokers)
+        self.sandbox = self._exits.enter_context(sandbox)
+        self.cluster = Cluster(self.sandbox)
+        self.proxy = self._exits.enter_context(FaultProxy.before(self.sandbox))
+        self.topics = self._create_topics()
+        timeouts = {"consumer.session.timeout.ms": "6000", "consumer.heartbeat.interval.ms": "1000"}
+        self.cluster.configure_group(self.topics.app, timeouts)  # for the KIP-848 protocol
+        bootstrap, plan = self.sandbox.bootstrap_servers, self.plan
+        self.feeder = Feeder(
+            bootstrap,
+            self.topics.source,
+            self.folder,
+            run=f"{plan.name}-{plan.seed}",
+            partitions=plan.partitions,
+            rate=plan.rate,
+            seed=plan.seed,
+            poison=plan.poison,
+        )
+        self._exits.callback(self.feeder.close)
+        self.reader = LiveReader(
+            bootstrap,
+            [*self.topics.outputs, self.topics.dead],
+            self.folder,
+            source=self.topics.source,
+            partitions=plan.partitions,
+        )
+        self._exits.callback(self.reader.close)
+        self.members = [self.member(f"w-{at}", kind) for at, kind in enumerate(plan.kinds)]
+
+    def _create_topics(self) -> Topics:
+        app = f"{self.plan.name}-{self.plan.seed}-{uuid.uuid4().hex[:6]}"
+        topics = Topics(
+            bootstrap=self.sandbox.bootstrap_servers,
+            app=app,
+            source=f"{app}-in",
+            outputs=(f"{app}-out", f"{app}-out-2"),
+            dead=f"{app}-dead",
+        )
+        for name in (topics.source, *topics.outputs):
+            self.sandbox.create_topic(name, partitions=self.plan.partitions)
+        self.sandbox.create_topic(topics.dead)
+        return topics
+
+    # -- members --------------------------------------------------------------------------
+
+    def member(self, instance: str, kind: str = "worker") -> Member:
+        """Return a member that is not started yet, and is ended with the stage."""
+        environment = self._environment()
+        if instance == PROXIED and kind == "worker":
+            environment["HAPAX_KAFKA__BOOTSTRAP_SERVERS"] = self.proxy.bootstrap
+        log = self.folder / f"{instance}.log"
+        process: Process | SparkProcess
+        if kind == "spark":
+            process = SparkProcess(environment, instance, log)
+        else:
+            environment["HAPAX_INSTANCE"] = instance
+            process = Process(environment, instance, log, self.plan.command)
+        member = Member(process, log)
+        self._exits.callback(member.close)
+        self.everybody.append(member)
+        return member
+
+    @property
+    def guests(self) -> list[Member]:
+        """Return members that strikes have brought in, gone or not."""
+        return self.everybody[len(self.members) :]
+
+    def guest(self, kind: str = "worker") -> Member:
+        """Return a further member, of a name that nobody had."""
+        return self.member(f"g-{len(self.everybody)}", kind)
+
+    def _environment(self) -> dict[str, str]:
+        kept = {name: text for name, text in os.environ.items() if not name.startswith("HAPAX_")}
+        return {
+            **kept,
+            **self.sandbox.environment(),
+            "HAPAX_APP": self.topics.app,
+            "HAPAX_INPUT__TOPICS": self.topics.source,
+            "HAPAX_OUTPUT__TOPIC": self.topics.outputs[0],
+            "HAPAX_DEAD_LETTER__TOPIC": self.topics.dead,
+            "HAPAX_TRANSFORM": "tests.fault.business:split",
+            "HAPAX_TELEMETRY__PORT": "0",
+            "HAPAX_TELEMETRY__ADDRESS": "127.0.0.1",
+            "HAPAX_TELEMETRY__LOG_FORMAT": "json",
+            **self.plan.settings,
+        }
+
+    # -- beginning ------------------------------------------------------------------------
+
+    def begin(self) -> bool:
+        """Start feeder, members and watchers; return whether every partition showed an output."""
+        self.began_s = time.time()
+        self.reader.start()
+        self.feeder.start()
+        for member in self.members:
+            member.start()
+        self.progress = Progress(self.reader)
+        self.offsets = Offsets(
+            self.sandbox.bootstrap_servers,
+            self.topics.app,
+            [broker.port for broker in self.cluster.brokers],
+            self.cluster.places([self.topics.source]),
+            self.cluster.places(self.topics.outputs),
+            (lambda: self.feeder.written, lambda: self.reader.done),
+        )
+        self.progress.start()
+        self._exits.callback(self.progress.close)
+        self.offsets.start()
+        self._exits.callback(self.offsets.close)
+        deadline_s = time.time() + FIRST_OUTPUT_S
+        while not self.progress.all_seen() and time.time() < deadline_s:
+            time.sleep(0.05)
+        return self.progress.all_seen()

@@ -1,0 +1,164 @@
+"""The nemesis itself: its catalogue, its measures, and one short campaign on a real cluster."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import sys
+import time
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.fault import campaign, plans
+from tests.fault.cluster import java_hash
+from tests.fault.members import Member, Process, await_exit
+from tests.fault.plans import Wish
+from tests.fault.reporting.matrix import MATRIX
+from tests.fault.reporting.matrix import SPARK as SPARK_MATRIX
+from tests.fault.striking import strikes
+from tests.fault.striking import strikes_around as around
+from tests.fault.striking.crash import POINTS
+from tests.fault.watching.monitor import Progress
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.fault.plan import Plan, Step
+
+ROWS = {
+    *(f"P{number}" for number in range(1, 24)),
+    *("Z1", "Z2", "Z3", "B1", "B2", "B3", "B4", "B5", "S-K1", "S-K2", "N1", "N2"),
+    *("R1", "R2", "R9", "G1", "G3", "G4", "T4"),
+    *("SP2", "SP4", "SP5", "SP8", "SP9", "SP10"),
+}
+
+
+class Reader:
+    """A live reader that says what it is told to."""
+
+    done = 0
+
+    def __init__(self, *fed_ms: int) -> None:
+        self.fed_ms = list(fed_ms)
+
+    def fed_seen_ms(self) -> list[int]:
+        return self.fed_ms
+
+
+def test_the_catalogue_has_a_fault_for_each_row_that_campaigns_can_strike() -> None:
+    struck = {row for fault in strikes.CATALOGUE for row in fault.rows}
+    assert struck == ROWS
+    assert struck <= MATRIX.keys() | SPARK_MATRIX.keys()
+
+
+def test_no_two_faults_have_one_name() -> None:
+    names = [fault.name for fault in strikes.CATALOGUE]
+    assert len(names) == len(set(names))
+
+
+def test_ci_strikes_with_every_fault_of_workers_exactly_once() -> None:
+    struck = [fault.name for (fault,) in plans.ci().steps(random.Random(1))]
+    spark = {fault.name for fault in (*around.SPARK, around.ENGINES)}
+    assert sorted(struck) == sorted({fault.name for fault in strikes.CATALOGUE} - spark)
+
+
+@pytest.mark.parametrize("engine", ["worker", "spark", "mixed"])
+def test_chaos_is_the_same_for_the_same_seed_and_those_together_are_of_different_kinds(
+    engine: str,
+) -> None:
+    plan = plans.chaos(Wish(seed=5, engine=engine))
+    first, again, other = (list(islice(plan.steps(random.Random(n)), 200)) for n in (5, 5, 6))
+    assert _names(first) == _names(again) != _names(other)
+    several = [step for step in first if len(step) > 1]
+    assert len(several) > 20
+    assert all(len({fault.whom for fault in step}) == len(step) for step in several)
+
+
+def _names(steps: list[Step]) -> list[list[str]]:
+    return [[fault.name for fault in step] for step in steps]
+
+
+def test_recovery_counts_from_the_first_output_of_the_slowest_partition() -> None:
+    reader = Reader(1_000, 1_000, 0)
+    progress = Progress(reader)
+    progress.start()
+    try:
+        assert progress.await_recovery(0.5, 5) is not None
+        assert progress.recovered_s(1.0) is None, "a record of that very moment does not count"
+        reader.fed_ms = [9_000, 1_000, 0]
+        assert progress.await_recovery(1.0, 0.3) is None, "one partition stands still"
+        before_s = time.time()
+        reader.fed_ms = [9_000, 2_000, 0]
+        seen_s = progress.await_recovery(1.0, 5)
+        assert seen_s is not None
+        assert before_s <= seen_s <= time.time()
+        assert progress.recovered_s(2.0) is None
+    finally:
+        progress.close()
+
+
+def test_names_find_their_coordinator_as_in_java() -> None:
+    assert java_hash("hello") == 99162322
+    assert java_hash("polygenelubricants") == 0x80000000, "the hash that has no absolute value"
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_each_crash_point_names_a_call_that_is_there(point: str) -> None:
+    assert callable(getattr(POINTS[point].owner, POINTS[point].call))
+
+
+def _member(tmp_path: Path, script: str) -> Member:
+    log = tmp_path / "member.log"
+    return Member(Process({}, "w-9", log, [sys.executable, "-c", script]), log)
+
+
+def test_an_exit_that_nobody_asked_for_is_a_surprise(tmp_path: Path) -> None:
+    member = _member(tmp_path, "raise SystemExit(4)")
+    member.start()
+    assert await_exit(member) == 4
+    assert member.surprise() == 4
+    member.start(allowed=[4])
+    assert await_exit(member) == 4
+    assert member.surprise() is None
+
+
+def test_a_kill_and_a_stop_are_no_surprise(tmp_path: Path) -> None:
+    member = _member(tmp_path, "import time; time.sleep(60)")
+    member.start()
+    assert member.surprise() is None
+    member.kill()
+    assert (member.surprise(), member.kills) == (None, 1)
+    member.start()
+    assert member.terminate() == -signal.SIGTERM
+    assert member.surprise() is None
+
+
+def test_events_are_counted_once_although_the_log_is_read_while_it_grows(tmp_path: Path) -> None:
+    member = _member(tmp_path, "")
+    log = tmp_path / "member.log"
+    line = json.dumps({"event": "producer_died", "fenced": True}).encode() + b"\n"
+    log.write_bytes(line + b"not json\n" + line[:10])
+    assert member.read_log() == {"producer_died": 1, "fenced": 1}
+    log.write_bytes(line + b"not json\n" + line + b'{"torn\n')
+    assert member.read_log() == {"producer_died": 2, "fenced": 2}
+    assert member.read_log() == {"producer_died": 2, "fenced": 2}
+
+
+@pytest.mark.real
+@pytest.mark.timeout(600)
+def test_a_short_campaign_strikes_with_each_kind_and_finds_nothing(tmp_path: Path) -> None:
+    plan: Plan = plans.smoke(Wish(seed=3))
+    steps = list(plan.steps(random.Random(0)))
+    found = campaign.run(plan)
+    assert found.as_expected, found.judgement.examples
+    assert [strike.fault for strike in found.strikes] == [fault.name for (fault,) in steps]
+    assert all(strike.struck and strike.recovery_s is not None for strike in found.strikes)
+    counts = found.judgement.counts
+    assert counts.records > 5_000
+    assert counts.kills >= 1
+    assert counts.doubt_fences >= 1, "the late request was not doubted"
+    assert counts.committed > 20
+    assert len(found.samples) >= 10

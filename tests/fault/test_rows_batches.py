@@ -1,0 +1,68 @@
+"""Batches that take longer than a timeout allows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.fault.rows import QUICK, await_told, numbers, values
+from tests.kit.flow import await_
+from tests.kit.route import Route
+from tests.kit.topics import Given
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from service.sandbox import Sandbox
+    from tests.kit.proof import Proof
+
+TEN = numbers(range(10))
+
+
+@pytest.fixture
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
+    route = Route(sandbox, tmp_path, **QUICK)
+    route.create()
+    yield route
+    route.close()
+
+
+@pytest.mark.row("G2")
+def test_a_batch_that_overruns_the_poll_interval_is_given_up_and_done_by_the_next_owner(
+    route: Route, proof: Proof
+) -> None:
+    route.write(*TEN, Given(b"stuck", headers=(("sleep-s", b"10"),)))
+    slow = route.worker(
+        "w-0",
+        TRANSFORM="tests.fault.slowness:sleep",
+        GROUP__MEMBERSHIP="dynamic",
+        GROUP__POLL_INTERVAL_MAX="7s",
+        WATCHDOG__TIMEOUT="5s",
+    )
+    await_(lambda: bool(slow.lines("partitions_assigned")), 30, slow.text)
+    heir = route.worker("w-1", GROUP__MEMBERSHIP="dynamic")
+    await_told(heir, "transaction_settled")
+    route.await_lag_0()
+    done = sorted([*TEN, b"stuck"])
+    assert values(route) == done
+    await_told(slow, "partitions_lost")
+    route.write(b"after")
+    route.await_lag_0()
+    assert {slow.terminate(), heir.terminate()} == {0}
+    assert values(route) == sorted([*done, b"after"])
+    aborted = len(slow.lines("batch_aborted"))
+    proof.note(struck=aborted, note="batches given up by the one that overran")
+
+
+@pytest.mark.row("T1")
+def test_a_transform_that_is_slower_than_the_transaction_timeout_aborts_nothing(
+    route: Route, proof: Proof
+) -> None:
+    route.write(*(Given(b"%d" % number, headers=(("sleep-s", b"0.5"),)) for number in range(16)))
+    worker = route.run_to_end(60, TRANSFORM="tests.fault.slowness:sleep", TRANSACTION__TIMEOUT="2s")
+    assert values(route) == sorted(numbers(range(16)))
+    assert worker.lines("batch_aborted") == worker.lines("producer_died") == []
+    settled = worker.lines("transaction_settled")
+    proof.note(struck=16 // 4, note=f"8 s of work, {len(settled)} transactions of 2 s at most")

@@ -1,0 +1,166 @@
+"""The judge of hapax audit: what is right passes, and each planted anomaly is called by its name.
+
+No broker; one Spark job judges many histories.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from service.core.audit import NAMES, Audit, Compare, InputFindings, total
+from service.engines import spark_audit
+from service.engines.spark_audit import Judgement, Tables
+from service.engines.spark_audit_frames import EFFECTS, INPUTS, rows_frame
+from service.engines.spark_audit_result import result
+from tests.kit import anomalies, histories
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pyspark.sql import SparkSession
+
+    from tests.kit.histories import History
+
+    Plant = Callable[[History], int]
+
+CLEAN = 80
+EACH = 6
+PLANTED: dict[str, list[Plant]] = {
+    "missing": [anomalies.missing],
+    "dedup_loss": [anomalies.dedup_loss],
+    "doubled": [anomalies.doubled, anomalies.doubled_as_dead_letter],
+    "repeated": [anomalies.repeated],
+    "out_of_order": [anomalies.out_of_order],
+    "torn": [anomalies.torn],
+    "wrong": [anomalies.wrong_value, anomalies.wrong_number],
+    "orphaned": [anomalies.orphaned],
+    "from_aborted": [anomalies.from_aborted],
+    "ahead": [anomalies.ahead],
+}
+PLANTS = [plant for plants in PLANTED.values() for plant in plants]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_chunks() -> Iterator[None]:
+    """The order is judged in chunks; here a lane has several of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spark_audit, "CHUNK_OFFSETS", 5)
+        yield
+
+
+def judged(
+    spark: SparkSession,
+    found: list[History],
+    *,
+    claimed: bool = True,
+    known: bool = True,
+    compare: Compare = Compare.VALUES,
+) -> Audit:
+    inputs, effects, input_bounds, output_bounds = histories.rows(found, known=known)
+    tables = Tables(
+        inputs=rows_frame(spark, inputs, INPUTS),
+        effects=rows_frame(spark, effects, EFFECTS),
+        input_bounds=input_bounds,
+        output_bounds=output_bounds,
+        claimed=claimed,
+        known=known,
+        compare=compare,
+    )
+    return result(Judgement(spark, tables), tables, app="a", examples_max=0)
+
+
+def found_in(audit: Audit, number: int) -> dict[str, int]:
+    """Return what was found in the history with this number."""
+    found: dict[str, int] = {}
+    for one in audit.inputs[number * histories.PLACES : (number + 1) * histories.PLACES]:
+        for name in NAMES:
+            if one.counts.get(name):
+                found[name] = found.get(name, 0) + one.counts[name]
+    return found
+
+
+def planted(plant: Plant, count: int) -> list[tuple[History, int]]:
+    """Return histories with room for the anomaly, and how often it is in each."""
+    found: list[tuple[History, int]] = []
+    for seed in range(1000, 2000):
+        history = histories.right(seed)
+        if number := plant(history):
+            found.append((history, number))
+        if len(found) == count:
+            return found
+    raise AssertionError("no room for this anomaly")
+
+
+class Judged(NamedTuple):
+    """Histories that were judged in one job: those that are right first, then the planted ones."""
+
+    right: list[History]
+    planted: list[tuple[Plant, int]]
+    audit: Audit
+
+
+@pytest.fixture(scope="module")
+def all_judged(spark: SparkSession) -> Judged:
+    kept = [histories.right(seed) for seed in range(CLEAN)]
+    cases = [(plant, *case) for plant in PLANTS for case in planted(plant, EACH)]
+    audit = judged(spark, [*kept, *(history for _plant, history, _count in cases)])
+    return Judged(kept, [(plant, count) for plant, _history, count in cases], audit)
+
+
+def check_accounts(found: Iterable[InputFindings], kept: list[History], *, claimed: bool) -> None:
+    totals = total(list(found), {})
+    assert {name: totals[name] for name in NAMES if totals[name]} == {}
+    assert totals["records"] == sum(len(history.done()) for history in kept)
+    fates = ("with_outputs", "dead_letters", "filtered", "duplicates")
+    assert totals["records"] == sum(totals[name] for name in fates)
+    assert min(totals["with_outputs"], totals["dead_letters"], totals["filtered"]) > 100
+    assert (totals["duplicates"] > 100) == claimed
+
+
+def test_random_histories_that_kept_the_promise_are_clean(all_judged: Judged) -> None:
+    found = all_judged.audit.inputs[: CLEAN * histories.PLACES]
+    check_accounts(found, all_judged.right, claimed=True)
+
+
+def test_without_claims_every_record_of_an_event_must_have_its_effect(
+    spark: SparkSession,
+) -> None:
+    kept = [histories.right(seed, claimed=False) for seed in range(CLEAN)]
+    lossy, _count = planted(anomalies.dedup_loss, 1)[0]
+    audit = judged(spark, [*kept, lossy], claimed=False)
+    check_accounts(audit.inputs[: CLEAN * histories.PLACES], kept, claimed=False)
+    assert found_in(audit, CLEAN).keys() == {"missing"}
+
+
+@pytest.mark.parametrize(
+    ("name", "plant"),
+    [(name, plant) for name, plants in PLANTED.items() for plant in plants],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_one_anomaly_is_found_by_its_name_and_nothing_else_is(
+    all_judged: Judged, name: str, plant: Plant
+) -> None:
+    cases = [
+        (found_in(all_judged.audit, number), count)
+        for number, (planted_, count) in enumerate(all_judged.planted, start=CLEAN)
+        if planted_ is plant
+    ]
+    assert len(cases) == EACH
+    assert [found for found, _count in cases] == [{name: count} for _found, count in cases]
+
+
+def test_without_a_transform_a_record_without_effect_is_told_and_not_judged(
+    spark: SparkSession,
+) -> None:
+    cases = [planted(plant, 1)[0] for plant in (anomalies.missing, anomalies.torn)]
+    audit = judged(spark, [history for history, _count in cases], known=False)
+    assert audit.anomalies == {"torn": 1}
+    filtered = sum(one.outputs == 0 for history, _count in cases for one in history.done())
+    assert 1 <= audit.totals["unexplained"] <= filtered + 1
+    assert audit.totals["filtered"] == 0
+
+
+def test_every_class_of_anomalies_is_planted() -> None:
+    assert tuple(PLANTED) == NAMES

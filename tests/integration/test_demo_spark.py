@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil  # type: ignore[import-untyped]  # it carries no types
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+COMMAND = [sys.executable, "-m", "service", "demo", "--engine", "spark"]
+ROOT = Path(__file__).parents[2]
+MARK = "DEMO_STARTED_BY"
+"""Everything that a demo starts inherits it: that is how what it left behind would be found."""
+pytestmark = pytest.mark.real
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    return [process for process in psutil.process_iter() if _mark_of(process) == mark]
+
+
+def _mark_of(process: psutil.Process) -> str | None:
+    try:
+        return str(process.environ().get(MARK))
+    except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+        return None
+
+
+@pytest.mark.timeout(280)
+@pytest.mark.long
+def test_spark_is_killed_and_hands_over_to_a_worker_and_back_and_nothing_is_lost_or_doubled(
+    unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    mark = unique("demo")
+    done = subprocess.run(
+        [*COMMAND, "--json", "--seconds", "5", "--rate", "1500"],
+        cwd=ROOT,
+        env={**os.environ, MARK: mark, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    figures: dict[str, Any] = json.loads(done.stdout)
+    ours, ordinary = figures["hapax"], figures["ordinary"]
+
+    assert figures["engine"] == "spark"
+    assert figures["exact"] is ours["exact"] is True
+    anomalies = ("lost", "doubled", "out_of_order", "wrong", "from_aborted")
+    assert {name: ours[name] for name in anomalies} == dict.fromkeys(anomalies, 0)
+    assert figures["exit_codes"] == [0]
+
+    # There was something to get wrong, and the faults struck.
+    assert [fault["kind"] for fault in figures["faults"]] == ["Python worker kill", "driver kill"]
+    for fault in figures["faults"]:
+        assert fault["while_doing"] == "inside a transaction of a range"
+        assert fault["back_after_s"] > 0
+    assert figures["aborted"] > 0
+    assert ours["dead_letters"] > 0
+    assert ours["duplicates_removed"] == ours["records_in"] - ours["events"] > 0
+
+    # Both hand-overs happened, while records came in.
+    ways = [(one["predecessor"], one["successor"]) for one in figures["hand_overs"]]
+    assert ways == [("Spark", "worker"), ("worker", "Spark")]
+    for one in figures["hand_overs"]:
+        assert one["exit_code"] == 0
+        assert one["published"] > 0
+        assert 0 < one["left_after_s"] < one["commits_after_s"]
+
+    # The ordinary loop read the same input, and the judge sees what came of it.
+    assert len(figures["ordinary_faults"]) == 2
+    assert ordinary["records_in"] == ours["records_in"]
+    assert ordinary["doubled_by_repeats"] > 0
+    assert ordinary["exact"] is False
+
+    assert marked(mark) == []
+    assert list(tmp_path.glob("hapax-*")) == []
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.long
+def test_ctrl_c_ends_spark_with_its_jvm_and_its_python_workers(
+    unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    mark = unique("demo")
+    demo = subprocess.Popen(
+        COMMAND,
+        cwd=ROOT,
+        env={**os.environ, MARK: mark, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert demo.stderr is not None
+        for line in demo.stderr:
+            if "kill -9 a Python worker" in line:
+                break
+        commands = [" ".join(process.cmdline()) for process in marked(mark)]
+        demo.send_signal(signal.SIGINT)
+        out, err = demo.communicate(timeout=60)
+    finally:
+        demo.kill()
+    assert any("org.apache.spark" in command for command in commands)
+    assert sum("pyspark.daemon" in command for command in commands) >= 2
+    assert demo.returncode == 130
+    assert out == ""
+    assert err.endswith("Interrupted; everything that was started has ended.\n")
+    assert psutil.wait_procs(marked(mark), timeout=10)[1] == []
+    assert list(tmp_path.glob("hapax-*")) == []

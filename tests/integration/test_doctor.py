@@ -1,0 +1,269 @@
+"""Faults planted into a live pipeline: the doctor names each; a sound one gets no word."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from service.sandbox.ports import Ports
+from tests.fault.cluster import Cluster
+from tests.kit.clinic import Clinic, clinic
+from tests.kit.flow import await_
+from tests.kit.topics import Given, produce, produce_open
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from service.sandbox import Sandbox
+
+    Fault = Callable[[Clinic], AbstractContextManager[dict[str, str]]]
+
+HOUR_MS = 3_600_000
+PATIENCE_S = 60.0
+"""On a busy machine a broker may be out of step for a moment, and that is said, too."""
+
+
+@pytest.fixture(scope="module")
+def sound(cluster: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clinic]:
+    with clinic(cluster, tmp_path_factory.mktemp("clinic")) as made:
+        yield made
+
+
+def test_a_sound_pipeline_gets_one_line(sound: Clinic) -> None:
+    await_(lambda: sound.troubles() == set(), PATIENCE_S, lambda: sound.run().output)
+    done = sound.run()
+    assert done.exit_code == 0, done.output
+    (line,) = done.stdout.splitlines()
+    assert line.startswith("All ")
+
+
+def test_what_a_live_cluster_does_not_tell_is_listed_and_is_not_much(sound: Clinic) -> None:
+    untold = {"log-folders", "broker-clock"}
+    await_(lambda: sound.checks("UNTOLD") == untold, PATIENCE_S, lambda: sound.run("--all").output)
+
+
+def setting(**environ: str) -> Fault:
+    return lambda _: nullcontext(environ)
+
+
+def topic(role: str, partitions: int = 2, **config: str) -> Fault:
+    """A topic of its own in that role; another input belongs to another group."""
+
+    @contextmanager
+    def plant(one: Clinic) -> Iterator[dict[str, str]]:
+        name = one.topic(partitions, **config)
+        yield {role: name} | ({"APP": name} if role == "INPUT__TOPICS" else {})
+
+    return plant
+
+
+def store(**settings: str) -> Fault:
+    @contextmanager
+    def plant(one: Clinic) -> Iterator[dict[str, str]]:
+        with one.store(**settings):
+            yield {}
+
+    return plant
+
+
+@contextmanager
+def dead_address(one: Clinic) -> Iterator[dict[str, str]]:
+    ports = Ports()
+    servers = f"{one.cluster.bootstrap_servers},127.0.0.1:{ports.reserve()}"
+    yield {"KAFKA__BOOTSTRAP_SERVERS": servers}
+    ports.close()
+
+
+@contextmanager
+def unknown_name(one: Clinic) -> Iterator[dict[str, str]]:
+    servers = f"{one.cluster.bootstrap_servers},nowhere.invalid:9092"
+    yield {"KAFKA__BOOTSTRAP_SERVERS": servers}
+
+
+@contextmanager
+def dead_listeners(one: Clinic) -> Iterator[dict[str, str]]:
+    """Brokers that advertise ports of proxies that are not there."""
+    port = one.cluster.kafka.brokers[0].proxy_target_port
+    yield {"KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{port}"}
+
+
+@contextmanager
+def open_transaction(one: Clinic) -> Iterator[dict[str, str]]:
+    name, then_ms = one.topic(), int(time.time() * 1000) - HOUR_MS
+    with produce_open(one.cluster.bootstrap_servers, name, Given(b"v", timestamp_ms=then_ms)):
+        yield {"OUTPUT__TOPIC": name}
+
+
+@contextmanager
+def late_reader(one: Clinic) -> Iterator[dict[str, str]]:
+    """A group that stopped before records that retention is about to delete."""
+    name = one.topic(retention__ms=str(HOUR_MS))
+    then_ms = int(time.time() * 1000) - HOUR_MS * 95 // 100
+    produce(one.cluster.bootstrap_servers, name, Given(b"v", partition=0, timestamp_ms=then_ms))
+    _commit(one, name, 0)
+    yield {"INPUT__TOPICS": name, "APP": name}
+
+
+@contextmanager
+def lost_position(one: Clinic) -> Iterator[dict[str, str]]:
+    """A group that stands behind the end: its topic was made again."""
+    name = one.topic()
+    produce(one.cluster.bootstrap_servers, name, Given(b"v", partition=0))
+    _commit(one, name, 100)
+    yield {"INPUT__TOPICS": name, "APP": name, "DEDUP__REDIS_URL": ""}
+
+
+@contextmanager
+def stranger(one: Clinic) -> Iterator[dict[str, str]]:
+    """A program of somebody else in our group."""
+    name = one.topic()
+    consumer = _consumer(one, name, "partition.assignment.strategy")
+    try:
+        consumer.subscribe([name])
+        await_(lambda: _assigned(consumer), 60.0, lambda: "it never joined")
+        yield {"INPUT__TOPICS": name, "APP": name}
+    finally:
+        consumer.close()
+
+
+@contextmanager
+def nearly_full(one: Clinic) -> Iterator[dict[str, str]]:
+    from tests.kit.claim_stores import admin  # noqa: PLC0415 - for this fault alone
+
+    used: Any = admin(one.primary).info("memory")["used_memory"]
+    with one.store(maxmemory=str(int(used * 1.12))):
+        yield {}
+
+
+@contextmanager
+def stopped_store(_: Clinic) -> Iterator[dict[str, str]]:
+    ports = Ports()
+    yield {"DEDUP__REDIS_URL": f"redis://127.0.0.1:{ports.reserve()}/0"}
+    ports.close()
+
+
+def _commit(one: Clinic, name: str, offset: int) -> None:
+    consumer = _consumer(one, name)
+    consumer.commit(offsets=[TopicPartition(name, 0, offset)], asynchronous=False)
+    consumer.close()
+
+
+def _consumer(one: Clinic, group: str, *more: str) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": one.cluster.bootstrap_servers,
+            "group.id": group,
+            "client.id": "somebody",
+            "enable.auto.commit": False,
+            "log_level": 0,
+            **dict.fromkeys(more, "range"),
+        }
+    )
+
+
+def _assigned(consumer: Consumer) -> bool:
+    consumer.poll(0.1)
+    return len(consumer.assignment()) == 2
+
+
+FAULTS: dict[str, tuple[Fault, set[str]]] = {
+    "settings that contradict each other": (setting(TRANSACTION__TIMEOUT="50s"), {"settings"}),
+    "a bootstrap address that nobody listens at": (dead_address, {"bootstrap"}),
+    "a bootstrap name that nobody knows": (unknown_name, {"bootstrap"}),
+    "brokers that advertise dead listeners": (dead_listeners, {"listeners"}),
+    "an output topic that is not there": (setting(OUTPUT__TOPIC="nowhere"), {"topics"}),
+    "an output that one broker may acknowledge": (
+        topic("OUTPUT__TOPIC", min__insync__replicas="1"),
+        {"durability"},
+    ),
+    "an output whose writers stop with one broker": (
+        topic("OUTPUT__TOPIC", min__insync__replicas="3"),
+        {"durability"},
+    ),
+    "unclean election": (
+        topic("OUTPUT__TOPIC", unclean__leader__election__enable="true"),
+        {"unclean-election"},
+    ),
+    "a sync for every record": (topic("OUTPUT__TOPIC", flush__messages="1"), {"flush"}),
+    "an output with fewer partitions": (topic("OUTPUT__TOPIC", 1), {"partition-counts"}),
+    "a compacted input": (
+        topic("INPUT__TOPICS", cleanup__policy="compact,delete"),
+        {"compaction"},
+    ),
+    "an input that is cut off by size": (
+        topic("INPUT__TOPICS", retention__bytes="1000000"),
+        {"retention-bytes"},
+    ),
+    "unread records that are about to be deleted": (late_reader, {"retention", "group-state"}),
+    "a position that is not in the log": (lost_position, {"positions"}),
+    "claims that end before the records do": (setting(DEDUP__TTL="24h"), {"claim-ttl"}),
+    "dead letters that are gone within an hour": (
+        topic("DEAD_LETTER__TOPIC", retention__ms=str(HOUR_MS)),
+        {"dead-letter-retention"},
+    ),
+    "dead letters that do not fit": (
+        topic("DEAD_LETTER__TOPIC", max__message__bytes="1000"),
+        {"message-size"},
+    ),
+    "a transaction that nobody ends": (open_transaction, {"open-transactions"}),
+    "a stranger in the group": (stranger, {"group-members"}),
+    "keys that Java puts elsewhere": (
+        setting(OUTPUT__PARTITIONER="consistent_random"),
+        {"partitioner"},
+    ),
+    "a Redis that is stopped": (stopped_store, {"claim-store"}),
+    "a Redis that refuses our password": (
+        lambda one: nullcontext({"DEDUP__REDIS_URL": f"redis://:no@127.0.0.1:{one.primary.port}"}),
+        {"claim-store"},
+    ),
+    "a Redis that evicts": (store(maxmemory__policy="allkeys-lru"), {"claim-eviction"}),
+    "a Redis without a disk": (store(appendonly="no"), {"claim-persistence"}),
+    "a Redis that syncs every second": (store(appendfsync="everysec"), {"claim-persistence"}),
+    "a Redis that does not wait for its replica": (
+        store(min__replicas__to__write="0"),
+        {"claim-replicas"},
+    ),
+    "a Redis that is nearly full": (nearly_full, {"claim-memory"}),
+    "a Redis that is a replica": (
+        lambda one: nullcontext({"DEDUP__REDIS_URL": one.replica.url}),
+        {"claim-role"},
+    ),
+    "a Redis that was emptied": (
+        lambda one: nullcontext({"DEDUP__REDIS_URL": one.primary.url[:-1] + "1"}),
+        {"claims-present"},
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_in_a_live_pipeline_is_named(sound: Clinic, fault: str) -> None:
+    plant, checks = FAULTS[fault]
+    with plant(sound) as environ:
+        await_(
+            lambda: sound.troubles(**environ) == checks,
+            PATIENCE_S,
+            lambda: sound.run(**environ).output,
+        )
+
+
+@pytest.mark.long
+def test_a_broker_that_hangs_and_one_that_is_gone_are_named(sound: Clinic) -> None:
+    broker = sound.cluster.kafka.brokers[-1]
+    try:
+        broker.pause()
+        await_(
+            lambda: "listeners" in sound.troubles(),
+            PATIENCE_S,
+            lambda: sound.run("--all").output,
+        )
+        broker.kill()
+        gone = {"bootstrap", "partitions"}
+        await_(lambda: gone <= sound.troubles(), PATIENCE_S, lambda: sound.run("--all").output)
+    finally:
+        Cluster(sound.cluster).restore()
+    assert Cluster(sound.cluster).await_in_step()

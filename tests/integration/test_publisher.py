@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from service.adapters.kafka_publisher import KafkaPublisher, marker_group
+from service.core.errors import PositionLostError, StopError
+from service.core.micro_batches import Marker, MicroBatch
+from service.core.ports import Message
+from service.settings import load_settings
+from tests.kit import topics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from service.sandbox import Sandbox
+
+QUERY = "query-1"
+
+
+class Lines:
+    def log(self, level: int, form: str, *parts: object) -> None:
+        return
+
+
+class Stage(NamedTuple):
+    """One app and its output topic."""
+
+    servers: str
+    topic: str
+
+    def publisher(self, **more: str) -> KafkaPublisher:
+        environ = {
+            "HAPAX_APP": self.topic,
+            "HAPAX_KAFKA__BOOTSTRAP_SERVERS": self.servers,
+            "HAPAX_INPUT__TOPICS": "unused",
+            "HAPAX_OUTPUT__TOPIC": self.topic,
+        }
+        return KafkaPublisher(
+            load_settings(environ | more),
+            clock=time,
+            forward=lambda *_: None,
+            logger=Lines(),
+            watch=lambda _: nullcontext(),
+        )
+
+    def values(self) -> list[bytes | None]:
+        return [record.value for record in topics.read_back(self.servers, self.topic)]
+
+    def marker(self) -> int | None:
+        return topics.committed(self.servers, marker_group(self.topic), self.topic)[0]
+
+    def messages(self, *values: bytes) -> list[Message]:
+        return [Message(self.topic, value, None, 0, 0, []) for value in values]
+
+    def chunks(self, *values: bytes) -> Callable[[], Iterable[Sequence[Message]]]:
+        return lambda: [self.messages(value) for value in values]
+
+
+@pytest.fixture
+def stage(sandbox: Sandbox, unique: Callable[[str], str]) -> Stage:
+    topic = unique("out")
+    sandbox.create_topic(topic)
+    return Stage(sandbox.bootstrap_servers, topic)
+
+
+@pytest.fixture
+def publisher(stage: Stage) -> Iterator[KafkaPublisher]:
+    made = stage.publisher()
+    yield made
+    made.close()
+
+
+def test_micro_batches_come_out_whole_and_with_their_marker(
+    stage: Stage, publisher: KafkaPublisher
+) -> None:
+    first = publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.chunks(b"a", b"b"))
+    publisher.publish(MicroBatch(QUERY, 1, "bb"), stage.chunks(b"c"))
+    publisher.publish(MicroBatch(QUERY, 2, "cc"), stage.chunks())
+
+    assert first.records == {stage.topic: 2}
+    assert stage.values() == [b"a", b"b", b"c"]
+    assert stage.marker() == 3
+
+
+def test_a_micro_batch_that_comes_again_is_not_published_again(
+    stage: Stage, publisher: KafkaPublisher
+) -> None:
+    publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.chunks(b"a"))
+    again = publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.chunks(b"a"))
+
+    assert again.repeated
+    assert stage.values() == [b"a"]
+
+
+@pytest.mark.row("SP7")
+def test_an_old_checkpoint_that_is_one_behind_is_told_by_its_input(
+    stage: Stage, publisher: KafkaPublisher
+) -> None:
+    publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.chunks(b"a"))
+    with pytest.raises(PositionLostError, match="old copy"):
+        publisher.publish(MicroBatch(QUERY, 0, "bb"), stage.chunks(b"a", b"b"))
+    assert stage.values() == [b"a"]
+
+
+@pytest.mark.row("SP8")
+def test_of_two_publishers_of_one_micro_batch_one_publishes(stage: Stage) -> None:
+    slow, fast = stage.publisher(), stage.publisher()
+    batch = MicroBatch(QUERY, 0, "aa")
+
+    def overtaken() -> Iterator[list[Message]]:
+        yield stage.messages(b"a")
+        if not stage.values():
+            fast.publish(batch, stage.chunks(b"a", b"b"))
+        yield stage.messages(b"b")
+
+    late = slow.publish(batch, overtaken)
+
+    assert late.repeated
+    assert late.attempts == 2
+    assert stage.values() == [b"a", b"b"]
+    assert stage.marker() == 1
+    slow.close()
+    fast.close()
+
+
+@pytest.mark.row("SP8")
+def test_a_publisher_that_was_overtaken_by_the_next_micro_batch_says_so(stage: Stage) -> None:
+    slow, fast = stage.publisher(), stage.publisher()
+
+    def overtaken() -> Iterator[list[Message]]:
+        yield stage.messages(b"a")
+        fast.publish(MicroBatch(QUERY, 0, "aa"), stage.chunks(b"a"))
+        fast.publish(MicroBatch(QUERY, 1, "bb"), stage.chunks(b"b"))
+
+    with pytest.raises(PositionLostError, match="two queries run on it"):
+        slow.publish(MicroBatch(QUERY, 0, "aa"), overtaken)
+    assert stage.values() == [b"a", b"b"]
+    slow.close()
+    fast.close()
+
+
+def test_a_refreshed_marker_says_the_same(stage: Stage, publisher: KafkaPublisher) -> None:
+    assert publisher.refresh() is None
+    publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.chunks(b"a"))
+
+    assert publisher.refresh() == Marker(1, QUERY, "aa")
+    assert publisher.refresh() == Marker(1, QUERY, "aa")
+    assert publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.chunks(b"a")).repeated
+
+
+def test_a_refresh_beside_a_publication_costs_it_one_attempt(
+    stage: Stage, publisher: KafkaPublisher
+) -> None:
+    other = stage.publisher()
+    refreshed: list[Marker | None] = []
+
+    def beside() -> Iterator[list[Message]]:
+        yield stage.messages(b"a")
+        if not refreshed:
+            refreshed.append(other.refresh())
+
+    published = publisher.publish(MicroBatch(QUERY, 0, "aa"), beside)
+
+    assert refreshed == [None]
+    assert published.attempts == 2
+    assert stage.values() == [b"a"]
+    other.close()
+
+
+def test_a_marker_can_be_set_by_a_person(stage: Stage, publisher: KafkaPublisher) -> None:
+    publisher.overwrite(Marker(5, QUERY))
+    publisher.publish(MicroBatch(QUERY, 5, "aa"), stage.chunks(b"a"))
+    assert stage.marker() == 6
+
+
+def test_a_record_that_the_broker_refuses_is_named(
+    sandbox: Sandbox, unique: Callable[[str], str]
+) -> None:
+    topic = unique("out")
+    sandbox.create_topic(topic, config={"max.message.bytes": "1000"})
+    stage = Stage(sandbox.bootstrap_servers, topic)
+    publisher = stage.publisher()
+
+    with pytest.raises(StopError, match=r"of micro-batch 0, or one sent.* was refused: MSG_SIZE"):
+        publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.chunks(b"a", b"b" * 5000, b"c"))
+    assert stage.values() == []
+    assert stage.marker() is None
+    publisher.close()
+
+
+@pytest.mark.row("SP9")
+def test_a_micro_batch_longer_than_its_transaction_is_told_what_to_lower(stage: Stage) -> None:
+    publisher = stage.publisher(HAPAX_TRANSACTION__TIMEOUT="1s")
+
+    def slow() -> Iterator[list[Message]]:
+        yield stage.messages(b"a")
+        time.sleep(1.1)  # the transaction's own time is what is tested
+        yield stage.messages(b"b")
+
+    with pytest.raises(StopError, match="HAPAX_SPARK__BATCH_RECORDS_MAX"):
+        publisher.publish(MicroBatch(QUERY, 0, "aa"), slow)
+    assert stage.values() == []
+    publisher.close()

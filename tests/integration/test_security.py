@@ -1,0 +1,163 @@
+"""The worker on every way into a cluster that asks who it is, with the least rights that it prints.
+
+All workers of this file start together: what takes time is the start of a process.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from tests.kit.flow import await_
+from tests.kit.refusals import untouched
+from tests.kit.route import Route
+from tests.kit.secured import INSTANCE, SCRAM_PASSWORD, WAYS, Way, login, needed, way
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from service.core.rights import Right
+    from service.sandbox import Sandbox
+    from tests.kit.flow import WorkerProcess
+
+TEN = [b"%d" % number for number in range(10)]
+WITHIN_S = 90.0
+
+
+class Journey(NamedTuple):
+    """One worker, on topics of its own."""
+
+    route: Route
+    worker: WorkerProcess
+
+
+def _route(sandbox: Sandbox, folder: Path, chosen: Way, **more: Any) -> Route:
+    folder.mkdir()
+    route = Route(sandbox, folder, **chosen.settings, **more)
+    route.create()
+    route.write(*TEN)
+    return route
+
+
+def _leave(worker: WorkerProcess) -> int:
+    await_(lambda: not worker.running, WITHIN_S, worker.text)
+    return worker.process.wait()
+
+
+# -- every way in -------------------------------------------------------------------------
+
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: (name, {}) for name in WAYS},
+    "names that change": (
+        "SCRAM-SHA-256",
+        {"GROUP__MEMBERSHIP": "dynamic", "GROUP__PROTOCOL": "consumer"},
+    ),
+    "no transactions": ("SCRAM-SHA-512", {"GUARANTEE": "at_least_once"}),
+}
+"""By name: the way in, and settings that ask for other rights."""
+
+
+@pytest.fixture(scope="module")
+def journeys(
+    guarded: Sandbox, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Journey]]:
+    folder, started = tmp_path_factory.mktemp("ways"), {}
+    for name, (how, more) in KINDS.items():
+        chosen = way(guarded, how)
+        route = _route(guarded, folder / name.replace(" ", "-"), chosen, **more)
+        if chosen.user is not None:
+            guarded.rights.allow(chosen.user, *needed(route))
+        worker = route.worker(INSTANCE, STOP_AFTER__AT_END="true")
+        started[name] = Journey(route, worker)
+    yield started
+    for journey in started.values():
+        journey.route.close()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_worker_does_its_work_with_exactly_the_rights_that_are_printed(
+    journeys: dict[str, Journey], name: str
+) -> None:
+    route, worker = journeys[name]
+    assert _leave(worker) == 0, worker.text()
+    assert sorted(record.value or b"" for record in route.outputs()) == TEN
+    assert route.lag() == 0
+    assert "AUTHORIZATION" not in str(worker.lines("survey_failed")), worker.text()
+
+
+# -- each right, left out -----------------------------------------------------------------
+
+LEFT_OUT = {
+    "TOPIC READ in": (3, ["HAPAX_INPUT__TOPICS", "may not be read"]),
+    "TOPIC WRITE out": (3, ["HAPAX_OUTPUT__TOPIC", "may not be read"]),
+    "TOPIC WRITE dead": (3, ["HAPAX_DEAD_LETTER__TOPIC", "may not be read"]),
+    "GROUP READ app": (1, ["not allowed", "GROUP_AUTHORIZATION"]),
+    "TRANSACTIONAL_ID WRITE app-w-0": (3, ["TRANSACTIONAL_ID_AUTHORIZATION"]),
+}
+
+
+def _named(route: Route, right: Right) -> str:
+    name = right.name.removeprefix(f"{route.app}-") if right.resource == "TOPIC" else right.name
+    return f"{right.resource} {right.operation} {name.replace(route.app, 'app')}"
+
+
+@pytest.fixture(scope="module")
+def deprived(
+    guarded: Sandbox, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Journey]]:
+    """Workers that lack one right each."""
+    folder, started = tmp_path_factory.mktemp("rights"), {}
+    for number in range(len(LEFT_OUT)):
+        user = f"deprived-{number}"
+        guarded.rights.set_password(user, SCRAM_PASSWORD)
+        known = {"USERNAME": user, "PASSWORD": SCRAM_PASSWORD}
+        chosen = Way(user, login(guarded, "SCRAM-SHA-256", **known))
+        route = _route(guarded, folder / user, chosen)
+        rights = needed(route)
+        assert len(rights) == len(LEFT_OUT)
+        guarded.rights.allow(user, *(right for right in rights if right != rights[number]))
+        started[_named(route, rights[number])] = Journey(route, route.worker(INSTANCE))
+    yield started
+    for journey in started.values():
+        journey.route.close()
+
+
+@pytest.mark.parametrize("which", LEFT_OUT)
+def test_without_any_one_of_them_it_leaves_with_the_reason_and_has_done_nothing(
+    deprived: dict[str, Journey], which: str
+) -> None:
+    route, worker = deprived[which]
+    code, words = LEFT_OUT[which]
+    assert _leave(worker) == code, worker.text()
+    reason = "\n".join(line for line in worker.text().splitlines() if "service_started" not in line)
+    assert all(word in reason for word in words), reason
+    assert "Traceback" not in reason
+    assert untouched(route)
+
+
+# -- tokens that end ----------------------------------------------------------------------
+
+
+@pytest.mark.long
+def test_tokens_are_fetched_anew_while_the_worker_works(guarded: Sandbox, tmp_path: Path) -> None:
+    tokens, chosen = guarded.guard.tokens, way(guarded, "tokens")
+    lifetime_s, tokens.lifetime_s = tokens.lifetime_s, 10
+    route = _route(guarded, tmp_path / "tokens", chosen)
+    try:
+        guarded.rights.allow(tokens.client_id, *needed(route))
+        worker = route.worker(INSTANCE)
+        route.await_lag_0(WITHIN_S)
+        served = tokens.served
+        # Consumer, producer and whoever else asks have one each; the brokers end a session with
+        # its token, and after 3 s in any case.
+        await_(lambda: tokens.served >= served + 6, WITHIN_S, worker.text)
+        route.write(*TEN)
+        route.await_lag_0(WITHIN_S)
+        assert worker.terminate() == 0, worker.text()
+        assert not worker.lines("producer_rebuilt"), worker.text()
+    finally:
+        tokens.lifetime_s = lifetime_s
+        route.close()
+    assert len(route.outputs()) == 2 * len(TEN)

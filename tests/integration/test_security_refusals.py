@@ -1,0 +1,168 @@
+"""Who is not let in says why, in one sentence, and shows no secret to anybody.
+
+All workers of this file start together: each waits ten seconds for a broker to change its mind.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from service.sandbox.tls import Authority
+from tests.kit.flow import await_
+from tests.kit.refusals import untouched
+from tests.kit.route import Route
+from tests.kit.secured import KEY_PASSWORD, way
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from service.sandbox import Sandbox
+    from tests.kit.flow import WorkerProcess
+
+SECURITY = "KAFKA__SECURITY__"
+WRONG = "wr0ng-and-secret-4711"
+WITHIN_S = 90.0
+
+Settings = dict[str, Any]
+
+
+class Refusal(NamedTuple):
+    """What is wrong, what the exit code is, and what the reason says."""
+
+    settings: Settings
+    code: int
+    words: list[str]
+
+
+def _logins(guarded: Sandbox) -> dict[str, Refusal]:
+    plain, scram = way(guarded, "PLAIN").settings, way(guarded, "SCRAM-SHA-256").settings
+    tokens = way(guarded, "tokens").settings
+    return {
+        "another password": Refusal(scram | {f"{SECURITY}PASSWORD": WRONG}, 3, ["AUTHENTICATION"]),
+        "another password, PLAIN": Refusal(
+            plain | {f"{SECURITY}PASSWORD": WRONG}, 3, ["AUTHENTICATION"]
+        ),
+        "another secret for tokens": Refusal(
+            tokens | {f"{SECURITY}OAUTH_CLIENT_SECRET": WRONG}, 3, ["token", "invalid_client"]
+        ),
+        "no encryption": Refusal(
+            scram | {f"{SECURITY}PROTOCOL": "sasl_plaintext", f"{SECURITY}CA_FILE": None},
+            3,
+            ["no broker answered", "protocol"],
+        ),
+    }
+
+
+def _certificates(guarded: Sandbox, folder: Path) -> dict[str, Refusal]:
+    authority, stranger = guarded.guard.authority, Authority(folder / "stranger")
+    known = way(guarded, "certificate").settings
+    locked = way(guarded, "locked key").settings
+    old, strange = authority.issue("old", days=-1), stranger.issue("strange")
+    ca, certificate, key = (
+        f"{SECURITY}{name}" for name in ("CA_FILE", "CERTIFICATE_FILE", "KEY_FILE")
+    )
+    return {
+        "an unknown authority": Refusal(
+            known | {ca: str(stranger.ca_file)}, 3, ["SSL", "certificate verify failed"]
+        ),
+        "no certificate": Refusal(
+            known | {certificate: None, key: None}, 3, ["our certificate is refused"]
+        ),
+        "an expired certificate": Refusal(
+            known | {certificate: str(old.certificate_file), key: str(old.key_file)},
+            3,
+            ["our certificate is refused"],
+        ),
+        "a stranger's certificate": Refusal(
+            known | {certificate: str(strange.certificate_file), key: str(strange.key_file)},
+            3,
+            ["our certificate is refused"],
+        ),
+        "a missing file": Refusal(
+            known | {ca: str(folder / "nowhere.pem")}, 2, ["nowhere.pem", "No such file"]
+        ),
+        "a wrong password of the key": Refusal(
+            locked | {f"{SECURITY}KEY_PASSWORD": WRONG}, 2, ["ssl.key"]
+        ),
+    }
+
+
+def _claims(guarded: Sandbox, folder: Path) -> dict[str, Refusal]:
+    stranger = Authority(folder / "redis-stranger")
+    plain = {"KAFKA__BOOTSTRAP_SERVERS": guarded.bootstrap_servers}
+    ca = str(guarded.guard.authority.ca_file)
+    url = guarded.redis.tls_url("nobody", WRONG)
+    return {
+        "Redis, another password": Refusal(
+            plain | {"DEDUP__REDIS_URL": url, "DEDUP__CA_FILE": ca}, 3, ["user or password"]
+        ),
+        "Redis, an unknown authority": Refusal(
+            plain | {"DEDUP__REDIS_URL": url, "DEDUP__CA_FILE": str(stranger.ca_file)},
+            3,
+            ["certificate is not trusted"],
+        ),
+        "Redis, a missing file": Refusal(
+            plain | {"DEDUP__REDIS_URL": url, "DEDUP__CA_FILE": str(folder / "none.pem")},
+            2,
+            ["none.pem", "No such file"],
+        ),
+    }
+
+
+NAMES = [
+    "another password",
+    "another password, PLAIN",
+    "another secret for tokens",
+    "no encryption",
+    "an unknown authority",
+    "no certificate",
+    "an expired certificate",
+    "a stranger's certificate",
+    "a missing file",
+    "a wrong password of the key",
+    "Redis, another password",
+    "Redis, an unknown authority",
+    "Redis, a missing file",
+]
+
+
+@pytest.fixture(scope="module")
+def closed(guarded: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Route]:
+    """A route on which nothing ever starts; its record must still be there."""
+    route = Route(guarded, tmp_path_factory.mktemp("closed"))
+    route.create()
+    route.write(b"1")
+    yield route
+    route.close()
+
+
+@pytest.fixture(scope="module")
+def refusals(
+    guarded: Sandbox, closed: Route, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tuple[WorkerProcess, Refusal]]:
+    folder = tmp_path_factory.mktemp("files")
+    wrong = _logins(guarded) | _certificates(guarded, folder) | _claims(guarded, folder)
+    assert list(wrong) == NAMES
+    return {
+        name: (closed.worker(f"w-{number}", **refusal.settings), refusal)
+        for number, (name, refusal) in enumerate(wrong.items())
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_who_is_not_let_in_leaves_with_the_reason_and_shows_no_secret(
+    closed: Route, refusals: dict[str, tuple[WorkerProcess, Refusal]], name: str
+) -> None:
+    worker, refusal = refusals[name]
+    await_(lambda: not worker.running, WITHIN_S, worker.text)
+    said = worker.text()
+    assert worker.process.wait() == refusal.code, said
+    reason = "\n".join(line for line in said.splitlines() if "service_started" not in line)
+    assert all(word in reason for word in refusal.words), said
+    assert WRONG not in said
+    assert KEY_PASSWORD not in said
+    assert "Traceback" not in said
+    assert untouched(closed)

@@ -1,0 +1,77 @@
+"""Spark on encrypted ways, with the least rights: our clients in tasks, and Java's in the JVM."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service.settings import load_settings
+from service.wiring.rights import kafka_rights
+from tests.kit import topics
+from tests.kit.flow import await_
+from tests.kit.pipeline_process import environment, pipeline_process
+from tests.kit.route import Route
+from tests.kit.secured import INSTANCE, SCRAM_PASSWORD, needed, way
+from tests.kit.spark_process import SPARK, SparkProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from service.sandbox import Sandbox
+
+WITHIN_S = 180.0
+TEN = [b"%d" % number for number in range(10)]
+
+
+@pytest.mark.long
+def test_spark_on_records_does_its_work_over_tls_with_exactly_the_printed_rights(
+    guarded: Sandbox, tmp_path: Path
+) -> None:
+    chosen = way(guarded, "SCRAM-SHA-256")
+    route = Route(guarded, tmp_path, kind=SparkProcess, **chosen.settings)
+    route.create()
+    route.write(*TEN)
+    assert chosen.user is not None
+    guarded.rights.allow(chosen.user, *needed(route, ENGINE="spark"))
+    try:
+        driver = route.run_to_end(WITHIN_S)
+        assert SCRAM_PASSWORD not in driver.text()
+    finally:
+        route.close()
+    assert sorted(record.value or b"" for record in route.outputs()) == TEN
+    assert route.lag() == 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["certificate", "SCRAM-SHA-512", "tokens"])
+def test_a_dataframe_pipeline_does_its_work_over_tls_with_exactly_the_printed_rights(
+    guarded: Sandbox, unique: Callable[[str], str], tmp_path: Path, name: str
+) -> None:
+    chosen, given, out = way(guarded, name), unique("in"), unique("out")
+    guarded.create_topic(given)
+    guarded.create_topic(out)
+    topics.produce(guarded.bootstrap_servers, given, *TEN)
+    more = {f"HAPAX_{variable}": text for variable, text in chosen.settings.items()}
+    at_end = {"HAPAX_STOP_AFTER__AT_END": "true"}
+    values = environment(guarded, out, given, out, tmp_path / "c", **more, **at_end)
+    ours = {key: text for key, text in (SPARK | values).items() if key.startswith("HAPAX_")}
+    rights = kafka_rights(load_settings(ours | {"HAPAX_INSTANCE": INSTANCE}))
+    assert chosen.user is not None
+    guarded.rights.allow(chosen.user, *(right for right in rights if not right.optional))
+    driver = pipeline_process(tmp_path, values)
+    driver.start()
+    try:
+        await_(lambda: not driver.running, WITHIN_S, driver.text)
+        code = driver.process.wait()
+        said = driver.text()
+    finally:
+        driver.close()
+    assert code == 0, said
+    assert SCRAM_PASSWORD not in said
+    assert guarded.guard.tokens.client_secret not in said
+    written = sorted(
+        record.value or b"" for record in topics.read_back(guarded.bootstrap_servers, out)
+    )
+    assert written == sorted(2 * value for value in TEN)

@@ -1,0 +1,84 @@
+"""A pipeline as the service runs it: a process of its own, killed and asked to stop."""
+
+from __future__ import annotations
+
+import json
+import random
+import urllib.request
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service.sandbox.ports import Ports
+from tests.kit import topics
+from tests.kit.flow import await_
+from tests.kit.pipeline_chaos import run
+from tests.kit.pipeline_process import environment, pipeline_process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from service.sandbox import Sandbox
+
+
+@pytest.mark.row("SP5")
+@pytest.mark.long
+def test_windows_without_doubles_come_out_once_through_kills(
+    sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    outcome = run(
+        sandbox,
+        unique("windows"),
+        tmp_path,
+        records=8000,
+        strikes=["all", "jvm"],
+        rng=random.Random(7),
+        batch_max=1500,
+    )
+    assert outcome.lost == []
+    assert outcome.doubled == []
+    assert len(outcome.expected) == 400
+    assert outcome.batches > 5
+
+
+@pytest.mark.row("SP4", "SP27")
+def test_a_pipeline_is_ready_tells_its_numbers_and_stops_when_asked(
+    sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    given, out, servers = unique("in"), unique("out"), sandbox.bootstrap_servers
+    sandbox.create_topic(given, partitions=2)
+    sandbox.create_topic(out)
+    topics.produce(servers, given, *(b"%d" % number for number in range(100)))
+    ports = Ports()
+    port = ports.reserve()
+    values = environment(sandbox, out, given, out, tmp_path / "c", HAPAX_TELEMETRY__PORT=str(port))
+    driver = pipeline_process(tmp_path, values)
+    driver.start()
+    try:
+        await_(lambda: bool(driver.lines("micro_batch_settled")), 120, driver.text)
+        metrics = _got(port, "/metrics")
+        ready = _got(port, "/readyz")
+        code = driver.terminate()
+        driver.await_gone()
+    finally:
+        driver.close()
+        ports.close()
+    assert code == 0
+    assert json.loads(ready)["ok"] is True
+    (line,) = driver.lines("micro_batch_settled")
+    assert line["inputs"] == {given: 100}
+    assert line["outputs"] == {out: 100}
+    assert f'hapax_records_produced_total{{topic="{out}"}} 100.0' in metrics
+    assert 'hapax_micro_batches_total{outcome="published"} 1.0' in metrics
+    assert len(topics.read_back(servers, out)) == 100
+    elsewhere = values | {"HAPAX_SPARK__CHECKPOINT": str(tmp_path / "other")}
+    other = pipeline_process(tmp_path, elsewhere, "other")
+    other.start()
+    assert other.process.wait(60) == 6
+    assert "the checkpoint was lost or is another one" in other.text()
+
+
+def _got(port: int, path: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        return str(answer.read(), "utf-8")

@@ -1,0 +1,206 @@
+"""The records form does what the worker does: same environment, same input, same output."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from tests.kit.done import Done, header
+from tests.kit.flow import WorkerProcess, await_
+from tests.kit.orders import told
+from tests.kit.route import Route
+from tests.kit.spark_process import SparkProcess
+from tests.kit.topics import Given, produce_aborted, produce_committed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from service.core.records import Headers, Record
+    from service.sandbox import Sandbox
+
+PARTITIONS = 3
+NOON_MS = 1_700_000_000_123
+ODD: Headers = (
+    ("twice", b"1"),
+    ("", b"no name"),
+    ("twice", b"2"),
+    ("nothing", None),
+    ("naïve ☃", b"\x00\xff\xfe"),
+    ("hapax-id", b"of a pipeline before"),
+)
+SHAPES = (
+    Given(b"three", b"k", (told({"value": "a"}, {"value": "b"}, {"value": "c"}),)),
+    Given(b"filtered", headers=(told(),)),
+    Given(None, b"tombstone"),
+    Given(b"no key", None),
+    Given(b"empty key", b""),
+    Given(b"", b"empty value"),
+    Given(bytes(range(250)) * 2000, b"large"),
+    Given(b"odd", b"key", ODD),
+    Given(b"old", b"key", timestamp_ms=NOON_MS),
+    Given(b"gone", b"key", (told({"null": True}),)),
+    Given(b"new key", b"key", (told({"key": "other"}),)),
+    Given(b"keyless", b"key", (told({"key": None}),)),
+    Given(b"new time", b"key", (told({"timestamp_ms": NOON_MS + 1}),)),
+    Given(b"to a partition", b"key", (told({"partition": 2}),)),
+    Given(b"ill", b"key", (("raise", b""), *ODD), timestamp_ms=NOON_MS),
+)
+
+
+class Both(NamedTuple):
+    """One input, and what each engine made of it."""
+
+    worker: Done
+    spark: Done
+
+
+def shapes(partition: int) -> list[Given]:
+    """Return all shapes and a pair of twins, which are of one partition: whose is first is sure."""
+    twins = (("message-id", b"x-%d" % partition),)
+    every = (*SHAPES, Given(b"first", b"key", twins), Given(b"its twin", b"key", twins))
+    return [shape._replace(partition=partition) for shape in every]
+
+
+def ordinary(start: int, count: int) -> list[Given]:
+    return [
+        Given(b"%d" % number, b"key-%d" % (number % 17), partition=number % PARTITIONS)
+        for number in range(start, start + count)
+    ]
+
+
+@pytest.fixture(scope="module")
+def both(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    folder = tmp_path_factory.mktemp("both")
+    settings: dict[str, Any] = {
+        "DEDUP__REDIS_URL": sandbox.redis_url,
+        "OUTPUT__PARTITIONER": "consistent_random",
+        "TRANSACTION__RECORDS_MAX": "300",
+    }
+    worker = Route(sandbox, folder, partitions=PARTITIONS, **settings)
+    settings["INPUT__TOPICS"] = worker.source
+    spark = Route(sandbox, folder, partitions=PARTITIONS, kind=SparkProcess, **settings)
+    worker.create()
+    spark.create()
+    spark.source = worker.source
+    worker.write(*ordinary(0, 1000))
+    produce_committed(
+        worker.bootstrap,
+        worker.source,
+        *(shape for number in range(PARTITIONS) for shape in shapes(number)),
+    )
+    produce_aborted(worker.bootstrap, worker.source, *ordinary(5000, 30))
+    worker.write(*ordinary(1000, 1000))
+    produce_aborted(worker.bootstrap, worker.source, *ordinary(6000, 30))
+    try:
+        yield Both(
+            Done(worker, worker.run_to_end()),
+            Done(spark, spark.run_to_end(60)),
+        )
+    finally:
+        worker.close()
+        spark.close()
+
+
+def comparable(record: Record) -> tuple[object, ...]:
+    """Return what must not depend on the engine: where a record without key goes is chance."""
+    place = record.partition if record.key else None
+    headers = tuple(pair for pair in record.headers if pair[0] != "hapax-app")
+    return record.key, record.value, record.timestamp_ms, headers, place
+
+
+def ways(records: list[Record]) -> dict[tuple[str, int], list[tuple[int, str]]]:
+    """Return for each input and output partition the offsets in the order of the output."""
+    found: dict[tuple[str, int], list[tuple[int, str]]] = defaultdict(list)
+    for record in records:
+        partition, offset = header(record, "hapax-source").rsplit("/", 2)[1:]
+        part = (dict(record.headers).get("hapax-part") or b"").decode()
+        found[(partition, record.partition)].append((int(offset), part))
+    return found
+
+
+@pytest.mark.row("SP22")
+def test_outputs_are_those_of_the_worker_in_every_byte(both: Both) -> None:
+    expected = Counter(map(comparable, both.worker.route.outputs()))
+    assert Counter(map(comparable, both.spark.route.outputs())) == expected
+    # One shape is filtered, one is ill, one has three outputs; of two twins one is dropped.
+    assert expected.total() == 2000 + PARTITIONS * (len(SHAPES) - 2 + 2 + 1)
+
+
+@pytest.mark.row("SP16")
+def test_dead_letters_are_those_of_the_worker_but_for_the_name_of_the_app(both: Both) -> None:
+    expected = Counter(map(comparable, both.worker.route.dead()))
+    dead = both.spark.route.dead()
+    assert Counter(map(comparable, dead)) == expected
+    assert expected.total() == PARTITIONS
+    assert {header(each, "hapax-app") for each in dead} == {both.spark.route.app}
+
+
+@pytest.mark.row("SP23")
+def test_every_input_partition_keeps_its_order_in_each_output_partition(both: Both) -> None:
+    found = ways(both.spark.route.outputs())
+    assert all(way == sorted(way) for way in found.values())
+    assert len(found) == PARTITIONS**2
+
+
+@pytest.mark.row("SP14", "SP19")
+def test_both_committed_the_same_offsets_behind_markers_and_aborted_records(both: Both) -> None:
+    assert both.spark.route.committed() == both.worker.route.committed()
+    assert both.spark.route.lag() == 0
+
+
+@pytest.mark.parametrize(
+    "fact", ["records", "filtered", "dead_letters", "duplicates", "without_id"]
+)
+def test_both_counted_the_same(both: Both, fact: str) -> None:
+    assert both.spark.sum(fact) == both.worker.sum(fact) > 0
+
+
+def test_nothing_is_left_of_a_driver_that_has_come_to_its_end(both: Both) -> None:
+    driver = both.spark.worker
+    assert isinstance(driver, SparkProcess)
+    driver.await_gone()
+
+
+# -- starts and bounds --------------------------------------------------------------------
+
+
+@pytest.fixture
+def route_of(sandbox: Sandbox, tmp_path: Path) -> Iterator[Callable[..., Route]]:
+    routes = []
+
+    def make(partitions: int = 1, **settings: str) -> Route:
+        route = Route(sandbox, tmp_path, partitions=partitions, kind=SparkProcess, **settings)
+        route.create()
+        routes.append(route)
+        return route
+
+    yield make
+    for route in routes:
+        route.close()
+
+
+def test_a_run_of_so_many_records_takes_exactly_those(route_of: Callable[..., Route]) -> None:
+    route = route_of(2, STOP_AFTER__RECORDS="700")
+    route.write(*(Given(b"%d" % number, partition=number % 2) for number in range(2000)))
+    for run, kind in enumerate((SparkProcess, WorkerProcess), 1):
+        assert route.start(kind, "w-0").process.wait(60) == 0
+        assert sum(offset or 0 for offset in route.committed().values()) == 700 * run
+        assert len(route.outputs()) == 700 * run
+
+
+def test_latest_reads_only_what_is_new_and_a_worker_takes_over_its_place(
+    route_of: Callable[..., Route],
+) -> None:
+    # Two lanes and one core: the second lane begins when the first has committed its beginning.
+    route = route_of(2, INPUT__START="latest", SPARK__MASTER="local[1]", SPARK__LANES="2")
+    route.write(*(Given(b"old", partition=number % 2) for number in range(10)))
+    driver = route.worker()
+    await_(lambda: None not in route.committed().values(), 40, driver.text)
+    driver.kill()
+    route.write(Given(b"while away", partition=0), Given(b"while away", partition=1))
+    route.start(WorkerProcess, "w-0")
+    route.await_lag_0()
+    assert [record.value for record in route.outputs()] == [b"while away", b"while away"]

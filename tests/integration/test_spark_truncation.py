@@ -1,0 +1,134 @@
+"""A task whose rows are cut off half-way: the sink publishes none of them, a naive one does.
+
+An iterator in Python ends cleanly when something before it in the same task fails, so the task
+takes half of its rows for all of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from tests.kit import topics
+from tests.kit.flow import await_
+from tests.kit.naive_sink import NaiveSink, committed_values
+from tests.kit.spark_queries import QUERY_TIMEOUT_S, records, started
+from tests.kit.truncations import (
+    ROWS,
+    Counting,
+    expression_raises,
+    function_raises,
+    slow,
+    value,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from service.sandbox import Sandbox
+
+NUMBERS = [value(number).encode() for number in range(ROWS)]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_batches_and_other_formats(spark: SparkSession) -> Iterator[None]:
+    spark.dataSource.register(NaiveSink)
+    spark.dataSource.register(Counting)
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+    yield
+    spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
+@pytest.fixture(scope="module")
+def given(sandbox: Sandbox) -> str:
+    """A topic with all numbers in one partition, so that one task has them all."""
+    sandbox.create_topic("truncated-in")
+    topics.produce(sandbox.bootstrap_servers, "truncated-in", *NUMBERS)
+    return "truncated-in"
+
+
+class Sinks:
+    """The sink and the naive one, with a checkpoint each."""
+
+    def __init__(self, servers: str, topic: str, folder: Path) -> None:
+        self.servers, self.topic, self.folder = servers, topic, folder
+        (folder / "naive").mkdir()
+
+    def start(self, frame: DataFrame, sink: str) -> StreamingQuery:
+        checkpoint = self.folder / f"{sink}-checkpoint"
+        if sink == "hapax":
+            return started(frame, self.servers, self.topic, checkpoint)
+        writer = frame.writeStream.format("naive").option("folder", str(self.folder / "naive"))
+        return (
+            writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        )
+
+    def values(self, sink: str) -> list[bytes]:
+        if sink == "naive":
+            return sorted(committed_values(self.folder / "naive"))
+        return sorted(one.value or b"" for one in topics.read_back(self.servers, self.topic))
+
+
+@pytest.fixture
+def sinks(sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path) -> Sinks:
+    topic = unique("out")
+    sandbox.create_topic(topic)
+    return Sinks(sandbox.bootstrap_servers, topic, tmp_path)
+
+
+def broken(spark: SparkSession, servers: str, given: str, what: str) -> tuple[DataFrame, DataFrame]:
+    """Return the frame that breaks half-way, and the same when it is mended."""
+    if what == "reader":
+        reader = spark.readStream.format("counting")
+        frames = [reader.option("raises", raises).load() for raises in ("true", "false")]
+        return frames[0].selectExpr("binary(value) value"), frames[1].selectExpr(
+            "binary(value) value"
+        )
+    healthy = records(spark, servers, given).select("value")
+    breaking = {"function": function_raises, "expression": expression_raises}[what]
+    return breaking(healthy), healthy
+
+
+@pytest.mark.row("SP3")
+@pytest.mark.parametrize("what", ["reader", "function", "expression"])
+def test_rows_before_a_failure_are_published_with_the_rest_or_not_at_all(
+    spark: SparkSession, given: str, sinks: Sinks, what: str
+) -> None:
+    breaking, healthy = broken(spark, sinks.servers, given, what)
+
+    for sink in ("naive", "hapax"):
+        with pytest.raises(StreamingQueryException):
+            sinks.start(breaking, sink).awaitTermination(QUERY_TIMEOUT_S)
+    await_(lambda: bool(sinks.values("naive")), 20, lambda: "the naive task never ended")
+    assert sinks.values("hapax") == []
+
+    for sink in ("naive", "hapax"):
+        assert sinks.start(healthy, sink).awaitTermination(QUERY_TIMEOUT_S)
+    assert 0 < len(sinks.values("naive")) < ROWS
+    assert sinks.values("hapax") == NUMBERS
+
+
+@pytest.mark.row("SP3", "SP4")
+def test_rows_before_a_stop_are_published_with_the_rest_or_not_at_all(
+    spark: SparkSession, given: str, sinks: Sinks, tmp_path: Path
+) -> None:
+    healthy = records(spark, sinks.servers, given).select("value")
+
+    for sink in ("naive", "hapax"):
+        flag = tmp_path / f"{sink}-half"
+        query = sinks.start(slow(flag)(healthy), sink)
+        await_(flag.exists, 60, lambda: "the rows never came")
+        query.stop()
+    await_(lambda: bool(sinks.values("naive")), 20, lambda: "the naive task never ended")
+    assert sinks.values("hapax") == []
+
+    for sink in ("naive", "hapax"):
+        assert sinks.start(healthy, sink).awaitTermination(QUERY_TIMEOUT_S)
+    assert 0 < len(sinks.values("naive")) < ROWS
+    assert sinks.values("hapax") == NUMBERS

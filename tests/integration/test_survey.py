@@ -1,0 +1,210 @@
+"""What a worker finds out about the logs around it, on a real broker, and shows."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from service.adapters.kafka_survey import KafkaSurveyor
+from service.core.survey import Marks, Retention
+from tests.kit.claim_stores import redis_server
+from tests.kit.flow import await_
+from tests.kit.probes import ask, free_port
+from tests.kit.route import Route, metric
+from tests.kit.topics import Given, produce_aborted, produce_committed, produce_open
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from service.sandbox import Sandbox
+
+HOUR_S = 3_600
+WEEK_S = 7 * 86_400
+
+
+@pytest.fixture
+def port() -> int:
+    return free_port()
+
+
+@pytest.fixture
+def route(sandbox: Sandbox, tmp_path: Path, port: int) -> Iterator[Route]:
+    route = Route(sandbox, tmp_path, TELEMETRY__PORT=str(port), TELEMETRY__SURVEY_INTERVAL="1s")
+    route.create(
+        source={"retention.ms": str(WEEK_S * 1000), "message.timestamp.type": "CreateTime"}
+    )
+    yield route
+    route.close()
+
+
+def an_hour_old(value: bytes, *headers: tuple[str, bytes | None]) -> Given:
+    return Given(
+        value, partition=0, headers=headers, timestamp_ms=int((time.time() - HOUR_S) * 1000)
+    )
+
+
+def gauge(port: int, name: str, holds: Callable[[float], bool]) -> bool:
+    """Return whether a gauge is there and holds; a worker that starts answers nothing yet."""
+    try:
+        exposition = ask(port, "/metrics")[1]
+    except OSError:
+        return False
+    return f"\nhapax_{name}{{" in exposition and holds(metric(exposition, f"hapax_{name}"))
+
+
+def status(port: int) -> dict[str, Any]:
+    return dict(json.loads(ask(port, "/status.json")[1]))
+
+
+# -- the questions ------------------------------------------------------------------------
+
+
+def surveyor(route: Route) -> KafkaSurveyor:
+    return KafkaSurveyor({"bootstrap.servers": route.bootstrap}, [route.target], logger=None)
+
+
+def test_a_survey_tells_marks_age_and_retention(route: Route) -> None:
+    route.write(b"new", an_hour_old(b"old"), b"new")
+    survey = surveyor(route).survey({(route.source, 0): 1})
+    assert survey.failures == []
+    assert survey.marks == {(route.source, 0): Marks(0, 3, 3), (route.target, 0): Marks(0, 0, 0)}
+    assert survey.retention == {route.source: Retention(WEEK_S * 1000, None)}
+
+
+def test_the_age_is_that_of_the_next_unread_record(route: Route) -> None:
+    route.write(an_hour_old(b"old"), b"new")
+    asker = surveyor(route)
+    survey = asker.survey({(route.source, 0): 0})
+    assert survey.at_s - survey.unread_s[(route.source, 0)] == pytest.approx(HOUR_S, rel=0.05)
+    survey = asker.survey({(route.source, 0): 1})
+    assert survey.at_s - survey.unread_s[(route.source, 0)] < 600
+
+
+def test_stable_ends_stand_before_an_open_transaction_and_behind_what_was_aborted(
+    route: Route,
+) -> None:
+    produce_aborted(route.bootstrap, route.source, Given(b"never", partition=0))
+    with produce_open(route.bootstrap, route.source, Given(b"open", partition=0)) as producer:
+        asker = surveyor(route)
+        assert asker.survey({}).marks.keys() == {(route.target, 0)}
+        assert asker.survey({(route.source, 0): 2}).marks[(route.source, 0)] == Marks(0, 2, 3)
+        producer.commit_transaction(30)
+    await_(
+        lambda: asker.survey({(route.source, 0): 2}).marks.get((route.source, 0)) == Marks(0, 4, 4),
+        30,
+        lambda: "the marker does not come",
+    )
+
+
+def test_no_broker_is_an_answer_within_seconds() -> None:
+    asker = KafkaSurveyor({"bootstrap.servers": "127.0.0.1:1"}, ["out"], logger=None)
+    began_s = time.monotonic()
+    survey = asker.survey({("in", 0): 0})
+    assert survey.marks == {}
+    assert survey.failures
+    assert time.monotonic() - began_s < 30
+
+
+# -- the worker ---------------------------------------------------------------------------
+
+
+def test_a_transaction_of_somebody_that_stays_open_is_seen_until_it_is_over(
+    route: Route, port: int
+) -> None:
+    produce_committed(route.bootstrap, route.source, Given(b"1", partition=0))
+    worker = route.worker()
+    with produce_open(route.bootstrap, route.source, Given(b"2", partition=0)) as producer:
+        await_(lambda: gauge(port, "open_transaction_seconds", lambda s: s > 1), 60, worker.text)
+        assert gauge(port, "stable_gap", lambda records: records == 1)
+        (row,) = status(port)["partitions"]
+        assert row["end"] == row["stable"] + row["gap"]
+        producer.commit_transaction(30)
+    await_(lambda: gauge(port, "open_transaction_seconds", lambda s: s == 0), 60, worker.text)
+    await_(lambda: gauge(port, "consumer_lag_seconds", lambda s: s == 0), 60, worker.text)
+    assert gauge(port, "retention_margin_seconds", lambda s: s == float("inf"))
+
+
+def test_while_partitions_are_held_records_grow_old_and_retention_comes_nearer(
+    route: Route, port: int, tmp_path: Path
+) -> None:
+    with redis_server(tmp_path / "redis") as server:
+        worker = route.worker(DEDUP__REDIS_URL=server.url)
+        await_(lambda: gauge(port, "consumer_lag_seconds", lambda s: s == 0), 60, worker.text)
+        server.kill()
+        route.write(an_hour_old(b"old", ("message-id", b"a")))
+        await_(lambda: gauge(port, "consumer_lag_seconds", lambda s: s > 3_500), 60, worker.text)
+        margin_s = WEEK_S - HOUR_S
+        await_(
+            lambda: gauge(
+                port, "retention_margin_seconds", lambda s: margin_s - 300 < s < margin_s + 60
+            ),
+            60,
+            worker.text,
+        )
+        await_(lambda: status(port)["state"] == "paused", 60, worker.text)
+        await_(lambda: gauge(port, "consumer_lag", lambda records: records == 1), 60, worker.text)
+        server.start()
+        server.await_ready()
+        await_(lambda: gauge(port, "consumer_lag_seconds", lambda s: s == 0), 60, worker.text)
+    assert [record.value for record in route.outputs()] == [b"old"]
+
+
+def test_the_page_shows_a_worker_as_it_is(route: Route, port: int) -> None:
+    route.write(b"1", b"2")
+    worker = route.worker()
+    await_(lambda: gauge(port, "stable_gap", lambda records: records == 0), 60, worker.text)
+    route.await_lag_0()
+    await_(lambda: [row.get("lag") for row in status(port)["partitions"]] == [0], 60, worker.text)
+    told = status(port)
+    assert (told["state"], told["totals"]["records_in"]) == ("running", 2)
+    assert {row["topic"] for row in told["outputs"]} == {route.target, route.dead_letters}
+    answer, page = ask(port, "/")
+    assert answer == 200
+    assert f'<th scope="row">{route.source}/0</th>' in page
+
+
+@pytest.mark.long
+def test_brokers_that_die_one_after_another_end_neither_the_survey_nor_the_worker(
+    cluster: Sandbox, tmp_path: Path, port: int
+) -> None:
+    route = Route(
+        cluster,
+        tmp_path,
+        partitions=3,
+        TELEMETRY__PORT=str(port),
+        TELEMETRY__SURVEY_INTERVAL="1s",
+        TELEMETRY__LOG_LEVEL="debug",
+    )
+    route.create()
+
+    def surveyed(worker: Any) -> int:
+        lines = worker.lines("logs_surveyed")
+        return sum(len(line["standings"]) == 7 for line in lines)  # 3 of ours, 4 written to
+
+    written = 0
+    try:
+        worker = route.worker()
+        for _round in range(2):
+            for broker in cluster.kafka.brokers:
+                complete = surveyed(worker)
+                await_(lambda most=complete: surveyed(worker) > most, 60, worker.text)  # type: ignore[misc]
+                broker.kill()
+                route.write(b"%d" % written)
+                written += 1
+                route.await_outputs(written, 60)
+                complete = surveyed(worker)
+                # With one of three away the others lead everything, as soon as that is told.
+                await_(lambda most=complete: surveyed(worker) > most, 90, worker.text)  # type: ignore[misc]
+                broker.start()
+                cluster.kafka.await_ready()
+        assert worker.terminate() == 0
+    finally:
+        for broker in cluster.kafka.brokers:
+            if not broker.running:
+                broker.start()
+        cluster.kafka.await_ready()
+        route.close()

@@ -1,0 +1,188 @@
+"""A pipeline that is well, as facts; tests plant one fault and see who names it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from service.core.facts import (
+    Address,
+    ClaimStore,
+    ConsumerGroup,
+    Kafka,
+    Log,
+    Member,
+    Partition,
+    Process,
+    Topic,
+)
+from service.core.findings import Verdict
+from service.settings import load_settings
+from service.wiring.doctor import Case, judge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from service.core.findings import Finding
+
+ENVIRON = {
+    "HAPAX_APP": "shop",
+    "HAPAX_INSTANCE": "0",
+    "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "kafka-0:9092,kafka-1:9092",
+    "HAPAX_INPUT__TOPICS": "in",
+    "HAPAX_OUTPUT__TOPIC": "out",
+    "HAPAX_DEAD_LETTER__TOPIC": "dead",
+    "HAPAX_DEDUP__REDIS_URL": "redis://cache:6379/0",
+    "HAPAX_DEDUP__TTL": "8d",
+}
+DAY_MS = 86_400_000
+HOUR_MS = 3_600_000
+EVERYTHING = ("ALL", "DESCRIBE", "READ", "WRITE")
+
+TOPIC = {
+    "min.insync.replicas": "2",
+    "unclean.leader.election.enable": "false",
+    "flush.messages": "9223372036854775807",
+    "flush.ms": "9223372036854775807",
+    "cleanup.policy": "delete",
+    "retention.ms": str(7 * DAY_MS),
+    "retention.bytes": "-1",
+    "max.message.bytes": "1048588",
+}
+BROKER = {
+    "transaction.max.timeout.ms": "900000",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "offsets.topic.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "transactional.id.expiration.ms": "604800000",
+    "offsets.retention.minutes": "10080",
+    "group.min.session.timeout.ms": "6000",
+    "group.max.session.timeout.ms": "1800000",
+    "auto.create.topics.enable": "false",
+}
+SOUND = Partition(leader=1, replicas=(1, 2, 3), in_sync=(1, 2, 3))
+LOG = Log(low=5, stable=10, stable_later=10, high=10, committed=10, since={HOUR_MS: 8})
+MEMBER = Member("shop-0", "/10.0.0.1", "shop-0", ("in",), 2)
+
+
+def topic(*partitions: Partition, **settings: str) -> Topic:
+    """Return a topic; ``__`` in a name stands for a dot."""
+    changed = {name.replace("__", "."): value for name, value in settings.items()}
+    return Topic(
+        partitions=dict(enumerate(partitions or (SOUND, SOUND))),
+        settings={**TOPIC, **changed},
+        operations=EVERYTHING,
+    )
+
+
+KAFKA = Kafka(
+    bootstrap=(Address("kafka-0:9092"), Address("kafka-1:9092")),
+    listeners={number: Address(f"kafka-{number}:9092") for number in (1, 2, 3)},
+    apis={"TxnOffsetCommit": 5, "ConsumerGroupHeartbeat": 1, "EndTxn": 5},
+    controller=1,
+    topics={name: topic() for name in ("in", "out", "dead", "__transaction_state")},
+    settings=dict.fromkeys((1, 2, 3), BROKER),
+    group=ConsumerGroup("STABLE", "classic", "cooperative-sticky", (MEMBER,), EVERYTHING),
+    logs={(name, number): LOG for name in ("in", "out", "dead") for number in (0, 1)},
+    ids={"shop-0": ""},
+)
+CLAIMS = ClaimStore(
+    place="cache:6379/0",
+    info={
+        "redis_version": "7.0.15",
+        "role": "master",
+        "connected_slaves": "1",
+        "aof_enabled": "1",
+        "used_memory": "1000000",
+        "maxmemory": "0",
+        "total_system_memory": "8000000000",
+    },
+    settings={
+        "maxmemory-policy": "noeviction",
+        "appendfsync": "always",
+        "save": "",
+        "min-replicas-to-write": "1",
+    },
+    skew_ms=3,
+    claimed=True,
+)
+PROCESS = Process(python=(3, 11, 7), librdkafka="2.16.0", libraries={}, files_max=20_000)
+
+
+def healthy(**environ: str) -> Case:
+    """Return the case of a pipeline without a fault."""
+    return Case(load_settings({**ENVIRON, **environ}), KAFKA, CLAIMS, PROCESS)
+
+
+def with_topic(name: str, *partitions: Partition, **settings: str) -> Callable[[Case], Case]:
+    """Return what sets one topic."""
+
+    def change(case: Case) -> Case:
+        topics = {**case.kafka.topics, name: topic(*partitions, **settings)}
+        return case._replace(kafka=replace(case.kafka, topics=topics))
+
+    return change
+
+
+def with_kafka(**facts: Any) -> Callable[[Case], Case]:
+    """Return what sets facts of the brokers."""
+    return lambda case: case._replace(kafka=replace(case.kafka, **facts))
+
+
+def with_broker(**settings: str) -> Callable[[Case], Case]:
+    """Return what sets one broker; ``__`` in a name stands for a dot."""
+    changed = {name.replace("__", "."): value for name, value in settings.items()}
+    return with_kafka(settings={1: BROKER, 2: {**BROKER, **changed}})
+
+
+def with_log(name: str, **offsets: Any) -> Callable[[Case], Case]:
+    """Return what sets the offsets of the first partition of a topic."""
+    return with_kafka(logs={**KAFKA.logs, (name, 0): replace(LOG, **offsets)})
+
+
+def with_group(**facts: Any) -> Callable[[Case], Case]:
+    """Return what sets facts of the group."""
+    group = KAFKA.group
+    assert group is not None
+    return with_kafka(group=replace(group, **facts))
+
+
+def with_claims(
+    info: dict[str, str] | None = None, settings: dict[str, str] | None = None, **facts: Any
+) -> Callable[[Case], Case]:
+    """Return what sets facts of the claim store."""
+
+    def change(case: Case) -> Case:
+        store = replace(
+            CLAIMS,
+            info={**CLAIMS.info, **(info or {})},
+            settings={**CLAIMS.settings, **(settings or {})},
+            **facts,
+        )
+        return case._replace(claims=store)
+
+    return change
+
+
+def with_process(**facts: Any) -> Callable[[Case], Case]:
+    """Return what sets facts of this process."""
+    return lambda case: case._replace(process=replace(PROCESS, **facts))
+
+
+def troubles(findings: Iterable[Finding]) -> dict[str, Verdict]:
+    """Return what is not well, by check; each must say how it is mended."""
+    found = [one for one in findings if one.verdict in {Verdict.WARN, Verdict.FAIL}]
+    assert all(one.fix for one in found), found
+    worst: dict[str, Verdict] = {}
+    for one in found:
+        worst[one.check] = (
+            Verdict.FAIL if Verdict.FAIL in {one.verdict, worst.get(one.check)} else Verdict.WARN
+        )
+    return worst
+
+
+def judged(case: Case) -> list[Finding]:
+    """Return all findings."""
+    return list(judge(case))

@@ -1,0 +1,48 @@
+"""The sink in a process that kills itself at a chosen step of the commit."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from service.spark import HapaxSink
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from service.engines.spark_sink import Publishing, SinkOptions
+
+STEPS = ("open", "begin", "send", "send_offsets", "commit", "published")
+
+
+class DyingSink(HapaxSink):
+    """Dies at the step that the folder's file ``step`` names; the file goes with it."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "dying"
+
+    @classmethod
+    @contextmanager
+    def publishing(cls, options: SinkOptions) -> Iterator[Publishing]:
+        named = Path(options.spool).parent / "step"
+        step = named.read_text()
+        with super().publishing(options) as publishing:
+            publisher: Any = publishing.publisher
+            if step == "published":
+                publish = publisher.publish
+                publisher.publish = lambda *arguments: _then_die(publish(*arguments))
+            else:
+                setattr(publisher._transaction, step, _die)
+            yield publishing
+
+
+def _then_die(_published: object) -> None:
+    _die()
+
+
+def _die(*_arguments: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,55 @@
+"""A sink whose tasks commit themselves, each once per micro-batch: the control that loses rows.
+
+A task's file appears whole (a rename stands for the commit of its own transaction), and a task
+that finds its file there has nothing to do: exactly once, one would think.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamWriter,
+    WriterCommitMessage,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+
+class NaiveSink(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "naive"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802
+        return NaiveWriter(self.options["folder"])
+
+
+class NaiveWriter(DataSourceStreamArrowWriter):
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        context = TaskContext.get()
+        assert context is not None
+        number = context.getLocalProperty("streaming.sql.batchId")
+        done = Path(self.folder) / f"{number}-{context.partitionId()}.done"
+        values = [value for batch in iterator for value in batch.column("value").to_pylist()]
+        if not done.exists():
+            part = done.with_suffix(f".{context.taskAttemptId()}")
+            part.write_bytes(b"\n".join(values))
+            part.rename(done)
+        return WriterCommitMessage()
+
+
+def committed_values(folder: Path) -> list[bytes]:
+    """Return what the tasks have committed."""
+    return [value for done in folder.glob("*.done") for value in done.read_bytes().split()]

@@ -1,0 +1,59 @@
+"""The commands of a night on call, run in this process on the environment of a route."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from typer.testing import CliRunner
+
+from service.commands.tree import app
+from tests.kit.flow import await_
+from tests.kit.topics import ends
+
+if TYPE_CHECKING:
+    from typer.testing import Result
+
+    from tests.kit.route import Route
+
+
+def ran(route: Route, **settings: str | None) -> None:
+    """Let one worker do all there is, and wait until brokers have written down what it did.
+
+    A commit returns before its markers stand in every partition; so did the one before the run.
+    """
+    settle(route)
+    route.run_to_end(60, **settings)
+    settle(route)
+    route.await_lag_0()
+
+
+def settle(route: Route) -> None:
+    """Wait until nothing is undecided in any topic of the route."""
+    topics = (route.source, route.target, route.dead_letters)
+
+    def decided() -> bool:
+        return all(
+            ends(route.bootstrap, topic) == ends(route.bootstrap, topic, "read_uncommitted")
+            for topic in topics
+        )
+
+    await_(decided, 60, lambda: "a transaction stays open")
+
+
+class Desk:
+    """Where somebody on call types."""
+
+    def __init__(self, route: Route, **settings: str | None) -> None:
+        self.environment = route._with(settings) | {"HAPAX_INSTANCE": "desk"}
+
+    def type(self, *words: str, given: str = "") -> Result:
+        """Run a command, whatever comes of it."""
+        return CliRunner().invoke(app, list(words), env=self.environment, input=given)
+
+    def ask(self, *words: str, given: str = "") -> Any:
+        """Run a command that must go well; return its JSON."""
+        done = self.type(*words, "--json", given=given)
+        assert done.exit_code == 0, done.output
+        assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+        return json.loads(done.stdout)

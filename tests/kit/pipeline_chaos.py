@@ -1,0 +1,204 @@
+"""A pipeline with state under kills, and the same computed at once from what went in.
+
+`python -m tests.kit.pipeline_chaos RECORDS KILLS` is the long form.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from confluent_kafka import Producer
+
+from service.sandbox import Sandbox
+from tests.kit import topics
+from tests.kit.flow import await_
+from tests.kit.pipeline_process import environment, pipeline_process
+
+if TYPE_CHECKING:
+    from tests.kit.spark_process import Part, SparkProcess
+
+BEGAN_MS = (int(time.time()) - 6 * 3600) * 1000
+"""Not longer ago than the topic's retention, and early enough that nothing lies ahead of time."""
+APART_MS = 10
+AGAIN_AFTER = 50
+KEYS = 5
+PARTITIONS = 4
+LATER_MS = 3_600_000
+LEAVES_S = 15.0
+
+
+class Outcome(NamedTuple):
+    """What came out, against what should have."""
+
+    expected: Counter[tuple[bytes, bytes]]
+    found: Counter[tuple[bytes, bytes]]
+    batches: int
+    repeated: int
+    kills: int
+    seconds: float
+
+    @property
+    def lost(self) -> list[tuple[bytes, bytes]]:
+        return list((self.expected - self.found).elements())
+
+    @property
+    def doubled(self) -> list[tuple[bytes, bytes]]:
+        return list((self.found - self.expected).elements())
+
+
+def feed(servers: str, topic: str, records: int) -> Counter[tuple[bytes, bytes]]:
+    """Write events, each twice, then what closes all windows; return what is to come out."""
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 5, "log_level": 0})
+    expected: Counter[tuple[bytes, int]] = Counter()
+    for number in range(records + AGAIN_AFTER):
+        if number < records:
+            moment_ms = BEGAN_MS + number * APART_MS
+            expected[(key(number), moment_ms // 1000 * 1000)] += 1
+            _write(producer, topic, number, number % PARTITIONS)
+        if number >= AGAIN_AFTER:
+            _write(producer, topic, number - AGAIN_AFTER, (number + 1) % PARTITIONS)
+    for partition in range(PARTITIONS):
+        end_ms = BEGAN_MS + records * APART_MS + LATER_MS
+        producer.produce(topic, b"end-%d" % partition, b"end", partition, timestamp=end_ms)
+    assert producer.flush(120) == 0
+    return Counter({(k, b"%d %d" % (ms, count)): 1 for (k, ms), count in expected.items()})
+
+
+def key(number: int) -> bytes:
+    return b"key-%d" % (number * 7 % KEYS)
+
+
+def _write(producer: Producer, topic: str, number: int, partition: int) -> None:
+    while True:
+        try:
+            producer.produce(
+                topic,
+                b"event-%d" % number,
+                key(number),
+                partition,
+                timestamp=BEGAN_MS + number * APART_MS,
+            )
+        except BufferError:
+            producer.poll(0.1)
+            continue
+        producer.poll(0)
+        return
+
+
+def run(
+    sandbox: Sandbox,
+    app: str,
+    folder: Path,
+    *,
+    records: int,
+    strikes: list[Part],
+    rng: random.Random,
+    batch_max: int,
+) -> Outcome:
+    """Run the pipeline to the end through these strikes, each after some more has come out."""
+    given, out, servers = f"{app}-in", f"{app}-out", sandbox.bootstrap_servers
+    sandbox.create_topic(given, partitions=PARTITIONS)
+    sandbox.create_topic(out, partitions=2)
+    expected = feed(servers, given, records)
+    values = environment(
+        sandbox,
+        app,
+        given,
+        out,
+        folder / "checkpoint",
+        HAPAX_SPARK__PIPELINE="tests.kit.pipeline_process:counted",
+        HAPAX_SPARK__BATCH_RECORDS_MAX=str(batch_max),
+        HAPAX_SPARK__PROPERTIES='{"spark.sql.shuffle.partitions": "2"}',
+    )
+    driver = pipeline_process(folder, values)
+    began_s = time.monotonic()
+    try:
+        for strike in strikes:
+            _start(driver)
+            _await_more(driver, servers, out)
+            time.sleep(rng.uniform(0.0, 1.0))  # any moment of a micro-batch
+            _strike(driver, strike)
+        _start(driver)
+        wanted = len(expected)
+        await_(lambda: _rows(servers, out) >= wanted, 600, lambda: driver.text()[-2000:])
+        assert driver.terminate() == 0
+    finally:
+        driver.close()
+    settled = driver.lines("micro_batch_settled")
+    found = Counter(
+        ((one.key or b""), (one.value or b"")) for one in topics.read_back(servers, out)
+    )
+    return Outcome(
+        expected,
+        found,
+        batches=len({line["number"] for line in settled}),
+        repeated=sum(bool(line["repeated"]) for line in settled),
+        kills=len(strikes),
+        seconds=time.monotonic() - began_s,
+    )
+
+
+def _start(driver: SparkProcess) -> None:
+    if not driver.running:
+        driver.start()
+
+
+def _strike(driver: SparkProcess, part: Part) -> None:
+    """Kill a part; what is left of the driver leaves by itself, or did not need it."""
+    if part == "all" or not driver.strike(signal.SIGKILL, part):
+        driver.kill()
+        return
+    try:
+        assert driver.process.wait(LEAVES_S), "it went on without a part of itself"
+    except subprocess.TimeoutExpired:
+        assert part in {"worker", "pool"}, f"it goes on without its {part}"
+    else:
+        driver.await_gone()
+
+
+def _await_more(driver: SparkProcess, servers: str, out: str) -> None:
+    before = len(driver.lines("micro_batch_settled"))
+    await_(
+        lambda: len(driver.lines("micro_batch_settled")) > before or not driver.running,
+        180,
+        lambda: driver.text()[-2000:],
+    )
+
+
+def _rows(servers: str, out: str) -> int:
+    """Count what is visible, control records aside."""
+    return len(topics.read_back(servers, out)) if sum(topics.ends(servers, out).values()) else 0
+
+
+def main() -> None:
+    records, kills = int(sys.argv[1]), int(sys.argv[2])
+    rng = random.Random(records)
+    parts: list[Part] = ["all", "jvm", "worker", "pool"]
+    with Sandbox(nodes=1) as sandbox, tempfile.TemporaryDirectory() as folder:
+        outcome = run(
+            sandbox,
+            "chaos",
+            Path(folder),
+            records=records,
+            strikes=[rng.choice(parts) for _ in range(kills)],
+            rng=rng,
+            batch_max=max(1000, records // 40),
+        )
+    print(  # noqa: T201 - for a person
+        f"{records} events twice, {outcome.kills} kills, {outcome.batches} micro-batches,"
+        f" {outcome.repeated} repeated, {len(outcome.expected)} rows expected,"
+        f" {len(outcome.lost)} lost, {len(outcome.doubled)} doubled, {outcome.seconds:.0f} s"
+    )
+    sys.exit(bool(outcome.lost or outcome.doubled))
+
+
+if __name__ == "__main__":
+    main()

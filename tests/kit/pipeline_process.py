@@ -1,0 +1,69 @@
+"""A DataFrame pipeline as a process of its own, and pipelines for it to run."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+
+from tests.kit.spark_process import SparkProcess
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame
+
+    from service.sandbox import Sandbox
+
+
+def environment(
+    sandbox: Sandbox, app: str, given: str, out: str, checkpoint: Path, **more: str
+) -> dict[str, str]:
+    """Return the whole environment of a pipeline."""
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith("HAPAX_")},
+        "HAPAX_KAFKA__BOOTSTRAP_SERVERS": sandbox.bootstrap_servers,
+        "HAPAX_APP": app,
+        "HAPAX_INPUT__TOPICS": given,
+        "HAPAX_OUTPUT__TOPIC": out,
+        "HAPAX_SPARK__PIPELINE": "tests.kit.pipeline_process:doubled",
+        "HAPAX_SPARK__CHECKPOINT": str(checkpoint),
+        "HAPAX_SPARK__TRIGGER_INTERVAL": "100ms",
+        "HAPAX_TELEMETRY__PORT": "0",
+        "HAPAX_TELEMETRY__ADDRESS": "127.0.0.1",
+        "HAPAX_TELEMETRY__LOG_FORMAT": "json",
+        **more,
+    }
+
+
+def pipeline_process(folder: Path, values: dict[str, str], name: str = "driver") -> SparkProcess:
+    """Return a process that is not started yet."""
+    return SparkProcess(values, name, folder / f"{name}.log")
+
+
+WATERMARK_S = 60
+
+
+# -- pipelines ----------------------------------------------------------------------------
+
+
+def doubled(records: DataFrame) -> DataFrame:
+    """Each record with its value twice."""
+    return records.select("key", f.concat("value", "value").alias("value"))
+
+
+def counted(records: DataFrame) -> DataFrame:
+    """Events by key and second of event time; an event that was sent twice counts once."""
+    once = (
+        records.withWatermark("timestamp", f"{WATERMARK_S} seconds")
+        .select(f.col("value").alias("id"), "key", "timestamp")
+        .dropDuplicatesWithinWatermark(["id"])
+    )
+    counts = once.groupBy("key", f.window("timestamp", "1 second")).count()
+    return counts.select(
+        "key",
+        f.concat_ws(
+            " ", f.unix_millis("window.start").cast("string"), f.col("count").cast("string")
+        ).alias("value"),
+    )

@@ -1,0 +1,32 @@
+"""What a worker answers on its telemetry port."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from contextlib import closing
+from typing import Any
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+def ask(port: int, path: str) -> tuple[int, str]:
+    """Return status and body of an answer."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
+
+def ready(port: int) -> tuple[bool, list[Any]]:
+    """Return whether a worker says that it is ready, and why not."""
+    try:
+        status, body = ask(port, "/readyz")
+    except OSError:
+        return False, []
+    return status == http.client.OK, json.loads(body)["reasons"]

@@ -1,0 +1,47 @@
+"""What a Prometheus is asked, and rules that do not let a test wait for minutes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+ALERTS = Path(__file__).parents[2] / "deploy/monitoring/alerts.yaml"
+
+
+def query(url: str, expression: str) -> list[dict[str, Any]]:
+    """Return the series that an expression has now."""
+    result: list[dict[str, Any]] = _asked(url, f"query?{urlencode({'query': expression})}")[
+        "result"
+    ]
+    return result
+
+
+def firing(url: str) -> dict[str, dict[str, Any]]:
+    """Return the alerts that fire, by name; none while nobody answers."""
+    try:
+        alerts = _asked(url, "alerts")["alerts"]
+    except URLError:
+        return {}
+    return {one["labels"]["alertname"]: one for one in alerts if one["state"] == "firing"}
+
+
+def impatient_rules(folder: Path, for_s: int = 2) -> Path:
+    """Return a copy of our rules in which alerts wait for ``for_s`` at most."""
+    rules = folder / "alerts.yaml"
+    text, changed = re.subn(r"(?m)^( +for:) \w+$", rf"\1 {for_s}s", ALERTS.read_text())
+    assert changed
+    rules.write_text(text)
+    return rules
+
+
+def _asked(url: str, path: str) -> dict[str, Any]:
+    with urlopen(f"{url}/api/v1/{path}", timeout=30) as answer:  # noqa: S310 - our own Prometheus
+        said = json.load(answer)
+    assert said["status"] == "success", said
+    data: dict[str, Any] = said["data"]
+    return data

@@ -1,0 +1,60 @@
+"""What a test of a row leaves behind for the report: which rows, what came of it, how often."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.fault.results import Case, note_case
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+
+class Proof:
+    """Filled by the test: how often its fault struck, and what is worth telling."""
+
+    def __init__(self) -> None:
+        self.struck: int | None = None
+        self.words: list[str] = []
+
+    def note(self, *, struck: int, note: str = "") -> None:
+        """Add strikes; a fault that found nothing is no fault."""
+        assert struck > 0, "the fault has not struck"
+        self.struck = (self.struck or 0) + struck
+        if note:
+            self.words.append(note)
+
+
+_PROOF = pytest.StashKey[Proof]()
+
+
+@pytest.fixture
+def proof(request: pytest.FixtureRequest) -> Proof:
+    """Return where the test says how often its fault struck."""
+    node: pytest.Item = request.node
+    node.stash[_PROOF] = Proof()
+    return node.stash[_PROOF]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note the outcome of each test that stands for rows."""
+    report = yield
+    rows = [str(row) for mark in item.iter_markers("row") for row in mark.args]
+    if rows and (call.when == "call" or report.outcome == "failed"):
+        outcome = "xfailed" if hasattr(report, "wasxfail") else report.outcome
+        proof = item.stash.get(_PROOF, Proof())
+        case = Case(
+            rows=tuple(rows),
+            test=item.nodeid,
+            outcome=outcome,
+            seconds=round(call.duration, 3),
+            struck=proof.struck,
+            note="; ".join(proof.words),
+        )
+        note_case(case, item.config.rootpath / "build" / "proof")
+    return report

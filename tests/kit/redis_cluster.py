@@ -1,0 +1,92 @@
+"""Two nodes of a Redis cluster, and slots that move between them.
+
+At first the first has all but one.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from service.sandbox.ports import Ports
+from service.sandbox.redis_server import Redis
+from service.sandbox.watchdog import Watchdog
+from tests.kit.claim_stores import admin
+from tests.kit.flow import await_
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SLOTS = 16384
+MOVE_MS = 5000
+
+
+class Node(Redis):
+    """One node."""
+
+    def __init__(self, folder: Path, ports: Ports, watchdog: Watchdog) -> None:
+        self.bus_port = ports.reserve()  # by default its port + 10000, which may be none
+        super().__init__(folder, ports, watchdog)
+
+    def _arguments(self, folder: Path) -> list[str | Path]:
+        bus_port = str(self.bus_port)
+        return [*super()._arguments(folder), "--cluster-enabled", "yes", "--cluster-port", bus_port]
+
+    def ask(self, *command: object) -> object:
+        """Send a command."""
+        words = [each if isinstance(each, bytes) else str(each) for each in command]
+        return admin(self).execute_command(*words)  # type: ignore[no-untyped-call]
+
+    @property
+    def node_id(self) -> str:
+        """Return the name that the cluster has given it."""
+        return _text(self.ask("cluster", "myid"))
+
+
+@contextmanager
+def redis_cluster(folder: Path) -> Iterator[tuple[Node, Node]]:
+    """Run two nodes that know each other."""
+    watchdog, ports = Watchdog(), Ports()
+    nodes = Node(folder / "0", ports, watchdog), Node(folder / "1", ports, watchdog)
+    try:
+        for node in nodes:
+            node.start()
+        for node in nodes:
+            node.await_ready()
+        first, second = nodes
+        first.ask("cluster", "addslotsrange", 0, SLOTS - 2)
+        # A node without any slot would become a replica of the other.
+        second.ask("cluster", "addslotsrange", SLOTS - 1, SLOTS - 1)
+        first.ask("cluster", "meet", "127.0.0.1", second.port, second.bus_port)
+        await_(lambda: all(_whole(node) for node in nodes), 30, first.last_words)
+        yield nodes
+    finally:
+        for node in nodes:
+            if node.running:
+                node.kill()
+        ports.close()
+        watchdog.close()
+
+
+def move_slot(key: str, source: Node, target: Node) -> int:
+    """Let another node have the slot of a key, with all that is in it; return how many keys."""
+    slot, moved = source.ask("cluster", "keyslot", key), 0
+    target.ask("cluster", "setslot", slot, "importing", source.node_id)
+    source.ask("cluster", "setslot", slot, "migrating", target.node_id)
+    while keys := source.ask("cluster", "getkeysinslot", slot, 10_000):
+        assert isinstance(keys, list)
+        source.ask("migrate", "127.0.0.1", target.port, "", 0, MOVE_MS, "keys", *keys)
+        moved += len(keys)
+    for node in (target, source):
+        node.ask("cluster", "setslot", slot, "node", target.node_id)
+    return moved
+
+
+def _whole(node: Node) -> bool:
+    told = _text(node.ask("cluster", "info"))
+    return "cluster_state:ok" in told and "cluster_known_nodes:2" in told
+
+
+def _text(answer: object) -> str:
+    return answer.decode() if isinstance(answer, bytes) else str(answer)

@@ -1,0 +1,80 @@
+"""Ways to a guarded sandbox: who we are, what we set, and what we may do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from service.sandbox.guard import LOGIN, MUTUAL, PLAIN_PASSWORD, PLAIN_USER, TLS
+from service.settings import load_settings
+from service.wiring.rights import kafka_rights
+
+if TYPE_CHECKING:
+    from service.core.rights import Right
+    from service.sandbox import Sandbox
+    from service.settings import Settings
+    from tests.kit.route import Route
+
+KEY_PASSWORD = "open-the-key-sesame"  # noqa: S105 - of a certificate that lives for minutes
+SCRAM_PASSWORD = 'open "sesame" \\ door'  # noqa: S105 - characters that quoting must survive
+INSTANCE = "w-0"
+WAYS = ("TLS", "certificate", "locked key", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "tokens")
+
+
+class Way(NamedTuple):
+    """One way in. ``user`` is None where brokers know of none; ``settings`` as a Route's."""
+
+    user: str | None
+    settings: dict[str, Any]
+
+
+def way(sandbox: Sandbox, name: str) -> Way:
+    """Return a way, with its user made known to the brokers."""
+    if name == "TLS":
+        return Way(None, _security(sandbox, TLS, PROTOCOL="ssl"))
+    if name in {"certificate", "locked key"}:
+        return _by_certificate(sandbox, name.replace(" ", "-"), locked=name == "locked key")
+    if name == "tokens":
+        tokens = sandbox.guard.tokens
+        oauth = {
+            "OAUTH_TOKEN_URL": tokens.url,
+            "OAUTH_CLIENT_ID": tokens.client_id,
+            "OAUTH_CLIENT_SECRET": tokens.client_secret,
+            "OAUTH_CA_FILE": str(sandbox.guard.authority.ca_file),
+        }
+        return Way(tokens.client_id, login(sandbox, "OAUTHBEARER", **oauth))
+    if name == "PLAIN":
+        known = {"USERNAME": PLAIN_USER, "PASSWORD": PLAIN_PASSWORD}
+        return Way(PLAIN_USER, login(sandbox, "PLAIN", **known))
+    user = f"hapax-{name.lower()}"
+    sandbox.rights.set_password(user, SCRAM_PASSWORD, name)
+    return Way(user, login(sandbox, name, USERNAME=user, PASSWORD=SCRAM_PASSWORD))
+
+
+def login(sandbox: Sandbox, mechanism: str, **security: str) -> dict[str, Any]:
+    """Return the settings of a login over TLS."""
+    return _security(sandbox, LOGIN, PROTOCOL="sasl_ssl", SASL_MECHANISM=mechanism, **security)
+
+
+def _by_certificate(sandbox: Sandbox, user: str, *, locked: bool) -> Way:
+    password = KEY_PASSWORD if locked else None
+    ours = sandbox.guard.authority.issue(user, password=password)
+    files = {"CERTIFICATE_FILE": str(ours.certificate_file), "KEY_FILE": str(ours.key_file)}
+    lock = {"KEY_PASSWORD": KEY_PASSWORD} if locked else {}
+    return Way(user, _security(sandbox, MUTUAL, PROTOCOL="ssl", **files, **lock))
+
+
+def _security(sandbox: Sandbox, listener: str, **security: str) -> dict[str, Any]:
+    known = {"CA_FILE": str(sandbox.guard.authority.ca_file), **security}
+    settings: dict[str, Any] = {f"KAFKA__SECURITY__{name}": text for name, text in known.items()}
+    return settings | {"KAFKA__BOOTSTRAP_SERVERS": sandbox.kafka.guarded(listener)}
+
+
+def settings_of(route: Route, **more: str | None) -> Settings:
+    """Return the settings that a worker of the route starts with."""
+    environment = route.environment(**more) | {"HAPAX_INSTANCE": INSTANCE}
+    return load_settings({name: text for name, text in environment.items() if "HAPAX" in name})
+
+
+def needed(route: Route, **more: str | None) -> tuple[Right, ...]:
+    """Return the mandatory rights, as they are printed."""
+    return tuple(right for right in kafka_rights(settings_of(route, **more)) if not right.optional)

@@ -1,0 +1,311 @@
+"""The real driver of a Spark application on doubles: no Spark, no Kafka, a clock that never waits.
+
+A scenario is a generator: what it does happens while the driver attends to its group, and each
+``yield`` lets the driver go once around.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, cast
+
+from service.core.errors import ClaimsUnavailableError
+from service.core.exactly_once import Interrupt
+from service.core.limits import DeadLetterRate, FenceBudget
+from service.core.ports import Changes
+from service.core.settled import Settled
+from service.engines.assignment import Bounds
+from service.engines.lifecycle import Lifecycle
+from service.engines.ranges import Outcome, Report
+from service.engines.spark import SparkEngine
+from service.engines.spark_ports import Pacing
+from service.engines.spark_reports import Reports
+from tests.kit.doubles import StuckError, Ticking, Told
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable
+
+    from service.core.records import Progress, TopicPartition
+    from service.engines.ranges import Plan
+    from service.telemetry.events import Events
+
+    Scenario = Generator[None, None, None]
+
+TURNS_MAX = 20_000
+TASK_MAX_S = 60.0
+P0, P1, P2, P3 = (("in", number) for number in range(4))
+
+
+class FakeMember:
+    """A member that is told what it owns, what is committed and where the logs end."""
+
+    def __init__(self, clock: Ticking, journal: list[str]) -> None:
+        self.ours: set[TopicPartition] = set()
+        self.stable: dict[TopicPartition, int] = {}
+        self.logs: Progress = {}
+        self.metadata = b"member"
+        self.fail: dict[str, list[Exception]] = {}
+        self.turn: Callable[[], None] = lambda: None
+        self.news = Changes()
+        self.orphans: list[TopicPartition] = []
+        self.fresh: frozenset[str] = frozenset()
+        self.waits: list[float] = []
+        self._clock = clock
+        self._journal = journal
+
+    def attend(self, wait_s: float) -> None:
+        self.waits.append(wait_s)
+        self._clock.wait(wait_s)
+        self.turn()
+        self._call("attend")
+
+    def changes(self) -> Changes:
+        news, self.news = self.news, Changes()
+        return news
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        return frozenset(self.ours)
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        wanted = list(partitions)
+        if wanted:  # else nobody is asked
+            self._call("committed")
+        return {where: self.stable.get(where) for where in wanted}
+
+    def new_topics(self, topics: Iterable[str]) -> frozenset[str]:
+        return self.fresh & set(topics)
+
+    def stable_ends(self, partitions: Iterable[TopicPartition]) -> Progress:
+        wanted = list(partitions)
+        if wanted:
+            self._call("stable_ends")
+        return {where: self.logs[where] for where in wanted if where in self.logs}
+
+    def ends(self) -> Progress:
+        self._call("ends")
+        return dict(self.logs)
+
+    def adopt_orphans(self) -> list[TopicPartition]:
+        orphans, self.orphans = self.orphans, []
+        return orphans
+
+    def member(self) -> bytes:
+        self._call("member")
+        return self.metadata
+
+    def reopen(self) -> None:
+        self._call("reopen")
+
+    def _call(self, name: str) -> None:
+        if name != "attend":
+            self._journal.append(name)
+        if self.fail.get(name):
+            raise self.fail[name].pop(0)
+
+
+class FakeJobs:
+    """Notes plans; a scenario says how their tasks end.
+
+    hold   keeps calls from running
+    obeys  a cancelled task ends at once
+    gone   what the check for Spark raises
+    """
+
+    def __init__(self, lanes: int, journal: list[str]) -> None:
+        self.lanes = lanes
+        self.plans: list[Plan] = []
+        self.running: dict[int, Future[Report]] = {}
+        self.hold, self.obeys = False, True
+        self.gone: Exception | None = None
+        self._held: list[tuple[Callable[[], None], Future[None]]] = []
+        self._journal = journal
+
+    def submit(self, plan: Plan) -> Future[Report]:
+        assert plan.lane not in self.running, "two tasks of one lane"
+        self._journal.append(f"submit {plan.lane}")
+        self.plans.append(plan)
+        self.running[plan.lane] = Future()
+        return self.running[plan.lane]
+
+    def call(self, function: Callable[[], None]) -> Future[None]:
+        future: Future[None] = Future()
+        self._held.append((function, future))
+        if not self.hold:
+            self.release()
+        return future
+
+    def release(self) -> None:
+        """Run the calls that were held."""
+        held, self._held = self._held, []
+        for function, future in held:
+            try:
+                function()
+            except Exception as error:  # noqa: BLE001 - a future carries whatever is raised
+                future.set_exception(error)
+            else:
+                future.set_result(None)
+
+    def cancel(self, lane: int) -> None:
+        self._journal.append(f"cancel {lane}")
+        if self.obeys:
+            self.lose(lane, "cancelled")
+
+    def check(self) -> None:
+        if self.gone is not None:
+            raise self.gone
+
+    def end(self, lane: int = 0, outcome: Outcome = Outcome.DONE, **facts: Any) -> None:
+        """Let the task of a lane report."""
+        self.running.pop(lane).set_result(Report(lane=lane, outcome=outcome, **facts))
+
+    def lose(self, lane: int = 0, reason: str = "Python worker exited unexpectedly") -> None:
+        """Let the task of a lane end without a report."""
+        self.running.pop(lane).set_exception(RuntimeError(reason))
+
+
+class FakeFences:
+    """Notes who was fenced; ``fail`` holds what the next calls raise."""
+
+    def __init__(self, journal: list[str]) -> None:
+        self.fail: list[Exception] = []
+        self._journal = journal
+
+    def lane(self, number: int) -> None:
+        self._note(f"fence {number}")
+
+    def predecessor(self) -> None:
+        self._note("fence predecessor")
+
+    def _note(self, what: str) -> None:
+        self._journal.append(what)
+        if self.fail:
+            raise self.fail.pop(0)
+
+
+class FakeClaims:
+    """A claim store that only says whether it is there."""
+
+    outage: str | None = None
+    pings = 0
+
+    def ping(self) -> None:
+        self.pings += 1
+        if self.outage is not None:
+            raise ClaimsUnavailableError(self.outage)
+
+    def claim(self, *_values: object) -> Any:
+        raise AssertionError("the driver claims nothing")
+
+
+class Driver:
+    """One driver with everything around it."""
+
+    def __init__(
+        self,
+        lanes: int = 2,
+        *,
+        records_max: int | None = None,
+        at_end: bool = False,
+        claims: bool = True,
+        shutdown_s: float = 25.0,
+        sticky: bool = False,
+    ) -> None:
+        self.clock, self.told, self.journal = Ticking(), Told(), list[str]()
+        self.member = FakeMember(self.clock, self.journal)
+        self.jobs = FakeJobs(lanes, self.journal)
+        self.fences = FakeFences(self.journal)
+        self.claims = FakeClaims()
+        self.lifecycle = Lifecycle(self.clock, Interrupt(), timeout_s=shutdown_s)
+        self.rate = DeadLetterRate(topic="dead", rate_max=0.1, records_min=100)
+        events = cast("Events", self.told)
+        self.reports = Reports(
+            events=events,
+            clock=self.clock,
+            claims=self.claims if claims else None,
+            fences=FenceBudget("w", 5),
+            member_fences=FenceBudget("w", 2),
+            dead_letter_rate=self.rate,
+        )
+        self.engine = SparkEngine(
+            member=cast("Any", self.member),
+            jobs=self.jobs,
+            fences=self.fences,
+            reports=self.reports,
+            events=events,
+            clock=self.clock,
+            lifecycle=self.lifecycle,
+            dead_letter_rate=self.rate,
+            pacing=Pacing(
+                duration_s=2.0,
+                task_max_s=TASK_MAX_S,
+                attempts_max=3,
+                sticky=sticky,
+                bounds=Bounds(records_max=records_max, at_end=at_end),
+            ),
+        )
+
+    # -- what happens around it -----------------------------------------------------------
+
+    def assign(self, logs: Progress, **committed: int) -> None:
+        """Give it partitions with logs that end there; ``p0=5``: committed of partition 0."""
+        self.member.ours |= set(logs)
+        self.member.logs |= logs
+        self.member.stable |= {("in", int(name[1:])): offset for name, offset in committed.items()}
+        self.member.news.assigned = [*(self.member.news.assigned or []), *logs]
+
+    def revoke(self, *partitions: TopicPartition, lost: bool = False) -> None:
+        """Take partitions away."""
+        self.member.ours -= set(partitions)
+        (self.member.news.lost if lost else self.member.news.revoked).extend(partitions)
+
+    # -- running --------------------------------------------------------------------------
+
+    def play(self, scenario: Scenario) -> None:
+        """Run the driver along a scenario; at its end the driver is asked to stop."""
+        turns = 0
+
+        def turn() -> None:
+            nonlocal turns
+            turns += 1
+            if turns > TURNS_MAX:
+                raise StuckError(f"{self.journal[-20:]}")
+            if next(scenario, self) is self and not self.lifecycle.stopping:
+                self.lifecycle.stop("played")
+
+        self.member.turn = turn
+        self.engine.run()
+
+    def until(self, condition: Callable[[], object], turns_max: int = 400) -> Scenario:
+        """Go around until something is so."""
+        for _ in range(turns_max):
+            if condition():
+                return
+            yield
+        raise StuckError(f"{self.journal[-20:]}")
+
+    def turns(self, count: int) -> Scenario:
+        """Go around so many times."""
+        for _ in range(count):
+            yield
+
+    def started(self, *lanes: int) -> Scenario:
+        """Go around until tasks of these lanes run."""
+        yield from self.until(lambda: set(lanes) <= set(self.jobs.running))
+
+    @property
+    def plan(self) -> Plan:
+        """The newest plan."""
+        return self.jobs.plans[-1]
+
+
+def settled(
+    spans: dict[TopicPartition, tuple[int, int]], records: int | None = None, **facts: Any
+) -> Settled:
+    """Return what one committed transaction came to."""
+    count = sum(offset - first for first, offset in spans.values()) if records is None else records
+    return Settled(offsets=spans, records=count, **facts)
+
+
+def done(where: TopicPartition, first: int, offset: int) -> dict[str, Any]:
+    """Return the facts of a report with one transaction."""
+    return {"settled": [settled({where: (first, offset)})]}

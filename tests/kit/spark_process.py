@@ -1,0 +1,154 @@
+"""A Spark driver as a process that tests may harm, as a whole or part by part.
+
+driver   the Python process: the member of the group; what a supervisor sees
+jvm      Spark itself, its child
+pool     pyspark.daemon, the JVM's child, which forks the workers; a process group of its own
+worker   a Python process that runs tasks
+
+All are of one session, which is how they are found again when their parents are gone.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING, Literal
+
+import psutil  # type: ignore[import-untyped] # it carries no types
+
+from tests.kit.flow import WorkerProcess, await_
+
+if TYPE_CHECKING:
+    import random
+    from pathlib import Path
+
+Part = Literal["all", "driver", "jvm", "pool", "worker"]
+
+SPARK = {
+    "HAPAX_ENGINE": "spark",
+    "HAPAX_SPARK__MASTER": "local[2]",
+    "HAPAX_SPARK__PROPERTIES": '{"spark.driver.memory": "512m"}',
+    # Half the processor time of a start: a JVM that lives for seconds needs no optimised code.
+    "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+GONE_S = 15.0
+
+
+class SparkProcess(WorkerProcess):
+    """``python -m service run`` with the Spark engine, and all that it starts."""
+
+    def __init__(self, environment: dict[str, str], instance: str, log: Path) -> None:
+        super().__init__(SPARK | environment, instance, log)
+        self._sessions: list[int] = []
+
+    def start(self) -> None:
+        super().start()
+        self._sessions.append(self.process.pid)
+
+    # -- parts ----------------------------------------------------------------------------
+
+    def part(self, part: Part) -> list[psutil.Process]:
+        """Return its living processes; those of earlier starts too, if they still live."""
+        everything = self._everything()
+        if part == "all":
+            return everything
+        if part == "driver":
+            return [each for each in everything if each.pid == self.process.pid]
+        if part == "jvm":
+            return [each for each in everything if _name(each).startswith("java")]
+        pythons = {each.pid: each for each in everything if "pyspark.daemon" in _words(each)}
+        forked = [each for each in pythons.values() if _parent(each) in pythons]
+        if part == "worker":
+            return forked
+        return [each for each in pythons.values() if each not in forked]
+
+    def strike(self, number: signal.Signals, part: Part) -> int:
+        """Send a signal to all processes of a part; return how many it reached."""
+        return sum(_send(each, number) for each in self.part(part))
+
+    def strike_one(self, number: signal.Signals, rng: random.Random) -> psutil.Process | None:
+        """Send a signal to one Python worker, if there is one; return which."""
+        found = self.part("worker")
+        rng.shuffle(found)
+        return next((each for each in found if _send(each, number)), None)
+
+    # -- the whole ------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """Kill everything at once, as a container dies."""
+        while self.strike(signal.SIGKILL, "all"):
+            pass
+        self.process.wait()
+
+    def freeze(self) -> None:
+        """Freeze everything, as a container is paused."""
+        self.strike(signal.SIGSTOP, "all")
+
+    def thaw(self) -> None:
+        self.strike(signal.SIGCONT, "all")
+
+    def close(self) -> None:
+        if self._sessions:
+            self.kill()
+
+    def await_gone(self, timeout_s: float = GONE_S) -> None:
+        """Wait until nothing that it started lives."""
+        await_(lambda: not self.part("all"), timeout_s, lambda: f"still there: {self.part('all')}")
+
+    def _everything(self) -> list[psutil.Process]:
+        return [each for each in psutil.process_iter() if _session(each) in self._sessions]
+
+
+def at_work(member: WorkerProcess, more: int = 3) -> None:
+    """Wait for so many transactions more; a process that has left never comes to them."""
+    settled = len(member.lines("transaction_settled"))
+    await_(
+        lambda: not member.running or len(member.lines("transaction_settled")) > settled + more,
+        120,
+        member.text,
+    )
+    assert member.running, member.text()
+
+
+def ours(member: WorkerProcess) -> int:
+    """Return how many partitions a member has, as far as it knows."""
+    lines = [each for each in member.lines() if str(each["event"]).startswith("partitions_")]
+    return int(str(lines[-1]["ours"])) if lines else 0
+
+
+def _session(process: psutil.Process) -> int | None:
+    """Return the session of a process that lives."""
+    try:
+        session = os.getsid(process.pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else session
+    except (OSError, psutil.NoSuchProcess):
+        return None
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return list(process.cmdline())
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return str(process.name())
+    except psutil.NoSuchProcess:
+        return ""
+
+
+def _parent(process: psutil.Process) -> int | None:
+    try:
+        return int(process.ppid())
+    except psutil.NoSuchProcess:
+        return None
+
+
+def _send(process: psutil.Process, number: signal.Signals) -> int:
+    try:
+        process.send_signal(number)  # it knows a number that was given to another process since
+    except psutil.NoSuchProcess:
+        return 0
+    return 1

@@ -1,0 +1,187 @@
+"""A driver's member and the tasks of its lanes on a real broker, in the test's own process."""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+from service.adapters.kafka_clients import consumer_properties, lane_id, transactional_id
+from service.adapters.kafka_member import KafkaMember
+from service.adapters.kafka_range import KafkaRange
+from service.engines.ranges import Plan
+from service.settings import load_settings
+from service.wiring.task import Task
+from tests.kit.parts import MachineClock, Quiet
+from tests.kit.topics import committed, read_back
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from service.core.records import Progress, Record
+    from service.core.records import TopicPartition as Where
+    from service.engines.ranges import Report
+    from service.sandbox import Sandbox
+
+JOIN_TIMEOUT_S = 60.0
+
+
+class Application:
+    """Topics, settings and members of one application; ``close`` leaves nothing behind."""
+
+    def __init__(self, sandbox: Sandbox, app: str, *, partitions: int = 2, **settings: str) -> None:
+        self.app, self.bootstrap = app, sandbox.bootstrap_servers
+        self.input, self.output, self.dead = (f"{app}-{name}" for name in ("in", "out", "dead"))
+        sandbox.create_topic(self.input, partitions)
+        sandbox.create_topic(self.output, 1, {"max.message.bytes": "300000"})
+        sandbox.create_topic(self.dead, 1)
+        self.partitions = [(self.input, number) for number in range(partitions)]
+        self.settings = self.with_settings(**settings)
+        self._members: list[KafkaMember] = []
+        self._ranges: list[KafkaRange] = []
+
+    def with_settings(self, **settings: str) -> Any:
+        """Return the application's settings with some of them changed."""
+        return load_settings(
+            {
+                "HAPAX_APP": self.app,
+                "HAPAX_INSTANCE": "driver",
+                "HAPAX_ENGINE": "spark",
+                "HAPAX_KAFKA__BOOTSTRAP_SERVERS": self.bootstrap,
+                "HAPAX_INPUT__TOPICS": self.input,
+                "HAPAX_OUTPUT__TOPIC": self.output,
+                "HAPAX_DEAD_LETTER__TOPIC": self.dead,
+                "HAPAX_GROUP__MEMBERSHIP": "dynamic",
+                "HAPAX_GROUP__SESSION_TIMEOUT": "6s",  # heartbeats, so rebalances, follow it
+                "HAPAX_TRANSACTION__TIMEOUT": "5s",
+                "HAPAX_TRANSFORM": "tests.kit.spark_business:spell",
+                **settings,
+            }
+        )
+
+    # -- the driver -----------------------------------------------------------------------
+
+    def member(self, count: int | None = None) -> KafkaMember:
+        """Return one more member, once it has ``count`` partitions (default: all)."""
+        member = KafkaMember(
+            consumer_properties(self.settings),
+            self.settings.input.topics,
+            start="earliest",
+            logger=Quiet(),
+            clock=MachineClock(),
+            watch=lambda _call: nullcontext(),
+        )
+        self._members.append(member)
+        member.subscribe()
+        self.settle(len(self.partitions) if count is None else count)
+        return member
+
+    def settle(self, newest: int) -> None:
+        """Attend to all members until the newest has so many partitions and all are shared out."""
+        deadline_s = time.monotonic() + JOIN_TIMEOUT_S
+        while True:
+            for member in self._members:
+                member.attend(0.05)
+            shares = [len(member.assignment()) for member in self._members]
+            if shares[-1] == newest and sum(shares) == len(self.partitions):
+                return
+            assert time.monotonic() < deadline_s, f"shares are {shares}"
+
+    def leave(self, member: KafkaMember) -> None:
+        """Let a member leave the group."""
+        self._members.remove(member)
+        member.close()
+
+    def commit(self, progress: Progress) -> None:
+        """Set the group's offsets from outside; only while it has no members."""
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.app})
+        offsets = [TopicPartition(*where, offset) for where, offset in progress.items()]
+        consumer.commit(offsets=offsets, asynchronous=False)
+        consumer.close()
+
+    # -- tasks ----------------------------------------------------------------------------
+
+    def plan(self, member: KafkaMember, **facts: Any) -> Plan:
+        """Return a plan of all partitions of a member, as the driver would make it."""
+        ours = sorted(member.assignment())
+        defaults: dict[str, Any] = {
+            "lane": 0,
+            "member": member.member(),
+            "starts": member.committed(ours),
+            "ends": self.ends(member, ours),
+            "duration_s": 30.0,
+            "pace": 500,
+        }
+        return Plan(**(defaults | facts))
+
+    def ends(self, member: KafkaMember, partitions: list[Where]) -> Progress:
+        """Return the ends of all of them; the member leaves out what it is not told at once."""
+        deadline_s = time.monotonic() + JOIN_TIMEOUT_S
+        while len(ends := member.stable_ends(partitions)) < len(partitions):
+            assert time.monotonic() < deadline_s, f"ends are {ends}"
+        return ends
+
+    def run(self, plan: Plan, **settings: str) -> Report:
+        """Run a task to its report."""
+        chosen = self.with_settings(**settings) if settings else self.settings
+        return Task(chosen, plan).run()
+
+    def range(
+        self, starts: Mapping[Where, int | None], member: bytes, start: str = "earliest"
+    ) -> KafkaRange:
+        """Return the source of a task."""
+        made = KafkaRange(
+            consumer_properties(self.settings),
+            starts,
+            member=member,
+            start=start,
+            logger=Quiet(),
+            clock=MachineClock(),
+            watch=lambda _call: nullcontext(),
+        )
+        self._ranges.append(made)
+        return made
+
+    @property
+    def lane(self) -> str:
+        """The transactional id of lane 0."""
+        return lane_id(self.settings, 0)
+
+    @property
+    def worker(self) -> str:
+        """The transactional id of a worker of our name."""
+        return transactional_id(self.settings)
+
+    # -- judging --------------------------------------------------------------------------
+
+    def committed(self) -> dict[int, int | None]:
+        """Return the group's offsets by partition."""
+        return committed(self.bootstrap, self.app, self.input)
+
+    def outputs(self) -> list[Record]:
+        """Return what a reader of committed outputs sees."""
+        return read_back(self.bootstrap, self.output)
+
+    def values(self) -> list[bytes | None]:
+        """Return the values of the outputs, in order."""
+        return [record.value for record in self.outputs()]
+
+    def letters(self) -> list[bytes | None]:
+        """Return the values of the dead letters, in order."""
+        return [record.value for record in read_back(self.bootstrap, self.dead)]
+
+    def close(self) -> None:
+        for source in (*self._members, *self._ranges):
+            source.close()
+
+
+def taken(source: KafkaRange, count: int) -> list[Record]:
+    """Take so many records, waiting for them."""
+    records: list[Record] = []
+    deadline_s = time.monotonic() + JOIN_TIMEOUT_S
+    while len(records) < count:
+        records += source.take(100, 0.1).records
+        assert time.monotonic() < deadline_s, f"{len(records)} of {count} records came"
+    return records

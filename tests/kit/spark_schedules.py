@@ -1,0 +1,487 @@
+"""The real driver and the real tasks of Spark's records form on the memory broker, at random.
+
+Tasks are killed, or called lost while they live on and wake up late; partitions move to a member
+that works on them; the driver dies and comes back. One seed tells a whole schedule.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from concurrent.futures import Future
+from contextlib import suppress
+from random import Random
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from service.adapters.memory_broker import MemoryBroker
+from service.adapters.memory_group import InstantGroup
+from service.adapters.memory_kafka import Fault, MemorySource
+from service.adapters.memory_transaction import MemoryTransaction
+from service.core.errors import (
+    BatchAbortedError,
+    PositionLostError,
+    ProducerDeadError,
+    StopError,
+)
+from service.core.exactly_once import Interrupt
+from service.core.limits import DeadLetterRate, FenceBudget
+from service.core.transform import Transformer
+from service.engines.assignment import Bounds
+from service.engines.lifecycle import Lifecycle
+from service.engines.spark import SparkEngine
+from service.engines.spark_ports import Pacing
+from service.engines.spark_reports import Reports
+from service.settings import load_settings
+from service.wiring.parts import core
+from service.wiring.task import Task
+from tests.kit.doubles import CrashError, StuckError, Ticking, Told
+from tests.kit.pipeline import expected, upper
+from tests.kit.spark_errands import Errand
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from service.adapters.memory_group import Shift
+    from service.core.ports import Clock
+    from service.core.records import Progress, TopicPartition
+    from service.engines.ranges import Plan, Report
+    from service.telemetry.events import Events
+
+PEER = "x"
+TURNS_MAX = 3000
+LIVES_MAX = 60
+ERRORS = ("aborted", "aborted", "dead", "fenced")
+DOUBTFUL = {"send_offsets", "commit", "abort"}
+SETTINGS = {
+    "HAPAX_APP": "app",
+    "HAPAX_INSTANCE": "w",
+    "HAPAX_ENGINE": "spark",
+    "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "nowhere:1",
+    "HAPAX_INPUT__TOPICS": "in",
+    "HAPAX_OUTPUT__TOPIC": "out",
+    "HAPAX_DEAD_LETTER__TOPIC": "dead",
+    "HAPAX_DEAD_LETTER__RATE_MAX": "1",
+    "HAPAX_TRANSFORM": "tests.kit.pipeline:upper",
+}
+
+
+class Broker(MemoryBroker):
+    """``lenient``: as KIP-848 groups do, take an older epoch for what the member has held since."""
+
+    lenient = False
+
+    def __init__(self, topics: Mapping[str, int], *, inputs: Iterable[str], clock: Clock) -> None:
+        super().__init__(topics, inputs=inputs, clock=clock)
+        self.group = self._dealt = InstantGroup(self.inputs)
+        self._since: dict[TopicPartition, int] = {}
+
+    def shift(self, name: str, owned: frozenset[TopicPartition]) -> Shift:
+        shift = super().shift(name, owned)
+        self._since.update(dict.fromkeys(shift.assigned, self._dealt.newest))
+        return shift
+
+    def add_offsets(
+        self, name: tuple[str, int], member: tuple[str, int], progress: Progress
+    ) -> None:
+        held = all(
+            self._dealt.owners.get(where) == member[0] and self._since[where] <= member[1]
+            for where in progress
+        )
+        if self.lenient and held and member[0] in self._dealt.members:
+            member = (member[0], self._dealt.newest)
+        super().add_offsets(name, member, progress)
+
+
+class Member(MemorySource):
+    """The driver's membership."""
+
+    def new_topics(self, topics: Iterable[str]) -> frozenset[str]:
+        return frozenset(topics)
+
+    def stable_ends(self, partitions: Iterable[TopicPartition]) -> Progress:
+        fault = self._before("stable_ends")
+        if fault is not None and fault.error is not None:
+            raise BatchAbortedError("stable_ends failed")
+        ends = self._broker.ends()
+        return {where: ends[where] for where in partitions}
+
+
+class Range(MemorySource):
+    """The source of a task, as KafkaRange is."""
+
+    def __init__(self, broker: Broker, plan: Plan, **parts: Any) -> None:
+        super().__init__(broker, "nobody", **parts)
+        self._plan = plan
+
+    def place(self) -> None:
+        self._position = {where: offset or 0 for where, offset in self._plan.starts.items()}
+        self._settled = dict(self._position)
+
+    def confirm(self) -> Progress:
+        stable = self.committed(self._plan.starts)
+        for where, known in self._plan.starts.items():
+            offset = stable[where]
+            if offset == known:
+                continue
+            if offset is None or (known is not None and offset < known):
+                raise PositionLostError(f"{where}: {known} was committed, now {offset}")
+            self.rewind({where: offset})
+        return {where: offset for where, offset in stable.items() if offset is not None}
+
+    def positions(self) -> Progress:
+        return dict(self._position)
+
+    def member(self) -> bytes:
+        return self._plan.member
+
+    def _shift(self) -> None:
+        """Nobody's member has no part in rebalances."""
+
+
+class Producing(MemoryTransaction):
+    """A task's producer."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class MemoryTask(Task):
+    """The real task on the memory broker."""
+
+    def __init__(self, world: World, plan: Plan, errand: Errand) -> None:
+        super().__init__(world.settings, plan)
+        self._world, self._errand = world, errand
+
+    def _build(self) -> None:
+        world = self._world
+        self._source: Any = Range(world.broker, self._plan, wait=world.clock.wait, faults=self._at)
+        self._transaction: Any = Producing(
+            world.broker, self._source, f"app-w/{self._plan.lane}", clock=world.clock,
+            faults=self._at,
+        )  # fmt: skip
+
+    def _at(self, step: str) -> Fault | None:
+        self._errand.pause()
+        return self._world.chance.fault(step)
+
+
+class Jobs:
+    """Tasks as errands. Lost ones live on as zombies."""
+
+    def __init__(self, world: World, lanes: int) -> None:
+        self.lanes = lanes
+        self.running: dict[int, tuple[Errand, Future[Report]]] = {}
+        self._world = world
+
+    def submit(self, plan: Plan) -> Future[Report]:
+        random = self._world.random
+        if random.random() < 0.5:
+            plan = msgspec.structs.replace(plan, records_max=random.randrange(1, 9))
+        future: Future[Report] = Future()
+
+        def work(errand: Errand) -> None:
+            try:
+                report = MemoryTask(self._world, plan, errand).run()
+            except Exception as error:  # noqa: BLE001 - a future carries whatever is raised
+                if not future.done():
+                    future.set_exception(error)
+            else:
+                if not future.done():
+                    future.set_result(report)
+
+        self.running[plan.lane] = (Errand(work), future)
+        return future
+
+    def call(self, function: Callable[[], None]) -> Future[None]:
+        future: Future[None] = Future()
+        try:
+            function()
+        except ProducerDeadError as error:
+            future.set_exception(error)
+        else:
+            future.set_result(None)
+        return future
+
+    def cancel(self, lane: int) -> None:
+        self.lose(lane, killed=True)
+
+    def check(self) -> None:
+        """Spark is well."""
+
+    def lose(self, lane: int, *, killed: bool) -> None:
+        """Let a task end without a report; ``killed``: for good."""
+        errand, future = self.running.pop(lane)
+        if killed:
+            errand.kill()
+        else:
+            self._world.zombies.append(errand)
+        if not future.done():
+            future.set_exception(RuntimeError("executor lost"))
+
+    def pump(self) -> None:
+        for lane, (errand, _future) in list(self.running.items()):
+            if self._world.random.random() < 0.7:
+                errand.step()
+            if errand.done:
+                del self.running[lane]
+
+
+class LaneFences:
+    """Registers producers under the ids of the lanes."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def lane(self, number: int) -> None:
+        self._register(f"app-w/{number}")
+
+    def predecessor(self) -> None:
+        self._register("app-w")
+
+    def _register(self, name: str) -> None:
+        if self._world.chance.fault("fence") is not None:
+            raise ProducerDeadError("no answer")
+        self._world.broker.init_producer(name)
+
+
+class Peer:
+    """Another member of the group, which works on what it gets, as a worker does."""
+
+    def __init__(self, world: World) -> None:
+        self._broker = world.broker
+        self._source = MemorySource(world.broker, PEER, wait=world.clock.wait)
+        self._transaction = MemoryTransaction(
+            world.broker, self._source, "app-x", clock=world.clock
+        )
+        self._transaction.open()
+        self._core = core(
+            world.settings,
+            cast("Any", self._transaction),
+            None,
+            Transformer(upper, 1),
+            clock=cast("Any", world.clock),
+            interrupt=Interrupt(),
+        )
+        self.present = False
+
+    def work(self) -> None:
+        self.present = True
+        batch = self._source.take(2, 0.0)
+        if batch.records:
+            with suppress(BatchAbortedError):
+                self._core.run(batch, {}, 1)
+                self._source.settle(batch.next)
+                return
+            self.leave()
+
+    def leave(self) -> None:
+        if self.present:
+            self._source.reopen()
+            self._broker.expel(PEER)
+            self.present = False
+
+
+class Chance:
+    """Decides what goes wrong, until the number of strikes is used up."""
+
+    def __init__(self, world: World) -> None:
+        self.struck: Counter[str] = Counter()
+        self.left = world.random.randrange(14)
+        self._world = world
+        self._rate = world.random.choice((0.02, 0.1, 0.3))
+
+    def due(self) -> bool:
+        return self.left > 0 and self._world.random.random() < self._rate
+
+    def note(self, kind: str) -> None:
+        self.left -= 1
+        self.struck[kind] += 1
+
+    def fault(self, step: str) -> Fault | None:
+        """Answer at a step of a task, or of a call to brokers."""
+        random = self._world.random
+        if not self.due() or random.random() < 0.5:
+            return None
+        self.note(f"fault at {step}")
+        if step in DOUBTFUL and random.random() < 0.3:
+            return Fault(after=True, doubt=True)
+        error: Any = random.choice(ERRORS)
+        return Fault(error, after=random.random() < 0.5)
+
+
+class World:
+    """The broker and what happens around one driver after another."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random = Random(seed)
+        self.clock = Ticking()
+        self.partitions = random.randrange(1, 5)
+        self.broker = Broker(
+            {"in": self.partitions, "out": 2, "dead": 1}, inputs=["in"], clock=self.clock
+        )
+        self.broker.lenient = random.random() < 0.5
+        self.settings = load_settings(
+            {**SETTINGS, "HAPAX_TRANSACTION__RECORDS_MAX": str(random.randrange(1, 4))}
+        )
+        self.chance = Chance(self)
+        self.zombies: list[Errand] = []
+        self.peer = Peer(self)
+        self._lanes = random.randrange(1, 4)
+        self._fill()
+        self.start()
+
+    def start(self) -> None:
+        """Build a driver as a new process would."""
+        told = Told()
+        events = cast("Events", told)
+        self.lifecycle = Lifecycle(self.clock, Interrupt(), timeout_s=25.0)
+        self.jobs = Jobs(self, self._lanes)
+        self._turns = 0
+        self.member = Member(self.broker, "w", wait=self.clock.wait, faults=self._at)
+        rate = DeadLetterRate(topic="dead", rate_max=1.0, records_min=10_000)
+        self.engine = SparkEngine(
+            member=self.member,
+            jobs=self.jobs,
+            fences=LaneFences(self),
+            reports=Reports(
+                events=events,
+                clock=self.clock,
+                claims=None,
+                fences=FenceBudget("w", 5),
+                member_fences=FenceBudget("w", 5),
+                dead_letter_rate=rate,
+            ),
+            events=events,
+            clock=self.clock,
+            lifecycle=self.lifecycle,
+            dead_letter_rate=rate,
+            pacing=Pacing(
+                duration_s=60.0,
+                task_max_s=600.0,
+                attempts_max=3,
+                sticky=self.broker.lenient,
+                bounds=Bounds(records_max=None, at_end=False),
+            ),
+        )
+
+    def end(self) -> None:
+        """Let the driver's process end; its tasks die with it, or later, or go on for a while."""
+        for lane in list(self.jobs.running):
+            self.jobs.lose(lane, killed=self.random.random() < 0.5)
+        self.broker.expel("w")
+
+    def drained(self) -> bool:
+        return {**dict.fromkeys(self.broker.ends(), 0), **self.broker.committed} == (
+            self.broker.ends()
+        )
+
+    # -- what happens while the driver attends to its group -------------------------------
+
+    def _at(self, step: str) -> Fault | None:
+        if step == "reopen":
+            return None  # asks no broker
+        if step != "attend":
+            fault = self.chance.fault(step)
+            return fault if fault is None or fault.error != "dead" else Fault("aborted")
+        self._turns += 1
+        if self._turns > TURNS_MAX:
+            raise StuckError(f"{self.broker.committed} of {self.broker.ends()}")
+        self.jobs.pump()
+        for zombie in self.zombies:
+            if self.random.random() < 0.1:
+                for _ in range(self.random.randrange(1, 6)):
+                    zombie.step()
+        if self.peer.present and self.random.random() < 0.3:
+            self.peer.work()
+        if not self.chance.left:
+            self.peer.leave()
+        if self.drained() and not self.lifecycle.stopping:
+            self.lifecycle.stop("drained")
+        return self._strike() if self.chance.due() else None
+
+    def _strike(self) -> Fault | None:
+        random = self.random
+        kind = random.choice(("kill", "zombie", "zombie", "crash", "peer", "peer", "expel", "away"))
+        if kind in {"kill", "zombie"} and not self.jobs.running:
+            return None
+        self.chance.note(kind)
+        match kind:
+            case "kill" | "zombie":
+                lane = random.choice(list(self.jobs.running))
+                self.jobs.lose(lane, killed=kind == "kill")
+            case "crash":
+                raise CrashError
+            case "peer":
+                random.choice((self.peer.work, self.peer.work, self.peer.leave))()
+            case "expel":
+                self.broker.expel("w")
+            case _:
+                return Fault(random.choice(("aborted", "fenced")))
+        return None
+
+    # -- judging --------------------------------------------------------------------------
+
+    def _fill(self) -> None:
+        random = self.random
+        for number in range(random.randrange(1, 30)):
+            where = random.randrange(self.partitions)
+            if random.random() < 0.1:
+                self.broker.hide(("in", where), random.randrange(1, 4))
+                continue
+            value = f"{random.choice(('', '', '', 'two', 'boom', 'filter'))}{number}".encode()
+            self.broker.write("in", value, key=value, partition=where)
+
+    def judge(self) -> None:
+        """Hold the broker's topics against the promise; AssertionError names the record."""
+        assert self.drained(), f"committed {self.broker.committed}, ends {self.broker.ends()}"
+        effects: dict[str, list[bytes]] = defaultdict(list)
+        last: dict[tuple[str, int, str], int] = {}
+        for record in (*self.broker.records("out"), *self.broker.records("dead")):
+            source = (dict(record.headers)["hapax-source"] or b"").decode()
+            effects[source].append(record.value or b"")
+            place, _, offset = source.rpartition("/")
+            where = (record.topic, record.partition, place)
+            assert int(offset) >= last.get(where, -1), f"out of order: {record}"
+            last[where] = int(offset)
+        for record in self.broker.records("in"):
+            wanted = [] if (record.value or b"").startswith(b"filter") else expected(record)
+            found = effects.pop(str(record.coordinates), [])
+            assert found == wanted, f"{record.coordinates}: {found} instead of {wanted}"
+        assert not effects, f"outputs of nothing: {dict(effects)}"
+
+
+def play(seed: int) -> Counter[str]:
+    """Run one schedule to its end and judge it; return what struck. AssertionError: a defect."""
+    world = World(seed)
+    try:
+        for _life in range(LIVES_MAX):
+            with suppress(CrashError, StopError):
+                world.engine.run()
+            world.end()
+            if world.drained():
+                break
+            world.start()
+        world.judge()
+        for zombie in world.zombies:
+            zombie.finish()  # what wakes up after everything is done changes nothing
+        world.judge()
+    finally:
+        for zombie in world.zombies:
+            zombie.kill()
+    return world.chance.struck
+
+
+def caught(seeds: range) -> int | None:
+    """Return the first seed whose schedule breaks the promise, None when there is none.
+
+    One that only never ends does not count: it breaks no promise.
+    """
+    for seed in seeds:
+        try:
+            play(seed)
+        except StuckError:
+            continue
+        except AssertionError:
+            return seed
+    return None

@@ -1,0 +1,10 @@
+"""``python -m tests.simulation``: plays schedules; a defect is told with its seed and its steps."""
+
+from __future__ import annotations
+
+import sys
+
+from tests.simulation.command import main
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,86 @@
+"""The real worker, recovery and core on the ports of one simulated process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from service.adapters.memory_kafka import MemorySource
+from service.adapters.memory_transaction import MemoryTransaction
+from service.core.exactly_once import ExactlyOnce
+from service.core.identity import Identity
+from service.core.limits import DeadLetterRate, FenceBudget, Pace, Patience
+from service.core.plan import Destinations, Planner
+from service.core.transform import Transformer
+from service.engines.assignment import Bounds, Ends
+from service.engines.recovery import Recovery
+from service.engines.worker import Sizing, Worker
+from tests.simulation.business import DEAD, OUT
+from tests.simulation.telling import Telling
+from tests.simulation.wire import Store, Wire
+
+if TYPE_CHECKING:
+    from tests.simulation.process import Process
+    from tests.simulation.world import World
+
+ATTEMPTS_MAX = 3
+CUT_AFTER_S = 0.2
+
+
+def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransaction, Worker]:
+    """Return the parts of a process, put together as service/wiring does."""
+    options = world.options
+    clock = world.scheduler
+    events = cast("Any", Telling(world, process))
+    source = MemorySource(world.broker, process.name, wait=process.pause, faults=process.at_step)
+    transaction = MemoryTransaction(
+        world.broker,
+        source,
+        f"app-{process.instance}",
+        clock=clock,
+        faults=process.at_step,
+        wire=Wire(world, process),
+    )
+    store = None if world.claims is None else Store(process, world.claims)
+    patience, ends = Patience(ATTEMPTS_MAX), Ends(idle_s=0.1, interval_s=0.2)
+    core = ExactlyOnce(
+        identity=Identity(("header:id",)),
+        claims=store,
+        transformer=Transformer(process.work, 1),
+        planner=Planner(Destinations("app", OUT, DEAD)),
+        transaction=transaction,
+        dead_letter_rate=DeadLetterRate(topic=DEAD, rate_max=0.1, records_min=10_000),
+        clock=clock,
+        pass_on_outage=options.pass_on_outage,
+        interrupt=process.interrupt,
+    )
+    recovery = Recovery(
+        source=source,
+        transaction=transaction,
+        claims=store,
+        events=events,
+        clock=clock,
+        lifecycle=process.lifecycle,
+        patience=patience,
+        fences=FenceBudget(process.instance, 5),
+        member_fences=FenceBudget(process.instance, 2),
+        ends=ends,
+        transaction_timeout_s=options.transaction_timeout_s,
+    )
+    worker = Worker(
+        core=core,
+        source=source,
+        recovery=recovery,
+        events=events,
+        clock=clock,
+        lifecycle=process.lifecycle,
+        interrupt=process.interrupt,
+        watchdog=cast("Any", process),
+        sizing=Sizing(
+            pace=Pace(interval_s=0.1, records_max=options.batch_max, bytes_max=1 << 20),
+            patience=patience,
+            bounds=Bounds(records_max=None, at_end=False),
+            cut_after_s=CUT_AFTER_S,
+        ),
+        ends=ends,
+    )
+    return source, transaction, worker

@@ -1,0 +1,49 @@
+"""The business code of the simulation, and what must come of each record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from service.core.records import Output
+
+if TYPE_CHECKING:
+    from service.core.records import Record
+
+BYTES_MAX = 400
+OUT, DEAD = "out", "dead"
+Effect = tuple[str, bytes]
+
+
+def event_of(value: bytes) -> bytes:
+    """Return the id of the event: ``a/2`` is a twin of ``a``."""
+    return value.split(b"/")[0]
+
+
+def work(record: Record) -> Any:
+    """Do what the record's value says."""
+    value = record.value or b""
+    if value.startswith(b"filter"):
+        return None
+    if value.startswith(b"boom"):
+        raise ValueError("boom")
+    if value.startswith(b"two"):
+        return [Output(value), Output(value + b"!")]
+    if value.startswith(b"large"):
+        return [Output(value), Output(b"x" * (BYTES_MAX + 1))]
+    return Output(value.upper())
+
+
+def refused(topic: str, value: bytes | None) -> bool:
+    """Whether brokers refuse this output for what it holds."""
+    return topic == OUT and (value or b"").startswith(b"BAD")
+
+
+def expected(value: bytes) -> list[Effect]:
+    """Return what readers must see of a record, in order."""
+    if value.startswith(b"filter"):
+        return []
+    if value.startswith((b"boom", b"large", b"bad")):
+        return [(DEAD, value)]
+    if value.startswith(b"two"):
+        return [(OUT, value), (OUT, value + b"!")]
+    return [(OUT, value.upper())]

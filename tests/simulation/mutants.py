@@ -1,0 +1,259 @@
+"""Workers that are broken on purpose: each must be caught, or the green of the others is worthless.
+
+The first list is that of docs/proof.md: mistakes that loops of this kind are known to make.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from service.adapters.memory_claims import MemoryClaims
+from service.adapters.memory_kafka import MemorySource
+from service.adapters.memory_log import MemoryLog
+from service.adapters.memory_transaction import MemoryTransaction
+from service.core import exactly_once
+from service.core.errors import BatchAbortedError, ProducerDeadError
+from service.core.plan import Planner
+from service.core.transform import Transformer
+from service.engines.recovery import Recovery
+from service.engines.worker import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from service.core.ports import Batch
+    from service.core.records import Progress
+
+    Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+class Mutant(NamedTuple):
+    """What is broken, and the classes of which one must show."""
+
+    patch: Patch
+    classes: tuple[str, ...]
+
+
+def offsets_outside_the_transaction(patch: pytest.MonkeyPatch) -> None:
+    commit = MemoryTransaction.commit
+
+    def send_offsets(self: MemoryTransaction, progress: Progress) -> None:
+        self._mutant_progress = dict(progress)  # type: ignore[attr-defined]
+
+    def late(self: MemoryTransaction) -> None:
+        commit(self)
+        self._faults("offsets")
+        progress = self._mutant_progress  # type: ignore[attr-defined]
+        self._broker.committed.update(progress)
+        self._broker.watch([], progress)
+
+    patch.setattr(MemoryTransaction, "send_offsets", send_offsets)
+    patch.setattr(MemoryTransaction, "commit", late)
+
+
+def no_rewind_after_an_abort(patch: pytest.MonkeyPatch) -> None:
+    def rewind(_self: Recovery, _batch: Batch, *, resolved: bool) -> Progress:
+        return {}
+
+    patch.setattr(Recovery, "_rewind", rewind)
+
+
+def no_group_metadata(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MemorySource, "member", lambda _self: b":-1")
+
+
+def read_uncommitted_input(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MemoryLog, "stable_end", MemoryLog.end)
+
+    def at(self: MemoryLog, offset: int) -> Any:
+        held = min((held[0] for held in self._open.values()), default=offset + 1)
+        return self._entries[offset] if offset < held else None
+
+    patch.setattr(MemoryLog, "at", at)
+
+
+def a_failed_send_is_ignored(patch: pytest.MonkeyPatch) -> None:
+    send = MemoryTransaction.send
+
+    def careless(self: MemoryTransaction, messages: Any) -> None:
+        try:
+            send(self, messages)
+        except BatchAbortedError:
+            return
+
+    patch.setattr(MemoryTransaction, "send", careless)
+
+
+def abort_after_a_commit_without_answer(patch: pytest.MonkeyPatch) -> None:
+    commit = MemoryTransaction.commit
+
+    def hasty(self: MemoryTransaction) -> None:
+        try:
+            commit(self)
+        except ProducerDeadError as error:
+            self.open()
+            raise BatchAbortedError("rolled back, surely") from error
+
+    patch.setattr(MemoryTransaction, "commit", hasty)
+
+
+def our_own_claim_is_a_duplicate(patch: pytest.MonkeyPatch) -> None:
+    claim = MemoryClaims.claim
+
+    def dropping(self: MemoryClaims, ids: Any, records: Any, replays: Any) -> Any:
+        own = {
+            index: records[index].coordinates for index, i in enumerate(ids) if i in self._claims
+        }
+        return {**own, **claim(self, ids, records, replays)}
+
+    patch.setattr(MemoryClaims, "claim", dropping)
+
+
+def progress_by(distance: int) -> Patch:
+    def patch_progress(patch: pytest.MonkeyPatch) -> None:
+        right = exactly_once._progress
+
+        def wrong(batch: Batch, done: int) -> Progress:
+            return {where: max(0, at + distance) for where, at in right(batch, done).items()}
+
+        patch.setattr(exactly_once, "_progress", wrong)
+
+    return patch_progress
+
+
+def reset_to_latest(patch: pytest.MonkeyPatch) -> None:
+    place = MemorySource._place
+
+    def latest(self: MemorySource) -> None:
+        new = {where for where in self._unplaced if where not in self._broker.committed}
+        place(self)
+        for where in new & self._position.keys():
+            self._position[where] = self._settled[where] = self._broker.logs[where].stable_end
+
+    patch.setattr(MemorySource, "_place", latest)
+
+
+def two_transactions_without_gate(patch: pytest.MonkeyPatch) -> None:
+    send_offsets = MemoryTransaction.send_offsets
+
+    def split(self: MemoryTransaction, progress: Any) -> None:
+        self.commit()
+        send_offsets(self, progress)
+
+    patch.setattr(MemoryTransaction, "send_offsets", split)
+
+
+def no_fence_on_doubt(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Recovery, "fence_doubt", lambda _self: None)
+
+
+def rewind_to_the_batch_although_the_outcome_is_open(patch: pytest.MonkeyPatch) -> None:
+    def rewind(self: Recovery, batch: Batch, *, resolved: bool) -> Progress:
+        self._put_back(batch)
+        return batch.first
+
+    patch.setattr(Recovery, "_rewind", rewind)
+
+
+def rewind_without_a_place_for_partitions_never_committed(patch: pytest.MonkeyPatch) -> None:
+    whole = Recovery._rewind
+
+    def rewind(self: Recovery, batch: Batch, *, resolved: bool) -> Progress:
+        settled, self._source.settled = self._source.settled, dict  # type: ignore[method-assign]
+        try:
+            return whole(self, batch, resolved=resolved)
+        finally:
+            self._source.settled = settled  # type: ignore[method-assign]
+
+    patch.setattr(Recovery, "_rewind", rewind)
+
+
+def no_put_back_while_claims_are_away(patch: pytest.MonkeyPatch) -> None:
+    hold = Recovery._hold
+
+    def forgetful(self: Recovery, reason: str, batch: Batch) -> None:
+        hold(self, reason, type(batch)([], {}, {}))
+
+    patch.setattr(Recovery, "_hold", forgetful)
+
+
+def twins_are_not_dropped(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MemoryClaims, "claim", lambda _self, _ids, _records, _replays: {})
+
+
+def the_rest_of_a_cut_batch_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    process = Worker._process
+
+    def ignore(progress: Any) -> None:
+        return
+
+    def forgetful(self: Worker, batch: Batch) -> None:
+        rewind, self._source.rewind = self._source.rewind, ignore  # type: ignore[method-assign]
+        try:
+            process(self, batch)
+        finally:
+            self._source.rewind = rewind  # type: ignore[method-assign]
+
+    patch.setattr(Worker, "_process", forgetful)
+
+
+def dead_letters_are_not_written(patch: pytest.MonkeyPatch) -> None:
+    apply = Transformer.apply
+
+    def swallowing(self: Transformer, record: Any) -> Any:
+        result = apply(self, record)
+        return result if isinstance(result, tuple) else ()
+
+    patch.setattr(Transformer, "apply", swallowing)
+
+
+def outputs_leave_in_another_order(patch: pytest.MonkeyPatch) -> None:
+    plan = Planner.plan
+
+    def shuffled(self: Planner, *values: Any, **named: Any) -> Any:
+        made = plan(self, *values, **named)
+        made.messages.reverse()
+        made.sources.reverse()
+        return made
+
+    patch.setattr(Planner, "plan", shuffled)
+
+
+LOST = ("lost-write",)
+TWICE = ("duplicate", "offset-effect")
+MUTANTS = {
+    "offsets outside the transaction": Mutant(offsets_outside_the_transaction, TWICE),
+    "no rewind after an abort": Mutant(no_rewind_after_an_abort, LOST),
+    "no group metadata": Mutant(no_group_metadata, TWICE),
+    "read_uncommitted input": Mutant(read_uncommitted_input, ("phantom",)),
+    "a failed send is ignored": Mutant(a_failed_send_is_ignored, (*LOST, "torn-txn")),
+    "abort after a commit without answer": Mutant(abort_after_a_commit_without_answer, TWICE),
+    "our own claim is a duplicate": Mutant(our_own_claim_is_a_duplicate, (*LOST, "dedup-loss")),
+    "offset one too high": Mutant(progress_by(1), LOST),
+    "offset one too low": Mutant(progress_by(-1), TWICE),
+    "reset to latest": Mutant(reset_to_latest, LOST),
+    "two transactions without gate": Mutant(two_transactions_without_gate, TWICE),
+    "no fence on doubt": Mutant(no_fence_on_doubt, (*LOST, *TWICE)),
+    "rewind to the batch although the outcome is open": Mutant(
+        rewind_to_the_batch_although_the_outcome_is_open, (*LOST, *TWICE)
+    ),
+    "no place for partitions never committed": Mutant(
+        rewind_without_a_place_for_partitions_never_committed, LOST
+    ),
+    "no put back while claims are away": Mutant(no_put_back_while_claims_are_away, LOST),
+    "twins are not dropped": Mutant(twins_are_not_dropped, ("repeated",)),
+    "the rest of a cut batch is forgotten": Mutant(the_rest_of_a_cut_batch_is_forgotten, LOST),
+    "dead letters are not written": Mutant(dead_letters_are_not_written, LOST),
+    "outputs leave in another order": Mutant(outputs_leave_in_another_order, ("order",)),
+}
+
+
+@contextmanager
+def broken(name: str) -> Iterator[None]:
+    """Let every worker of this process be broken in one way."""
+    with pytest.MonkeyPatch.context() as patch:
+        MUTANTS[name].patch(patch)
+        yield

@@ -1,0 +1,184 @@
+"""One worker process: it gives way at every call of a port, and goes wrong where it is told to."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from service.adapters.memory_kafka import Fault
+from service.core.errors import (
+    BatchAbortedError,
+    MemberFencedError,
+    PreflightError,
+    ProducerDeadError,
+    StopError,
+)
+from service.core.exactly_once import Interrupt
+from service.engines.lifecycle import Lifecycle
+from tests.kit.doubles import CrashError
+from tests.simulation import business
+from tests.simulation.assembly import assemble
+from tests.simulation.chance import BUSINESS, REQUESTS, STEPS
+
+if TYPE_CHECKING:
+    from service.core.records import Record
+    from tests.simulation.chance import Strike
+    from tests.simulation.world import World
+
+HEARTBEAT_S = 0.2
+OPENING_WAIT_S = 0.02
+OPENING_MAX_S = 20.0
+
+
+class Process:
+    """One life of one instance. ``left``: why it ended; empty while it runs."""
+
+    def __init__(self, world: World, instance: str, life: int, *, kept: bool) -> None:
+        self.name = f"{instance}.{life}"
+        self.instance = instance
+        self.kept = kept
+        self.left = ""
+        self.killed = False
+        self._world = world
+        self._steps = 0
+        self._frozen = False
+        self._claims_away_until_s = 0.0
+        self._alarm_s = 0.0
+        self.interrupt = Interrupt()
+        self.lifecycle = Lifecycle(
+            world.scheduler, self.interrupt, timeout_s=world.options.shutdown_s
+        )
+        self._source, self._transaction, self._worker = assemble(world, self)
+
+    # -- the process ----------------------------------------------------------------------
+
+    def main(self) -> None:
+        """Live; called in a greenlet of its own."""
+        try:
+            self._serve()
+            self.left = "drained"
+        except CrashError:
+            self.left = "crashed"
+        except StopError as error:
+            self.left = f"{type(error).__name__}: {error}"
+        except Exception as error:  # noqa: BLE001 - any other end is a finding
+            self.left = "undefined"
+            self._world.judge.note("undefined-exit", f"{self.name}: {error!r}")
+        self._world.ended(self)
+
+    def beat(self) -> None:
+        """Send the heartbeat that the client sends beside everything else."""
+        world = self._world
+        now_s = world.scheduler.now_s
+        if self.left:
+            return
+        if not self._frozen and now_s >= world.brokers_away_until_s:
+            world.group.beat(self.name)
+        world.scheduler.at(now_s + HEARTBEAT_S, self.beat)
+
+    def alarm(self, after_s: float, _interrupt: Interrupt) -> None:
+        """Stand for the watchdog: business code that takes longer is cut."""
+        self._alarm_s = self._world.scheduler.now_s + after_s
+
+    def _serve(self) -> None:
+        try:
+            self._open()
+            if not self.lifecycle.stopping:
+                self._worker.run()
+        except StopError:
+            self._source.close()
+            raise
+        self._source.close()
+
+    def _open(self) -> None:
+        """Register the producer and join, as the start of the service does."""
+        deadline_s = self._world.scheduler.now_s + OPENING_MAX_S
+        while not self.lifecycle.stopping:
+            try:
+                self._transaction.open()
+            except ProducerDeadError as error:
+                if self._world.scheduler.now_s > deadline_s:
+                    raise PreflightError([f"the producer cannot start: {error}"]) from error
+            else:
+                return
+            try:
+                self._source.attend(OPENING_WAIT_S)
+            except BatchAbortedError:
+                pass
+            except MemberFencedError:
+                with suppress(BatchAbortedError, MemberFencedError):
+                    self._source.reopen()
+
+    # -- giving way and going wrong -------------------------------------------------------
+
+    def pause(self, seconds: float) -> None:
+        """Let time pass; a process that was killed meanwhile does not come back."""
+        self._world.scheduler.sleep(seconds)
+        if self.killed:
+            raise CrashError
+
+    def freeze(self, seconds: float) -> None:
+        """Stand still, heartbeats included, as after SIGSTOP."""
+        self._frozen = True
+        self.pause(seconds)
+        self._frozen = False
+
+    def struck(self, where: str, what: str) -> Strike | None:
+        """Return the fault that strikes here; those that need no place are done at once."""
+        world = self._world
+        self._steps += 1
+        strike = world.chance.strike(f"{self.name}#{self._steps}", where, world.scheduler.now_s)
+        if strike is None:
+            return None
+        world.tell(f"{self.name} {what}: {strike.kind} ({strike.way:.2f}, {strike.seconds:.2f} s)")
+        world.count(strike.kind)
+        match strike.kind:
+            case "silence":
+                world.group.silent_until_s[self.name] = world.scheduler.now_s + strike.seconds
+            case "double join":
+                world.fence_causes += 1
+                world.group.double_join(self.name)
+            case "signal":
+                self.lifecycle.stop("SIGTERM")
+            case "freeze" if where != REQUESTS:
+                self.freeze(strike.seconds)
+            case "crash" if where != REQUESTS:
+                raise CrashError
+            case "claims":
+                self._strike_claims(strike)
+            case "brokers" | "twin" | "spare":
+                world.strike(strike, self)
+        return strike
+
+    def _strike_claims(self, strike: Strike) -> None:
+        world = self._world
+        match strike.choice("mine", "all", "emptied"):
+            case "mine":
+                self._claims_away_until_s = world.scheduler.now_s + strike.seconds
+            case "all":
+                world.claims_away_until_s = world.scheduler.now_s + strike.seconds
+            case _:
+                world.empty_claims()
+
+    def claims_away(self) -> bool:
+        """Whether the claim store gives this process no answer."""
+        away_until_s = max(self._claims_away_until_s, self._world.claims_away_until_s)
+        return self._world.scheduler.now_s < away_until_s
+
+    def at_step(self, step: str) -> Fault | None:
+        """Before a step of source or transaction."""
+        strike = self.struck(STEPS, step)
+        if strike is None or strike.kind != "error":
+            return None
+        error: Any = strike.choice("aborted", "aborted", "dead", "fenced")
+        if error == "fenced":
+            self._world.fence_causes += 1
+        return Fault(error, after=strike.seconds > 0.5)
+
+    def work(self, record: Record) -> Any:
+        strike = self.struck(BUSINESS, f"record {record.offset}")
+        if strike is not None and strike.kind == "slow":
+            self.pause(strike.seconds)
+        if self._world.scheduler.now_s >= self._alarm_s:
+            self.interrupt.due = True
+        return business.work(record)

@@ -1,0 +1,18 @@
+"""Controls: a broken worker must be caught, or the green of the others proves nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.mutants import MUTANTS, broken
+from tests.simulation.play import play
+
+SEEDS = range(4000)
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_broken_worker_is_caught_by_its_class(name: str) -> None:
+    wanted = set(MUTANTS[name].classes)
+    with broken(name):
+        caught = any(wanted & {kind for kind, _ in play(seed).found} for seed in SEEDS)
+    assert caught, f"none of {wanted} within {len(SEEDS)} seeds"

@@ -1,0 +1,91 @@
+"""Several real workers at once under random faults; and whether the simulation can be trusted."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tests.simulation.command import main
+from tests.simulation.mutants import broken
+from tests.simulation.options import FAULTS
+from tests.simulation.play import play
+from tests.simulation.shrink import found_by, shrink
+
+if TYPE_CHECKING:
+    import pytest
+
+    from service.adapters.memory_broker import MemoryBroker
+
+SCHEDULES = 2000
+
+
+def test_whatever_goes_wrong_every_record_has_its_effect_once_and_in_order() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(SCHEDULES):
+        outcome = play(seed)
+        assert not outcome.found, f"seed {seed}: {outcome.found}; make simulate SEED={seed}"
+        counts += outcome.counts
+    for kind in FAULTS:
+        assert counts[kind] > 50, f"too few faults of kind {kind}: {counts}"
+    for late in ("EndTxn", "TxnOffsetCommit", "AddOffsetsToTxn", "Produce"):
+        assert counts[f"late {late} accepted"] > 10, late
+        assert counts[f"late {late} refused"] > 10, late
+    for event in ("expired transactions", "member_fenced", "doubt_fenced", "partitions_lost"):
+        assert counts[event] > 20, event
+
+
+def test_a_seed_is_one_schedule() -> None:
+    for seed in range(60):
+        first: list[str] = []
+        second: list[str] = []
+        one, other = play(seed, trace=first), play(seed, trace=second)
+        assert first == second, seed
+        assert (one.struck, one.counts) == (other.struck, other.counts)
+
+
+def test_a_recorded_schedule_plays_as_it_was_drawn() -> None:
+    for seed in range(60):
+        schedule = found_by(seed)
+        drawn: list[str] = []
+        played: list[str] = []
+        play(seed, trace=drawn)
+        play(seed, schedule.options, played=schedule.strikes, trace=played)
+        # With the last of its faults a played schedule calms down, a drawn one may wait for more.
+        until = next(at for at, line in enumerate(played) if line.endswith("calm"))
+        assert played[:until] == drawn[:until], seed
+
+
+def test_a_defect_is_cut_down_to_what_it_needs() -> None:
+    with broken("no rewind after an abort"):
+        seed = next(seed for seed in range(200) if play(seed).found)
+        whole = found_by(seed)
+        least = shrink(whole)
+        assert play(seed, least.options, played=least.strikes).found
+    values = sum(len(item.values) for item in least.options.items)
+    assert values < sum(len(item.values) for item in whole.options.items)
+    assert (values <= 5, least.options.workers, len(least.strikes) <= 1) == (True, 1, True)
+
+
+def test_a_defect_is_told_with_its_seed_and_its_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seed", "0", "--count", "20", "--mutant", "a failed send is ignored"]) == 1
+    told = capsys.readouterr().out
+    assert "--seed 6" in told
+    assert "is done without effect" in told
+
+
+def test_a_clean_run_is_told_as_facts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seed", "7", "--count", "5", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["schedules"], facts["defects"]) == (5, {})
+    assert facts["counts"]["steps"] > 5
+
+
+def test_a_worker_that_only_waits_is_found_to_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(_self: MemoryBroker, *_where: object) -> list[object]:
+        return []
+
+    monkeypatch.setattr("service.adapters.memory_broker.MemoryBroker.fetch", nothing)
+    monkeypatch.setattr("tests.simulation.world.CALM_MAX_S", 5.0)
+    kinds = {kind for seed in range(5) for kind, _ in play(seed).found}
+    assert kinds & {"hang", "lost-write"}

@@ -1,0 +1,277 @@
+"""One schedule: brokers, claims, the upstream and processes that come and go, on one clock."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from greenlet import greenlet  # type: ignore[import-untyped]
+
+from service.adapters.memory_broker import MemoryBroker
+from service.adapters.memory_claims import MemoryClaims
+from service.core.errors import BatchAbortedError, ProducerDeadError
+from tests.simulation.business import BYTES_MAX, event_of, refused
+from tests.simulation.chance import Chance
+from tests.simulation.classic import ClassicGroup
+from tests.simulation.clients import Timing
+from tests.simulation.judge import Judge
+from tests.simulation.kip848 import ConsumerGroup
+from tests.simulation.process import Process
+from tests.simulation.scheduler import START_S, STEPS_MAX, Scheduler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tests.simulation.chance import Strike
+    from tests.simulation.options import Item, Options
+
+CHAOS_S = 4.0
+CONTROL_S = 0.1
+CALM_MAX_S = 80.0
+LIVES_MAX = 60
+RESTART_S = 0.1
+HOUR_MS = 3_600_000
+
+
+class World:
+    """Runs one schedule. ``trace`` collects steps when somebody wants to read them."""
+
+    def __init__(
+        self,
+        seed: int,
+        options: Options,
+        *,
+        played: Mapping[str, Strike] | None = None,
+        trace: list[str] | None = None,
+    ) -> None:
+        self.options = options
+        self.trace = trace
+        self.counts: Counter[str] = Counter()
+        self.scheduler = Scheduler()
+        self.chance = Chance(Random(seed), options, played)
+        self.brokers_away_until_s = self.claims_away_until_s = 0.0
+        self.fence_causes = 0
+        self.emptied = 0
+        self._random = Random(seed + 1)
+        self._processes: list[Process] = []
+        self._late = 0
+        self._upstream = len(options.items)
+        self._calm_s = 0.0
+        self._leaving = False
+        self._build()
+
+    def _build(self) -> None:
+        options, clock = self.options, self.scheduler
+        self.broker = MemoryBroker(
+            {"in": options.partitions, "out": 2, "dead": 1},
+            inputs=["in"],
+            clock=clock,
+            timeout_s=options.transaction_timeout_s,
+            scan_s=options.scan_s,
+        )
+        self.broker.bytes_max = BYTES_MAX
+        self.broker.rejects = lambda message: refused(message.topic, message.value)
+        timing = Timing(session_s=options.session_s)
+        if options.group == "classic":
+            self.group: ClassicGroup | ConsumerGroup = ClassicGroup(
+                self.broker.inputs, clock, timing, self._instance_of
+            )
+        else:
+            self.group = ConsumerGroup(self.broker.inputs, clock, timing)
+        self.broker.group = self.group
+        self.claims = MemoryClaims(clock=clock, ttl_ms=HOUR_MS) if options.claims else None
+        self.judge = Judge(self.broker)
+        events = Counter(event_of(value) for item in options.items for value in item.values)
+        self.judge.expect(events)
+        self.broker.watch = self.judge.watch
+
+    def _instance_of(self, name: str) -> str | None:
+        return name.rpartition(".")[0] if self.options.static else None
+
+    # -- running --------------------------------------------------------------------------
+
+    def run(self) -> list[tuple[str, str]]:
+        """Play to the end; return violations as (class, text)."""
+        for number, item in enumerate(self.options.items):
+            self._at(START_S + item.at_s, partial(self._write, number, item))
+        for number in range(self.options.workers):
+            self._start(f"w{number}")
+        self._at(START_S, self._control)
+        self.scheduler.run(START_S + CHAOS_S + 3 * CALM_MAX_S)
+        if self.scheduler.steps > STEPS_MAX:
+            self.judge.note("hang", f"{self.broker.committed} after {STEPS_MAX} steps")
+        if not self.judge.found:
+            self.scheduler.now_s += 2 * self.options.transaction_timeout_s
+            self.broker.expire()
+            self.judge.finish(claims=self.claims is not None, emptied=self.emptied)
+        self._kill_all()
+        self.counts["commits"] = self.judge.commits
+        self.counts["rebalances"] = self.group.rebalances
+        self.counts["expired transactions"] = self.broker.expired
+        self.counts["aborted records hidden"] = sum(log.hidden for log in self.broker.logs.values())
+        self.counts["steps"] = self.scheduler.steps
+        return self.judge.found
+
+    def latency(self) -> float:
+        """Return how long a request, or its answer, is under way."""
+        return self._random.random() * self.options.latency_s
+
+    def tell(self, text: str) -> None:
+        """Add a line for the reader."""
+        if self.trace is not None:
+            self.trace.append(f"{self.scheduler.now_s - START_S:8.3f}  {text}")
+
+    def count(self, name: str) -> None:
+        """Count an event or a fault."""
+        self.counts[name] += 1
+
+    def _at(self, when_s: float, event: Callable[[], None]) -> None:
+        self.scheduler.at(when_s, event)
+
+    def _control(self) -> None:
+        """Decide now and then whether it is over."""
+        now_s = self.scheduler.now_s
+        if self.judge.found:
+            self.scheduler.stopped = True
+            return
+        if not self.chance.over and (self.chance.spent or now_s > START_S + CHAOS_S):
+            self._calm_down()
+        if not self._leaving and not self._upstream and self._drained():
+            self._calm_down()
+            self._leaving = True
+            for process in self._processes:
+                process.lifecycle.stop("drained")
+        if self._leaving and not self._processes and not self._late:
+            self.scheduler.stopped = True
+            return
+        if self._calm_s and now_s > self._calm_s + CALM_MAX_S:
+            self.judge.note("hang", f"{self.broker.committed} of {self.broker.ends()}")
+            self.scheduler.stopped = True
+            return
+        self._at(now_s + CONTROL_S, self._control)
+
+    def _calm_down(self) -> None:
+        """From here on nothing goes wrong any more, and what went wrong is mended."""
+        if self._calm_s:
+            return
+        self.tell("calm")
+        self.chance.over = True
+        self._calm_s = self.scheduler.now_s
+        for process in self._processes:
+            if not process.kept:
+                process.killed = True
+
+    def _drained(self) -> bool:
+        committed = self.broker.committed
+        return all(
+            committed.get(where, 0) == log.end
+            for where, log in self.broker.logs.items()
+            if where[0] == "in"
+        )
+
+    # -- upstream -------------------------------------------------------------------------
+
+    def _write(self, number: int, item: Item) -> None:
+        log = self.broker.logs[("in", item.partition)]
+        producer = None if item.end == "plain" else f"upstream-{number}"
+        for value in item.values:
+            headers = (("id", event_of(value)),)
+            log.append(value, key=value, headers=headers, timestamp_ms=0, producer=producer)
+        if producer is None:
+            self._upstream -= 1
+        else:
+            self._at(self.scheduler.now_s + item.open_s, lambda: self._finish(item, producer))
+
+    def _finish(self, item: Item, producer: str) -> None:
+        self.broker.logs[("in", item.partition)].mark(producer, commit=item.end == "commit")
+        self._upstream -= 1
+
+    # -- processes ------------------------------------------------------------------------
+
+    def _start(self, instance: str, *, kept: bool = True) -> None:
+        self.counts["starts"] += 1
+        process = Process(self, instance, self.counts["starts"], kept=kept)
+        self.tell(f"{process.name} starts")
+        self._processes.append(process)
+        self._at(self.scheduler.now_s, greenlet(process.main, self.scheduler.hub))
+        self._at(self.scheduler.now_s, process.beat)
+
+    def ended(self, process: Process) -> None:
+        """Take note that a process is gone; the supervisor starts it again."""
+        self.tell(f"{process.name} ends: {process.left}")
+        self._processes.remove(process)
+        self.count(f"left: {process.left.partition(':')[0]}")
+        self._judge_exit(process)
+        if self._leaving or not process.kept or self.scheduler.stopped:
+            return
+        if self.counts["starts"] > LIVES_MAX:
+            self.judge.note("hang", "started again and again")
+            return
+        wait_s = RESTART_S * (1 if process.left in {"crashed", "drained"} else 8)
+        name = process.instance
+        if not self.options.stable_names:
+            name = f"{name.partition('-')[0]}-{self.counts['starts']}"
+        self._at(self.scheduler.now_s + wait_s * self._random.random(), lambda: self._again(name))
+
+    def _again(self, name: str) -> None:
+        if not self._leaving:
+            self._start(name)
+
+    def _judge_exit(self, process: Process) -> None:
+        """Hold a reason to leave against what happened to the process."""
+        reason = process.left
+        if reason in {"drained", "crashed", "undefined"}:
+            return
+        explained = (
+            (reason.startswith("TwinError") and (self.fence_causes or self.broker.expired))
+            or (reason.startswith("StopError") and process.lifecycle.stopping)
+            or (reason.startswith("PreflightError") and self.brokers_away_until_s)
+        )
+        if not explained:
+            self.judge.note("undefined-exit", f"{process.name}: {reason}")
+
+    def _kill_all(self) -> None:
+        for process in self._processes:
+            process.killed = True
+        self.scheduler.release()
+
+    # -- faults ---------------------------------------------------------------------------
+
+    def strike(self, strike: Strike, process: Process) -> None:
+        """Do what concerns more than one process."""
+        match strike.kind:
+            case "brokers":
+                self.brokers_away_until_s = self.scheduler.now_s + strike.seconds
+            case "twin":
+                self.fence_causes += 1
+                self._start(process.instance, kept=False)
+            case "spare":
+                self._start(f"s{self.counts['starts']}", kept=False)
+
+    def empty_claims(self) -> None:
+        """Forget all claims."""
+        if self.claims is not None:
+            self.claims.empty()
+            self.emptied += 1
+
+    def init_late(self, transactional_id: str) -> None:
+        """Register a producer of whose epoch nobody will hear."""
+        self.fence_causes += 1
+        self.broker.init_producer(transactional_id)
+
+    def deliver_late(self, kind: str, deliver: Callable[[], None], seconds: float) -> None:
+        """Let a request arrive when its sender has long gone on."""
+        self._late += 1
+        self._at(self.scheduler.now_s + seconds, lambda: self._arrive(kind, deliver))
+
+    def _arrive(self, kind: str, deliver: Callable[[], None]) -> None:
+        self._late -= 1
+        try:
+            deliver()
+            answer = "accepted"
+        except (BatchAbortedError, ProducerDeadError) as error:
+            answer = f"refused: {error}"
+        self.tell(f"a late {kind} arrives, {answer}")
+        self.count(f"late {kind} {answer.partition(':')[0]}")

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from service.commands.audit_screen import figures, sentences
+from service.commands.times import point_ms
+from service.commands.tree import app
+from service.core.audit import Audit, InputBounds, InputFindings, total
+from service.core.errors import ConfigurationError, HapaxError, PreflightError
+from service.engines.spark_audit_run import _cause
+from service.wiring import audit as wiring
+from service.wiring.audit_tasks import STRETCH_MAX, STRETCH_MIN, cut
+from tests.unit.test_settings import REQUIRED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RUN = CliRunner()
+
+
+def found(**counts: int) -> Audit:
+    bounds = InputBounds(topic="in", partition=0, low=0, start=0, until=9, committed=9, end=10)
+    inputs = [InputFindings(bounds=bounds, counts={"records": 9, **counts})]
+    return Audit(
+        app="a",
+        compare="values",
+        inputs=inputs,
+        outputs=[],
+        totals=total(inputs, {"orphaned": counts.get("nowhere", 0)}),
+        examples={name: ["in/0/3"] for name in counts},
+        remarks=["this and that"],
+    )
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
+    def set_(answer: Any) -> None:
+        def audit(*_arguments: object) -> Audit:
+            if isinstance(answer, Exception):
+                raise answer
+            assert isinstance(answer, Audit)
+            return answer
+
+        monkeypatch.setattr(wiring, "audit", audit)
+
+    return set_
+
+
+def test_a_clean_audit_leaves_with_0_and_says_so(answers: Callable[[Any], None]) -> None:
+    answers(found())
+    done = RUN.invoke(app, ["audit"], env=REQUIRED)
+    assert done.exit_code == 0
+    assert "Kept: 9 records judged" in done.stdout
+    assert "Remark: this and that." in done.stdout
+
+
+def test_an_anomaly_leaves_with_1_and_names_class_and_place(
+    answers: Callable[[Any], None],
+) -> None:
+    answers(found(missing=2, torn=1))
+    done = RUN.invoke(app, ["audit"], env=REQUIRED)
+    assert done.exit_code == 1
+    assert "BROKEN: 2 missing, 1 torn; 9 records judged." in done.stdout
+    assert "  in/0/3" in done.stdout
+
+
+def test_json_holds_everything(answers: Callable[[Any], None]) -> None:
+    answers(found(doubled=2))
+    done = RUN.invoke(app, ["audit", "--json"], env=REQUIRED)
+    told = json.loads(done.stdout)
+    assert told["clean"] is False
+    assert told["anomalies"] == {"doubled": 2}
+    assert told["inputs"][0]["counts"] == {"records": 9, "doubled": 2}
+    assert told["inputs"][0]["bounds"]["committed"] == 9
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (PreflightError(["no broker answered"]), 3),
+        (ConfigurationError(["no such transform"]), 2),
+        (HapaxError("3 of 4 stretches"), 3),
+    ],
+)
+def test_what_stands_in_the_way_is_one_sentence_and_a_code_that_is_no_verdict(
+    answers: Callable[[Any], None], error: Exception, code: int
+) -> None:
+    answers(error)
+    done = RUN.invoke(app, ["audit"], env=REQUIRED)
+    assert (done.exit_code, done.stdout) == (code, "")
+    assert done.stderr.splitlines()[-1] == f"hapax audit: {error}"
+
+
+def test_brokers_that_do_not_answer_leave_with_3(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.adapters.kafka_marks.BROKERS_TIMEOUT_S", 0.3)
+    env = {**REQUIRED, "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+    done = RUN.invoke(app, ["audit"], env=env)
+    assert done.exit_code == 3
+    assert "no broker answered at HAPAX_KAFKA__BOOTSTRAP_SERVERS=127.0.0.1:1" in done.stderr
+
+
+def test_of_a_task_that_failed_the_line_that_says_why_is_told() -> None:
+    trace = """Job aborted due to stage failure:
+    Traceback (most recent call last):
+      File "x.py", line 3, in read
+    service.adapters.kafka_stretch.StretchError: in/0: nothing came for 60 s before 9
+    at org.apache.spark"""
+    why = "service.adapters.kafka_stretch.StretchError: in/0: nothing came for 60 s before 9"
+    assert _cause(RuntimeError(trace)) == why
+    assert _cause(RuntimeError("\n first\nsecond")) == "first"
+    assert _cause(RuntimeError()) == "RuntimeError"
+
+
+def test_wrong_settings_leave_with_2() -> None:
+    done = RUN.invoke(app, ["audit"], env={**REQUIRED, "HAPAX_APP": "a b"})
+    assert done.exit_code == 2
+    assert "HAPAX_APP" in done.stderr
+
+
+@pytest.mark.parametrize("since", ["yesterday", "5", ""])
+def test_a_time_that_is_none_leaves_with_2(since: str) -> None:
+    done = RUN.invoke(app, ["audit", "--since", since], env=REQUIRED)
+    assert done.exit_code == 2
+    assert "write an age like 24h" in done.stderr
+
+
+def test_times_are_ages_or_points() -> None:
+    now_ms = datetime.now(UTC).timestamp() * 1000
+    assert now_ms - 3_700_000 < point_ms("--since", "1h") < now_ms - 3_500_000
+    assert point_ms("--since", "2030-01-31T12:00:00Z") == 1_896_091_200_000
+    assert point_ms("--since", "2030-01-31T12:00:00+01:00") == 1_896_087_600_000
+
+
+def test_nothing_to_judge_is_not_praised() -> None:
+    audit = found()
+    audit.totals["records"] = 0
+    assert sentences(audit)[0].startswith("Nothing to judge")
+
+
+def test_what_belongs_to_no_partition_counts_in_the_total() -> None:
+    audit = found(nowhere=2)
+    assert audit.anomalies == {"orphaned": 2}
+    assert figures(audit)["clean"] is False
+
+
+@pytest.mark.parametrize(("end", "size"), [(10, STRETCH_MIN), (10**9, STRETCH_MAX)])
+def test_stretches_cover_every_offset_once_and_are_neither_small_nor_large(
+    end: int, size: int
+) -> None:
+    spans = [("a", 0, 3, end), ("a", 1, 7, 7), ("b", 0, 0, 2 * end)]
+    cuts = cut(spans, cores=2)
+    assert max(one.end - one.start for one in cuts) <= size
+    for place, (topic, partition, start, stop) in enumerate(spans):
+        mine = [one for one in cuts if one.place == place]
+        assert all((one.topic, one.partition) == (topic, partition) for one in mine)
+        edges = [start, *(one.end for one in mine)] if mine else [start]
+        assert [one.start for one in mine] == edges[:-1]
+        assert edges[-1] == stop

@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from service import Output, Record
+from service.core.audit import Compare
+from service.core.audit_rows import (
+    DEAD_SLOT,
+    NOWHERE,
+    POISON,
+    EffectRow,
+    EffectRows,
+    InputRow,
+    InputRows,
+    id_hash,
+)
+from service.core.transform import Transformer
+
+PLACES = {("in", 0): 0, ("in", 1): 1}
+
+
+def asked(
+    *records: Record,
+    answer: object = None,
+    known: bool = True,
+    compare: Compare = Compare.VALUES,
+    claimed: bool = True,
+    unreadable: frozenset[int] = frozenset(),
+) -> list[InputRow]:
+    def transform(_record: Record) -> object:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    rows = InputRows(
+        PLACES,
+        ids=("header:message-id", "json:/id"),
+        claimed=claimed,
+        transformer=Transformer(transform, 3) if known else None,  # type: ignore[arg-type]
+        output_topic="out",
+        compare=compare,
+    )
+    return rows.rows(records, unreadable)
+
+
+def given(offset: int = 0, value: bytes = b"{}", **headers: bytes) -> Record:
+    named = tuple((name.replace("_", "-"), text) for name, text in headers.items())
+    return Record("in", 1, offset, b"k", value, named)
+
+
+def effect(
+    value: bytes | None,
+    topic: str = "out",
+    compare: Compare = Compare.VALUES,
+    **headers: bytes | None,
+) -> EffectRow | None:
+    named = tuple((name.replace("_", "-"), text) for name, text in headers.items())
+    rows = EffectRows(PLACES, [5, 5], app="app", compare=compare)
+    return rows.row(Record(topic, 0, 77, b"k", value, named))
+
+
+def content(row: EffectRow | None) -> int:
+    assert row is not None
+    return row.content
+
+
+def test_what_is_due_has_the_content_of_what_was_written() -> None:
+    (row,) = asked(given(9), answer=[Output(b"a"), Output(b"b", topic="eu")])
+    first = effect(b"a", hapax_source=b"in/1/9", hapax_part=b"1/2")
+    second = effect(b"b", topic="eu", hapax_source=b"in/1/9", hapax_part=b"2/2")
+    assert (row.outputs, row.content) == (2, content(first) ^ content(second))
+    assert row.topics == ["eu"]
+    assert first is not None
+    assert (first.place, first.offset, first.slot, first.parts, first.at) == (1, 9, 1, 2, 77)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        effect(b"b", hapax_source=b"in/1/9"),
+        effect(None, hapax_source=b"in/1/9"),
+        effect(b"", hapax_source=b"in/1/9"),
+        effect(b"a", topic="eu", hapax_source=b"in/1/9"),
+        effect(b"a", hapax_source=b"in/1/9", hapax_part=b"2/2"),
+    ],
+)
+def test_another_value_topic_or_slot_is_another_content(other: EffectRow | None) -> None:
+    right = effect(b"a", hapax_source=b"in/1/9")
+    assert content(other) != content(right)
+
+
+def test_parts_that_change_places_are_another_content() -> None:
+    (row,) = asked(given(), answer=[Output(b"a"), Output(b"b")])
+    (other,) = asked(given(), answer=[Output(b"b"), Output(b"a")])
+    assert row.content != other.content
+
+
+def test_a_failure_asks_for_a_dead_letter_that_holds_the_record() -> None:
+    (row,) = asked(given(9, b"bad"), answer=ValueError("no"), claimed=False)
+    dead = effect(b"bad", "dead", hapax_source=b"in/1/9", hapax_error=b"no", hapax_app=b"app")
+    assert dead is not None
+    assert (dead.slot, dead.parts) == (DEAD_SLOT, 1)
+    assert (row.outputs, row.content) == (POISON, dead.content)
+
+
+def test_poison_of_the_identity_and_unreadable_headers_ask_for_a_dead_letter() -> None:
+    rows = asked(given(0, b"no json"), given(1, message_id=b"1"), unreadable=frozenset({1}))
+    assert [row.outputs for row in rows] == [POISON, POISON]
+    assert [row.id for row in rows] == [None, None]
+
+
+def test_without_a_transform_nothing_is_known() -> None:
+    (row,) = asked(given(message_id=b"1"), known=False)
+    assert (row.outputs, row.content) == (None, None)
+
+
+def test_counts_alone_compare_no_content() -> None:
+    (row,) = asked(given(), answer=Output(b"a"), compare=Compare.COUNTS)
+    assert (row.outputs, row.content) == (1, None)
+    assert content(effect(b"a", compare=Compare.COUNTS, hapax_source=b"in/0/7")) == 0
+
+
+def test_ids_count_within_their_source_and_only_where_they_are_claimed() -> None:
+    header, pointer, none = asked(
+        given(0, message_id=b"5"), given(1, b'{"id": "5"}'), given(2, b"{}")
+    )
+    assert header.id is not None
+    assert pointer.id is not None
+    assert header.id != pointer.id
+    assert header.id[:16] == pointer.id[:16] == id_hash(b"5")
+    assert none.id is None
+    assert asked(given(0, message_id=b"5"), claimed=False)[0].id is None
+
+
+def test_a_replay_claims_in_the_name_of_its_original() -> None:
+    own, replay, foreign, again = asked(
+        given(3, message_id=b"5"),
+        given(4, message_id=b"5", hapax_replay_of=b"in/0/2"),
+        given(5, message_id=b"5", hapax_replay_of=b"else/0/2"),
+        given(6, message_id=b"5", hapax_replay_of=b"else/0/2"),
+    )
+    assert (own.owner_place, own.owner_offset) == (1, 3)
+    assert (replay.owner_place, replay.owner_offset) == (0, 2)
+    assert foreign.owner_place < NOWHERE
+    assert foreign[2:4] == again[2:4]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"hapax_source": b"else/0/1"},
+        {"hapax_source": b"in/0/1", "hapax_error": b"no", "hapax_app": b"another"},
+    ],
+)
+def test_what_others_wrote_is_no_effect_of_ours(headers: dict[str, Any]) -> None:
+    assert effect(b"a", **headers) is None
+
+
+@pytest.mark.parametrize(
+    "source", [b"", b"in/0", b"in/0/x", b"in/9/1", b"in/0/-1", b"\xff/0/1", b"in/0/" + b"9" * 30]
+)
+def test_a_source_that_cannot_be_is_nowhere(source: bytes) -> None:
+    row = effect(b"a", hapax_source=source)
+    assert row is not None
+    assert (row.place, row.offset) == (NOWHERE, -1)
+
+
+@pytest.mark.parametrize("part", [b"", b"0/2", b"3/2", b"a/b", b"1", b"1/" + b"9" * 30])
+def test_a_part_that_cannot_be_is_part_of_nothing(part: bytes) -> None:
+    row = effect(b"a", hapax_source=b"in/0/7", hapax_part=part)
+    assert row is not None
+    assert (row.slot, row.parts) == (1, 0)
+
+
+def test_only_what_names_a_record_that_is_gone_keeps_its_id() -> None:
+    there = effect(b"a", hapax_source=b"in/0/5", hapax_id=b"1")
+    gone = effect(b"a", hapax_source=b"in/0/4", hapax_id=b"1")
+    assert there is not None
+    assert gone is not None
+    assert (there.id, gone.id) == (None, id_hash(b"1"))
+
+
+def test_an_unchecked_output_is_marked() -> None:
+    row = effect(b"a", hapax_source=b"in/0/5", hapax_unchecked=b"1")
+    assert row is not None
+    assert row.unchecked

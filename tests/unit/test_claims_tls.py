@@ -1,0 +1,74 @@
+"""Certificates of the claim store are looked at before the first connection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service.adapters.redis_connection import connect
+from service.adapters.redis_tls import Tls
+from service.core.errors import ConfigurationError
+from service.sandbox.tls import Authority
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+URL = "rediss://hapax:s3cret@cache/0"
+LOCK = "open-sesame"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("tls"))
+
+
+def options(tls: Tls) -> dict[str, object]:
+    return dict(connect(URL, tls=tls).connection_pool.connection_kwargs)
+
+
+def test_sound_files_are_handed_to_the_client(authority: Authority) -> None:
+    ours = authority.issue("hapax", password=LOCK)
+    files = (str(authority.ca_file), str(ours.certificate_file), str(ours.key_file))
+    given = options(Tls(*files, LOCK))
+    assert tuple(given[f"ssl_{name}"] for name in ("ca_certs", "certfile", "keyfile")) == files
+    assert given["ssl_password"] == LOCK
+
+
+def test_without_files_the_authorities_of_the_system_are_trusted() -> None:
+    assert not [name for name in options(Tls()) if name.startswith("ssl_")]
+
+
+def refusal(tls: Tls) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        connect(URL, tls=tls)
+    assert "s3cret" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_ca_file_that_is_not_there_is_a_mistake_and_no_outage(tmp_path: Path) -> None:
+    said = refusal(Tls(str(tmp_path / "ca.pem")))
+    assert said.startswith("The CA file for Redis cannot be used:")
+    assert "No such file" in said
+
+
+def test_a_ca_file_without_a_certificate_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("none")
+    assert "The CA file for Redis cannot be used:" in refusal(Tls(str(tmp_path / "ca.pem")))
+
+
+@pytest.mark.parametrize("password", [None, "wr0ng"])
+def test_a_key_that_cannot_be_opened_is_refused_without_asking_or_telling(
+    authority: Authority, password: str | None
+) -> None:
+    ours = authority.issue("locked", password=LOCK)
+    said = refusal(Tls(None, str(ours.certificate_file), str(ours.key_file), password))
+    assert said.startswith("The certificate for Redis cannot be used:")
+    assert "wr0ng" not in said
+
+
+def test_the_key_of_another_certificate_is_refused(authority: Authority) -> None:
+    ours, other = authority.issue("ours"), authority.issue("other")
+    assert "certificate for Redis" in refusal(
+        Tls(None, str(ours.certificate_file), str(other.key_file))
+    )

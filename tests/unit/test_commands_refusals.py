@@ -1,0 +1,131 @@
+"""Bad input and a world that is away: one sentence and an exit code, from every command."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from service.commands.tree import app
+from tests.unit.test_settings import REQUIRED
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RUN = CliRunner()
+REDIS = {"HAPAX_DEDUP__REDIS_URL": "redis://127.0.0.1:1/0"}
+DEAD = {"HAPAX_DEAD_LETTER__TOPIC": "dead"}
+ENVIRONMENT = {**REQUIRED, "HAPAX_INPUT__TOPICS": "orders"}
+COMMANDS: dict[str, dict[str, str]] = {
+    "offsets": {},
+    "dead-letters list": DEAD,
+    "dead-letters show dead/0/1": DEAD,
+    "dead-letters replay --yes": DEAD,
+    "transactions list": {},
+    "trace orders/0/1": {},
+    "trace e-1": {},
+    "publish": {},
+    "publish --transactional": {},
+    "claims rebuild --yes": REDIS,
+}
+WRONG = {
+    "offsets --interval 2": "--interval 2: the unit is missing",
+    "dead-letters list --since soon": "--since soon: write an age",
+    "dead-letters list --source a/b/c/d": "--source a/b/c/d: write topic",
+    "dead-letters list": "HAPAX_DEAD_LETTER__TOPIC is not set",
+    "dead-letters replay --yes": "HAPAX_DEAD_LETTER__TOPIC is not set",
+    "claims show e-1": "HAPAX_DEDUP__REDIS_URL is not set",
+    "claims forget e-1 --yes": "HAPAX_DEDUP__REDIS_URL is not set",
+    "claims rebuild --yes": "HAPAX_DEDUP__REDIS_URL is not set",
+    "claims rebuild --since soon --yes": "--since soon",
+    "trace e-1 --since soon": "--since soon",
+    "publish --header a": "--header a: write NAME=VALUE",
+    "publish --header \udcff=1": "write NAME=VALUE",
+    "publish --topic a!": "no topic can have this name",
+    "publish --id-pointer id": "a JSON pointer begins with a slash",
+    "publish --id a --id-from-content": "exclude each other",
+    "publish --key a --key-pointer /a": "exclude each other",
+    "publish nowhere.jsonl": "nowhere.jsonl cannot be read: No such file",
+    "transactions abort other-0 --yes": "no transactional id of",
+}
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("service.adapters.kafka_marks.BROKERS_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("service.adapters.kafka_sender.BROKERS_TIMEOUT_S", 0.3)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_brokers_that_are_away_are_one_sentence_and_exit_code_3(command: str) -> None:
+    env = {**ENVIRONMENT, **COMMANDS[command], "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+    done = RUN.invoke(app, command.split(), env=env, input="{}\n")
+    assert done.exit_code == 3, done.output
+    (told,) = done.stderr.splitlines()
+    assert "no broker answered at HAPAX_KAFKA__BOOTSTRAP_SERVERS=127.0.0.1:1" in told
+
+
+def test_programs_get_the_sentence_as_json() -> None:
+    env = {**ENVIRONMENT, "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+    done = RUN.invoke(app, ["offsets", "--json"], env=env)
+    assert done.exit_code == 3
+    told = json.loads(done.stdout)
+    assert told["ok"] is False
+    assert len(told["problems"]) == 1
+
+
+@pytest.mark.parametrize("command", WRONG)
+def test_what_cannot_be_meant_is_one_sentence_and_exit_code_2(command: str) -> None:
+    done = RUN.invoke(app, command.split(), env=ENVIRONMENT, input="{}\n")
+    assert done.exit_code == 2, done.output
+    assert done.stdout == ""
+    (told,) = done.stderr.splitlines()
+    assert WRONG[command] in told
+
+
+@pytest.mark.parametrize("command", ["claims show e-1", "claims forget e-1 --yes"])
+def test_a_claim_store_that_is_away_is_one_sentence_and_exit_code_1(command: str) -> None:
+    done = RUN.invoke(app, command.split(), env={**ENVIRONMENT, **REDIS})
+    assert done.exit_code == 1, done.output
+    assert done.stderr.splitlines() == [
+        "Redis at 127.0.0.1:1/0 gives no answer: connection refused"
+    ]
+
+
+@pytest.mark.parametrize("command", ["claims rebuild", "dead-letters replay"])
+def test_what_changes_things_asks_and_without_a_terminal_wants_a_flag(command: str) -> None:
+    from service.commands.screen import confirm  # noqa: PLC0415 - beside what it stands for
+    from service.core.errors import ConfigurationError  # noqa: PLC0415 - as above
+
+    with pytest.raises(ConfigurationError, match="add --yes"):
+        confirm(f"Do {command}?", yes=False)
+    confirm(f"Do {command}?", yes=True)
+    help_ = RUN.invoke(app, [*command.split(), "--help"])
+    assert "--yes" in help_.stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "offsets",
+        "dead-letters list",
+        "dead-letters show",
+        "dead-letters replay",
+        "claims show",
+        "claims forget",
+        "claims rebuild",
+        "transactions list",
+        "transactions abort",
+        "trace",
+        "publish",
+    ],
+)
+def test_the_help_of_every_command_has_examples_and_json(command: str) -> None:
+    done = RUN.invoke(app, [*command.split(), "--help"])
+    assert done.exit_code == 0
+    assert "Examples:" in done.stdout
+    assert f"hapax {command}" in done.stdout
+    assert "--json" in done.stdout

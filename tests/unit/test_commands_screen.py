@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+import typer
+
+from service.commands.screen import print_json, print_table, printable, refusals
+from service.commands.times import age_text, moment_text, point_ms, span_ms
+from service.core.errors import (
+    ClaimsUnavailableError,
+    ConfigurationError,
+    HapaxError,
+    PreflightError,
+)
+
+STRANGE = "a\x1b[31m\x9b\u202eb\u2028\x7f\udc80ä[red]"
+
+
+def test_what_a_terminal_would_obey_is_escaped_and_the_rest_stays() -> None:
+    assert printable("plain [bold] ä 語") == "plain [bold] ä 語"
+    assert printable(STRANGE).isprintable()
+    assert printable(b"\xff\x1bok") == "\\xff\\x1bok"
+
+
+def test_json_that_holds_anything_is_printable_and_says_the_same(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    value = {"text": STRANGE, "language": "\U000e0001"}
+    print_json(value)
+    shown = capsys.readouterr().out
+    assert shown.replace("\n", "").isprintable()
+    assert json.loads(shown) == value
+
+
+def test_a_table_shows_cells_as_they_are_but_for_what_a_terminal_would_obey(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_table(("name", "count"), [("x[red]\x1b[0m", "7")], numbers={"count"})
+    shown = capsys.readouterr().out
+    assert "x[red]\\x1b[0m" in shown
+    assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "problems"),
+    [
+        (ConfigurationError(["one", "two"]), 2, ["one", "two"]),
+        (PreflightError(["no broker"]), 3, ["no broker"]),
+        (ClaimsUnavailableError("no Redis\x1b"), 1, ["no Redis\\x1b"]),
+        (HapaxError("odd"), 1, ["odd"]),
+    ],
+)
+def test_an_error_is_one_sentence_per_problem_and_a_code(
+    error: Exception, code: int, problems: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit) as left, refusals():
+        raise error
+    assert left.value.exit_code == code
+    assert capsys.readouterr().err.splitlines() == problems
+    with pytest.raises(typer.Exit) as left, refusals(as_json=True):
+        raise error
+    assert left.value.exit_code == code
+    told = capsys.readouterr()
+    assert json.loads(told.out) == {"ok": False, "problems": problems}
+    assert not told.err
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "?"),
+        (0, "0s"),
+        (0.44, "0.4s"),
+        (75, "75s"),
+        (200, "3m20s"),
+        (7200, "2h"),
+        (12_000, "3h20m"),
+        (187_200, "2d4h"),
+    ],
+)
+def test_ages_are_short(seconds: float | None, text: str) -> None:
+    assert age_text(seconds) == text
+
+
+def test_a_moment_is_utc_and_impossible_ones_stay_numbers() -> None:
+    assert moment_text(1_896_091_200_123) == "2030-01-31T12:00:00.123Z"
+    assert moment_text(1 << 62) == f"{1 << 62} ms"
+
+
+def test_words_that_are_no_times_are_named_with_their_option() -> None:
+    with pytest.raises(ConfigurationError, match="--until soon"):
+        point_ms("--until", "soon")
+    with pytest.raises(ConfigurationError, match="--interval 2"):
+        span_ms("--interval", "2")

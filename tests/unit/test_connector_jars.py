@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service.core.errors import PreflightError
+from service.sandbox import jars
+from service.sandbox.connector import CONNECTOR, connector_jars
+from service.sandbox.jars import Jar
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def baked_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder as an image has it, with one locked jar and one more."""
+    lock = (Jar("org.example", "one", "1.0", hashlib.sha256(b"one").hexdigest()),)
+    monkeypatch.setattr(jars, "locked", lambda _lock: lock)
+    (tmp_path / "one-1.0.jar").write_bytes(b"one")
+    (tmp_path / "login.jar").write_bytes(b"a login module")
+    return tmp_path
+
+
+def test_the_lock_names_the_source_and_the_client_that_belongs_to_it() -> None:
+    assert [jar.file for jar in jars.locked(CONNECTOR)] == [
+        "commons-pool2-2.13.1.jar",
+        "kafka-clients-3.9.2.jar",
+        "spark-sql-kafka-0-10_2.13-4.2.0.jar",
+        "spark-token-provider-kafka-0-10_2.13-4.0.0.jar",
+    ]
+
+
+def test_a_folder_of_an_image_gives_all_its_jars(baked_in: Path) -> None:
+    assert connector_jars(str(baked_in)) == (
+        str(baked_in / "login.jar"),
+        str(baked_in / "one-1.0.jar"),
+    )
+
+
+def test_a_folder_with_another_file_under_the_name_is_refused(baked_in: Path) -> None:
+    (baked_in / "one-1.0.jar").write_bytes(b"evil")
+    with pytest.raises(PreflightError, match=r"is not the file that connector\.lock"):
+        connector_jars(str(baked_in))
+
+
+def test_a_folder_without_the_connector_is_refused(baked_in: Path) -> None:
+    (baked_in / "one-1.0.jar").unlink()
+    with pytest.raises(PreflightError, match=r"one-1\.0\.jar is not in"):
+        connector_jars(str(baked_in))

@@ -1,0 +1,271 @@
+"""Each check names its own fault, and nothing else does; facts are made by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec.structs import replace
+
+from service.core.facts import Address, Log, Partition, Topic
+from service.core.findings import Verdict
+from service.wiring import doctor
+from service.wiring.doctor import CHECKS, judge
+from service.wiring.doctor.case import Check, good
+from tests.kit.doctor import (
+    DAY_MS,
+    HOUR_MS,
+    KAFKA,
+    MEMBER,
+    SOUND,
+    healthy,
+    judged,
+    topic,
+    troubles,
+    with_broker,
+    with_claims,
+    with_group,
+    with_kafka,
+    with_log,
+    with_process,
+    with_topic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from service.wiring.doctor.case import Case, Said
+
+    Change = Callable[[Case], Case]
+
+PAGE = Path(__file__).parents[2] / "docs" / "doctor.md"
+WARN, FAIL = Verdict.WARN, Verdict.FAIL
+DEAD = Address("kafka-1:9092", "nobody answers")
+
+
+def test_a_healthy_pipeline_gets_no_word() -> None:
+    found = judged(healthy())
+    assert troubles(found) == {}
+    told = {one.check for one in found if one.verdict is Verdict.PASS}
+    assert {check.name for check in CHECKS} - told == {"log-folders", "broker-clock"}
+
+
+FAULTS: list[tuple[str, Verdict, Change]] = [
+    ("python", FAIL, with_process(python=(3, 10, 2))),
+    ("client-library", FAIL, with_process(librdkafka="2.13.2")),
+    ("client-library", WARN, with_process(librdkafka="2.15.0")),
+    ("file-descriptors", FAIL, with_process(files_max=100)),
+    ("file-descriptors", WARN, with_process(files_max=512)),
+    ("bootstrap", WARN, with_kafka(bootstrap=(KAFKA.bootstrap[0], DEAD))),
+    ("bootstrap", FAIL, with_kafka(bootstrap=(DEAD,), listeners={}, problem="none")),
+    ("brokers", FAIL, with_kafka(listeners={}, problem="_TRANSPORT")),
+    ("brokers", WARN, with_kafka(controller=-1)),
+    ("listeners", FAIL, with_kafka(listeners={**KAFKA.listeners, 1: DEAD})),
+    ("listeners", FAIL, with_kafka(listeners={1: DEAD}, problem="none at its address")),
+    ("listeners", FAIL, with_kafka(untold={"settings of broker 2": "no answer within 3 s"})),
+    ("broker-versions", FAIL, with_kafka(apis={"TxnOffsetCommit": 2})),
+    ("transaction-timeout", FAIL, with_broker(transaction__max__timeout__ms="9999")),
+    ("transaction-log", WARN, with_topic("__transaction_state", SOUND, min__insync__replicas="4")),
+    ("transaction-log", WARN, with_topic("__transaction_state", SOUND, min__insync__replicas="1")),
+    ("offsets-log", FAIL, with_broker(offsets__topic__replication__factor="1")),
+    ("transactional-id-expiry", WARN, with_broker(transactional__id__expiration__ms="60000")),
+    ("offsets-retention", FAIL, with_broker(offsets__retention__minutes="60")),
+    ("session-timeout", FAIL, with_broker(group__max__session__timeout__ms="10000")),
+    ("session-timeout", FAIL, with_broker(group__min__session__timeout__ms="20000")),
+    ("auto-create", WARN, with_broker(auto__create__topics__enable="true")),
+    ("topics", FAIL, with_kafka(topics={**KAFKA.topics, "out": Topic("UNKNOWN_TOPIC")})),
+    ("partitions", FAIL, with_topic("out", SOUND, Partition(-1, (1, 2, 3), (2,)))),
+    ("partitions", FAIL, with_topic("out", SOUND, Partition(1, (1, 2, 3), (1,)))),
+    ("partitions", WARN, with_topic("out", SOUND, Partition(1, (1, 2, 3), (1, 2)))),
+    ("leaders", WARN, with_topic("out", SOUND, Partition(2, (1, 2, 3), (1, 2, 3)))),
+    ("partition-counts", WARN, with_topic("out", SOUND)),
+    (
+        "durability",
+        FAIL,
+        with_topic("out", *[Partition(1, (1,), (1,))] * 2, min__insync__replicas="1"),
+    ),
+    ("durability", WARN, with_topic("dead", SOUND, min__insync__replicas="1")),
+    ("durability", WARN, with_topic("in", SOUND, SOUND, min__insync__replicas="3")),
+    ("unclean-election", FAIL, with_topic("out", unclean__leader__election__enable="true")),
+    ("flush", WARN, with_topic("out", flush__messages="1")),
+    ("compaction", WARN, with_topic("in", cleanup__policy="compact,delete")),
+    ("compaction", WARN, with_topic("dead", cleanup__policy="compact")),
+    ("message-size", WARN, with_topic("dead", max__message__bytes="1000")),
+    ("positions", FAIL, with_log("in", committed=3)),
+    ("positions", FAIL, with_log("in", committed=30)),
+    ("retention", WARN, with_log("in", committed=7, since={7 * DAY_MS // 2: 8})),
+    ("retention", FAIL, with_log("in", committed=7, since={7 * DAY_MS * 9 // 10: 8})),
+    ("retention-bytes", WARN, with_topic("in", retention__bytes="1000000")),
+    ("claim-ttl", WARN, with_topic("in", retention__ms=str(9 * DAY_MS))),
+    ("claim-ttl", WARN, with_topic("in", retention__ms="-1")),
+    ("claim-ttl", FAIL, with_log("in", committed=7, since={8 * DAY_MS: 8})),
+    ("dead-letter-retention", WARN, with_topic("dead", retention__ms=str(DAY_MS))),
+    ("open-transactions", WARN, with_log("out", high=12)),
+    ("open-transactions", FAIL, with_log("out", high=12, since={20_000: 12})),
+    ("open-transactions", FAIL, with_log("in", high=12, since={900_000: 12})),
+    (
+        "rights",
+        FAIL,
+        with_kafka(topics={**KAFKA.topics, "out": replace(topic(), operations=("READ",))}),
+    ),
+    (
+        "rights",
+        FAIL,
+        with_kafka(topics={**KAFKA.topics, "in": Topic("TOPIC_AUTHORIZATION_FAILED: no")}),
+    ),
+    ("rights", FAIL, with_group(operations=("DESCRIBE",))),
+    ("rights", FAIL, with_kafka(ids={"shop-0": "TRANSACTIONAL_ID_AUTHORIZATION_FAILED: no"})),
+    ("group-state", WARN, with_group(state="PREPARING_REBALANCING")),
+    ("group-members", FAIL, with_group(members=(MEMBER, replace(MEMBER, client_id="rdkafka")))),
+    ("group-members", FAIL, with_group(members=(MEMBER, replace(MEMBER, topics=("other",))))),
+    ("group-members", FAIL, with_group(members=(MEMBER, MEMBER))),
+    ("group-members", FAIL, with_group(assignor="range")),
+    ("group-members", FAIL, with_group(protocol="consumer")),
+    (
+        "group-members",
+        WARN,
+        with_group(members=tuple(replace(MEMBER, static_name=None) for _ in range(3))),
+    ),
+    ("claim-store", FAIL, with_claims(problem="it refuses our user or password")),
+    ("claim-version", FAIL, with_claims({"redis_version": "6.0.9"})),
+    ("claim-permissions", FAIL, with_claims(refused=("hset: no",))),
+    ("claim-role", FAIL, with_claims({"role": "slave"})),
+    ("claim-eviction", FAIL, with_claims(settings={"maxmemory-policy": "allkeys-lru"})),
+    ("claim-persistence", FAIL, with_claims({"aof_enabled": "0"})),
+    ("claim-persistence", WARN, with_claims({"aof_enabled": "0"}, {"save": "3600 1"})),
+    ("claim-persistence", WARN, with_claims(settings={"appendfsync": "everysec"})),
+    ("claim-replicas", WARN, with_claims({"connected_slaves": "0"})),
+    ("claim-replicas", WARN, with_claims(settings={"min-replicas-to-write": "0"})),
+    ("claim-memory", FAIL, with_claims({"maxmemory": "1000001"})),
+    ("claim-memory", WARN, with_claims({"maxmemory": "1200000"})),
+    (
+        "claim-memory",
+        WARN,
+        with_log(
+            "in", since={HOUR_MS: 0}, high=10**9, stable=10**9, stable_later=10**9, committed=10**9
+        ),
+    ),
+    ("claims-present", WARN, with_claims(claimed=False)),
+    ("claim-clock", WARN, with_claims(skew_ms=-5000)),
+]
+
+
+@pytest.mark.parametrize(
+    ("check", "verdict", "change"),
+    [pytest.param(*one, id=f"{number}-{one[0]}") for number, one in enumerate(FAULTS)],
+)
+def test_a_planted_fault_is_named_by_its_own_check_alone(
+    check: str, verdict: Verdict, change: Change
+) -> None:
+    assert troubles(judged(change(healthy()))) == {check: verdict}
+
+
+def test_every_check_has_a_fault_that_it_names() -> None:
+    never = {"settings", "partitioner", "log-folders", "broker-clock"}  # beside this table
+    assert {check.name for check in CHECKS} - {name for name, *_ in FAULTS} == never
+
+
+@pytest.mark.parametrize(
+    ("check", "environ"),
+    [
+        ("partitioner", {"HAPAX_OUTPUT__PARTITIONER": "consistent_random"}),
+        (
+            "transaction-timeout",
+            {
+                "HAPAX_TRANSACTION__TIMEOUT": "14m",
+                "HAPAX_GROUP__SESSION_TIMEOUT": "20m",
+                "HAPAX_GROUP__POLL_INTERVAL_MAX": "1h",
+                "HAPAX_WATCHDOG__TIMEOUT": "30m",
+            },
+        ),
+        (
+            "broker-versions",
+            {"HAPAX_GROUP__PROTOCOL": "consumer", "HAPAX_GROUP__MEMBERSHIP": "dynamic"},
+        ),
+    ],
+)
+def test_a_setting_that_does_not_fit_is_named(check: str, environ: dict[str, str]) -> None:
+    case = with_broker(transaction__max__timeout__ms="600000")(healthy(**environ))
+    case = with_kafka(apis={"TxnOffsetCommit": 5}, group=None, settings=case.kafka.settings)(case)
+    assert set(troubles(judged(case))) == {check}
+
+
+def test_a_group_without_members_is_named_only_while_records_wait() -> None:
+    empty = with_group(state="EMPTY", members=())(healthy())
+    assert troubles(judged(empty)) == {}
+    logs = {**KAFKA.logs, ("in", 1): Log(low=0, stable=9, high=9, committed=3)}
+    waiting = with_kafka(group=empty.kafka.group, logs=logs)(empty)
+    assert troubles(judged(waiting)) == {"group-state": WARN}
+
+
+def test_a_transaction_that_moved_on_between_the_looks_is_no_trouble() -> None:
+    assert troubles(judged(with_log("out", stable=6, stable_later=9, high=10)(healthy()))) == {}
+
+
+def test_what_brokers_do_not_tell_is_neither_praised_nor_blamed() -> None:
+    bare = {
+        name: Topic(partitions=each.partitions, operations=None)
+        for name, each in KAFKA.topics.items()
+    }
+    case = with_kafka(topics=bare, settings={}, group=None, logs={}, apis={}, ids={})(healthy())
+    found = judged(case)
+    assert troubles(found) == {}
+    untold = {one.check for one in found if one.verdict is Verdict.UNTOLD}
+    assert untold >= {"durability", "flush", "transaction-timeout", "group-state", "rights"}
+
+
+def test_positions_that_are_not_known_are_not_praised() -> None:
+    logs = {where: log for where, log in KAFKA.logs.items() if where[1] == 0}
+    untold = {"offsets of broker 2": "LEADER_NOT_AVAILABLE: no"}
+    found = judged(with_kafka(logs=logs, untold=untold)(healthy()))
+    assert troubles(found) == {}
+    lines = {one.check: one.saw for one in found if one.verdict is Verdict.UNTOLD}
+    assert lines.keys() >= {"positions", "retention", "open-transactions"}
+    assert lines["positions"] == "offsets of in/1: LEADER_NOT_AVAILABLE: no"
+
+
+def test_what_redis_does_not_tell_is_neither_praised_nor_blamed() -> None:
+    case = healthy()
+    assert case.claims is not None
+    store = replace(case.claims, info={}, settings={}, claimed=None, skew_ms=None)
+    found = judged(case._replace(claims=store))
+    assert troubles(found) == {}
+    untold = {one.check for one in found if one.verdict is Verdict.UNTOLD}
+    assert untold >= {"claim-eviction", "claim-persistence", "claim-memory", "claim-clock"}
+
+
+def test_without_a_claim_store_nothing_is_said_about_one() -> None:
+    case = healthy(HAPAX_DEDUP__REDIS_URL="")._replace(claims=None)
+    found = judged(case)
+    assert troubles(found) == {}
+    assert [one.check for one in found if one.check.startswith("claim-")] == [
+        "claim-ttl",
+        "claim-store",
+    ]
+
+
+def test_a_check_that_fails_itself_does_not_hide_the_others() -> None:
+    def broken(_case: Case) -> Iterator[Said]:
+        yield good("this far")
+        raise KeyError("x")
+
+    checks = [Check("first", "", "", "process", broken), CHECKS[0]]
+    found = list(judge(healthy(), checks))
+    assert [one.verdict for one in found] == [Verdict.UNTOLD, Verdict.PASS]
+    assert "KeyError" in found[0].saw
+
+
+def test_names_of_checks_are_unique_and_the_page_has_a_row_for_each() -> None:
+    names = [check.name for check in CHECKS]
+    assert len(set(names)) == len(names)
+    page = PAGE.read_text()
+    rows = [f"| `{each.name}` | {each.looks_at} | {each.finds} |" for each in CHECKS]
+    assert [row for row in rows if row not in page.splitlines()] == []
+    assert page.count("\n| `") == len(rows)
+
+
+def test_this_process_is_described() -> None:
+    found = doctor.look_at_process()
+    assert found.libraries.keys() >= {"confluent-kafka", "redis"}
+    assert found.files_max is None or found.files_max > 0

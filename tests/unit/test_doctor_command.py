@@ -1,0 +1,291 @@
+from __future__ import annotations
+
+import json
+import tarfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import KafkaError
+from msgspec.structs import replace
+from typer.testing import CliRunner
+
+from service.adapters.kafka_features import Listener
+from service.adapters.reach import reach, split
+from service.commands.doctor_screen import summary
+from service.commands.tree import app
+from service.core.findings import Finding, Verdict
+from service.sandbox.ports import Ports
+from service.telemetry.health import Health
+from service.telemetry.http import TelemetryServer
+from service.telemetry.metrics import Metrics
+from service.wiring import doctor
+from service.wiring.doctor import Case, Examination, judge
+from service.wiring.doctor.bundle import write_bundle
+from tests.kit.doctor import ENVIRON, KAFKA, healthy, judged, with_claims, with_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from service.settings import Settings
+
+RUN = CliRunner()
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Case], Case]], None]:
+    """Let the facts of the next examination be those of a healthy pipeline, changed."""
+
+    def set_(change: Callable[[Case], Case]) -> None:
+        def examine(settings: Settings) -> Examination:
+            case = change(healthy()._replace(settings=settings))
+            return Examination(case, tuple(judge(case)))
+
+        monkeypatch.setattr(doctor, "examine", examine)
+
+    return set_
+
+
+def test_a_healthy_pipeline_gets_one_line_and_exit_code_0(looks: Any) -> None:
+    looks(lambda case: case)
+    done = RUN.invoke(app, ["doctor"], env=ENVIRON)
+    assert done.exit_code == 0
+    assert done.stderr == ""
+    (line,) = done.stdout.splitlines()
+    assert line.startswith("All ")
+    assert " checks passed" in line
+
+
+def test_what_passed_is_listed_on_demand(looks: Any) -> None:
+    looks(lambda case: case)
+    done = RUN.invoke(app, ["doctor", "--all"], env=ENVIRON)
+    assert done.exit_code == 0
+    listed = [line.split()[:2] for line in done.stdout.splitlines()]
+    assert ["PASS", "durability:"] in listed
+    assert ["UNTOLD", "broker-clock:"] in listed
+
+
+def test_a_failure_leaves_with_1_and_says_how_it_is_mended(looks: Any) -> None:
+    looks(with_claims(settings={"maxmemory-policy": "allkeys-lru"}))
+    done = RUN.invoke(app, ["doctor"], env=ENVIRON)
+    assert done.exit_code == 1
+    first, second, last = done.stdout.splitlines()
+    assert first.startswith("FAIL   claim-eviction: maxmemory-policy=allkeys-lru")
+    assert second.strip().startswith("fix: redis-cli CONFIG SET maxmemory-policy noeviction")
+    assert last.startswith("1 FAIL, 0 WARN, ")
+
+
+def test_a_warning_alone_leaves_with_0(looks: Any) -> None:
+    looks(with_topic("in", retention__bytes="1000"))
+    done = RUN.invoke(app, ["doctor"], env=ENVIRON)
+    assert done.exit_code == 0
+    assert done.stdout.startswith("WARN   retention-bytes: in: retention.bytes=1000")
+
+
+def test_json_holds_every_finding(looks: Any) -> None:
+    looks(with_topic("out", unclean__leader__election__enable="true"))
+    done = RUN.invoke(app, ["doctor", "--json"], env=ENVIRON)
+    assert done.exit_code == 1
+    told = json.loads(done.stdout)
+    assert told["ok"] is False
+    assert told["counts"]["FAIL"] == 1
+    (failed,) = [each for each in told["findings"] if each["verdict"] == "FAIL"]
+    assert failed["check"] == "unclean-election"
+    assert failed["fix"]
+
+
+def test_text_of_strangers_cannot_command_the_terminal(looks: Any) -> None:
+    looks(with_claims(problem="\x1b[2Jgone"))
+    done = RUN.invoke(app, ["doctor"], env=ENVIRON)
+    assert "\x1b[2J" not in done.stdout
+    assert "\\x1b[2Jgone" in done.stdout
+
+
+def test_settings_that_contradict_each_other_are_named_and_leave_with_2() -> None:
+    env = {**ENVIRON, "HAPAX_TRANSACTION__TIMEOUT": "1m", "HAPAX_APPP": "x"}
+    done = RUN.invoke(app, ["doctor"], env=env)
+    assert done.exit_code == 2
+    failed = [line for line in done.stdout.splitlines() if line.startswith("FAIL   settings: ")]
+    assert len(failed) == 3  # against the session timeout, the watchdog, and a name
+    assert any("HAPAX_TRANSACTION__TIMEOUT=60s must be shorter than" in line for line in failed)
+    told = json.loads(RUN.invoke(app, ["doctor", "--json"], env=env).stdout)
+    assert {each["check"] for each in told["findings"]} == {"settings"}
+
+
+def test_a_dead_cluster_is_named_within_seconds_without_a_traceback() -> None:
+    ports = Ports()
+    env = {
+        **ENVIRON,
+        "HAPAX_KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{ports.reserve()}",
+        "HAPAX_DEDUP__REDIS_URL": f"redis://127.0.0.1:{ports.reserve()}/0",
+    }
+    done = RUN.invoke(app, ["doctor", "--json"], env=env)
+    ports.close()
+    assert done.exit_code == 1
+    assert done.stderr == ""
+    failed = {
+        each["check"] for each in json.loads(done.stdout)["findings"] if each["verdict"] == "FAIL"
+    }
+    assert failed == {"bootstrap", "claim-store"}
+
+
+@pytest.mark.parametrize(
+    ("words", "env"),
+    [
+        (["--bundle", "/nowhere/at/all.tar.gz"], {}),
+        (["--bundle", "/nowhere/at/all.tar.gz"], {"HAPAX_APP": "a b"}),
+        (["--acls"], {"HAPAX_APP": "a b"}),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(
+    looks: Any, words: list[str], env: dict[str, str]
+) -> None:
+    looks(lambda case: case)
+    done = RUN.invoke(app, ["doctor", *words], env={**ENVIRON, **env})
+    assert done.exit_code == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("hapax doctor: ")
+
+
+def test_the_least_rights_are_printed_for_people_and_for_programs() -> None:
+    table = RUN.invoke(app, ["doctor", "--acls"], env=ENVIRON)
+    assert table.exit_code == 0
+    assert "shop-0" in table.stdout
+    assert "~hapax:{shop}:claims*" in table.stdout
+    told = json.loads(RUN.invoke(app, ["doctor", "--acls", "--json"], env=ENVIRON).stdout)
+    needed = {
+        (each["resource"], each["name"], each["operation"])
+        for each in told["kafka"]
+        if not each["optional"]
+    }
+    assert {("TOPIC", "in", "READ"), ("TOPIC", "out", "WRITE"), ("GROUP", "shop", "READ")} <= needed
+
+
+SECRETS = {
+    "HAPAX_KAFKA__SECURITY__PROTOCOL": "sasl_ssl",
+    "HAPAX_KAFKA__SECURITY__SASL_MECHANISM": "PLAIN",
+    "HAPAX_KAFKA__SECURITY__USERNAME": "shop",
+    "HAPAX_KAFKA__SECURITY__PASSWORD": 'hunter2-"sasl',
+    "HAPAX_DEDUP__REDIS_URL": "redis://shop:hunter2%40redis@cache:6379/0?x_password=hunter2-more",
+}
+
+
+def test_an_archive_holds_no_secret_wherever_it_came_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = tmp_path / "password"
+    key.write_text("hunter2-in-a-file\n")
+    environ = {**ENVIRON, **SECRETS}
+    environ["HAPAX_KAFKA__SECURITY__PASSWORD_FILE"] = str(key)
+    del environ["HAPAX_KAFKA__SECURITY__PASSWORD"]
+    case = healthy(
+        **{name: environ.get(name, "") for name in SECRETS},
+        HAPAX_KAFKA__SECURITY__PASSWORD_FILE=str(key),
+    )
+    leaks = {
+        "settings of broker 1": "login shop hunter2-in-a-file was refused",
+        "consumer group": "hunter2@redis and hunter2%40redis and hunter2-more",
+    }
+    case = case._replace(kafka=replace(KAFKA, untold=leaks))
+    findings = [*judged(case), Finding("x", Verdict.FAIL, "hunter2-in-a-file", "hunter2%40redis")]
+    target = tmp_path / "support.tar.gz"
+    write_bundle(target, environ, findings, case)
+    assert target.stat().st_mode & 0o077 == 0
+    with tarfile.open(target) as archive:
+        files = {
+            member.name: (archive.extractfile(member) or key.open("rb")).read()
+            for member in archive.getmembers()
+        }
+    assert {name.rpartition("/")[2] for name in files} >= {
+        "doctor.json",
+        "settings.json",
+        "facts.json",
+        "offsets.json",
+        "versions.json",
+    }
+    for name, content in files.items():
+        assert b"hunter2" not in content, name
+        json.loads(content)
+    assert b"***" in files["hapax-doctor/doctor.json"]
+    assert json.loads(files["hapax-doctor/offsets.json"])["in/0"]["committed"] == 10
+    shown = json.loads(files["hapax-doctor/settings.json"])
+    assert shown["HAPAX_DEDUP__REDIS_URL"].endswith("@cache:6379/0?***")
+
+
+def test_an_archive_holds_what_the_service_on_this_machine_says(tmp_path: Path) -> None:
+    metrics = Metrics()
+    server = TelemetryServer(
+        "127.0.0.1",
+        0,
+        registry=metrics.registry,
+        health=Health(60.0),
+        status=lambda: {"state": "hunter2-status"},
+    )
+    server.start()
+    try:
+        environ = {
+            **ENVIRON,
+            "HAPAX_TELEMETRY__PORT": str(server.port),
+            "HAPAX_KAFKA__SECURITY__PROTOCOL": "sasl_ssl",
+            "HAPAX_KAFKA__SECURITY__SASL_MECHANISM": "PLAIN",
+            "HAPAX_KAFKA__SECURITY__USERNAME": "shop",
+            "HAPAX_KAFKA__SECURITY__PASSWORD": "hunter2-status",
+        }
+        write_bundle(tmp_path / "b.tar.gz", environ, [], healthy(**environ))
+    finally:
+        server.close()
+    with tarfile.open(tmp_path / "b.tar.gz") as archive:
+        file = archive.extractfile("hapax-doctor/status.json")
+        assert file is not None
+        assert json.loads(file.read()) == {"state": "***"}
+
+
+def test_an_archive_of_settings_that_cannot_work_holds_the_findings(tmp_path: Path) -> None:
+    target = tmp_path / "b.tar.gz"
+    env = {**ENVIRON, **SECRETS, "HAPAX_KAFKA__SECURITY__CA_FILE": ""}
+    del env["HAPAX_KAFKA__SECURITY__USERNAME"]
+    done = RUN.invoke(app, ["doctor", "--bundle", str(target)], env=env)
+    assert done.exit_code == 2
+    with tarfile.open(target) as archive:
+        assert archive.getnames() == ["hapax-doctor/doctor.json"]
+        file = archive.extractfile("hapax-doctor/doctor.json")
+        assert file is not None
+        text = file.read()
+    assert b"hunter2" not in text
+    assert b"HAPAX_KAFKA__SECURITY__USERNAME" in text
+
+
+def test_addresses_are_tried_by_name_and_port() -> None:
+    ports = Ports()
+    dead = f"127.0.0.1:{ports.reserve()}"
+    found = reach([dead, "nowhere.invalid:9092", dead])
+    ports.close()
+    assert list(found) == [dead, "nowhere.invalid:9092"]
+    assert "refused" in (found[dead].problem or "")
+    assert found["nowhere.invalid:9092"].problem
+    assert split("kafka") == ("kafka", 9092)
+    assert split("[::1]:9093") == ("::1", 9093)
+
+
+def test_versions_are_the_least_of_all_brokers_that_answered() -> None:
+    listener = Listener()
+    for broker, version in (("kafka-1:9092/1", 5), ("kafka-2:9092/2", 3)):
+        line = "APIVERSION [x] [thrd:y]: %s:   ApiKey TxnOffsetCommit (28) Versions 0..%d"
+        listener.logger.debug(line, broker, version)
+    line = "APIVERSION [x] [thrd:y]: %s:   ApiKey ConsumerGroupHeartbeat (68) Versions 0..1"
+    listener.logger.debug(line, "kafka-1:9092/1")
+    assert listener.apis == {"TxnOffsetCommit": 3, "ConsumerGroupHeartbeat": -1}
+
+
+def test_errors_of_the_client_are_kept_once() -> None:
+    listener = Listener()
+    for _ in range(3):
+        listener.error(KafkaError(KafkaError._AUTHENTICATION, "no"))
+    assert listener.errors == ["_AUTHENTICATION: no"]
+
+
+def test_the_last_line_counts_each_verdict() -> None:
+    findings = [Finding("a", Verdict.PASS, ""), Finding("b", Verdict.UNTOLD, "")]
+    assert summary(findings) == "All 1 checks passed; 1 could not be made (--all lists them)."
+    findings.append(Finding("c", Verdict.WARN, "", "x"))
+    assert summary(findings, everything=True) == "0 FAIL, 1 WARN, 1 PASS; 1 could not be made."

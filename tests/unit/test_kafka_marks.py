@@ -1,0 +1,88 @@
+"""Offsets of partitions between two leaders, of those that may not be read, and without brokers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from service.adapters import kafka_marks
+from service.adapters.kafka_marks import Marks
+from service.core.errors import PreflightError
+from service.settings import load_settings
+from tests.unit.test_settings import REQUIRED
+
+
+class Answering:
+    """A consumer whose answers are said beforehand: an offset, an error code, or an exception."""
+
+    def __init__(self, *answers: dict[int, int | None] | Exception) -> None:
+        self.answers = list(answers)
+        self.asked: list[list[tuple[int, int]]] = []
+
+    def offsets_for_times(
+        self, asked: list[TopicPartition], timeout: float
+    ) -> list[TopicPartition]:
+        self.asked.append([(one.partition, one.offset) for one in asked])
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return [_answered(one, answer[one.partition]) for one in asked]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _answered(one: TopicPartition, answer: int | None) -> Any:
+    if answer is not None and answer >= 0:
+        return TopicPartition(one.topic, one.partition, answer)
+    error = KafkaError(KafkaError.LEADER_NOT_AVAILABLE if answer is None else -answer)
+    return type("Refused", (), {"topic": one.topic, "partition": one.partition, "error": error})
+
+
+@pytest.fixture
+def marks(monkeypatch: pytest.MonkeyPatch) -> Marks:
+    monkeypatch.setattr(kafka_marks, "_REST_S", 0.0)
+    return Marks(load_settings(REQUIRED))
+
+
+def test_only_partitions_without_a_leader_are_asked_again(marks: Marks) -> None:
+    consumer = Answering({0: 5, 1: None}, {1: None}, {1: 7})
+    marks._consumer = consumer  # type: ignore[assignment]
+    assert marks.lows([("in", 0), ("in", 1)]) == {("in", 0): 5, ("in", 1): 7}
+    assert consumer.asked == [[(0, -2), (1, -2)], [(1, -2)], [(1, -2)]]
+
+
+def test_a_partition_that_stays_without_a_leader_is_named(
+    marks: Marks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_marks, "BROKERS_TIMEOUT_S", -1.0)
+    marks._consumer = Answering({0: 5, 1: None})  # type: ignore[assignment]
+    with pytest.raises(PreflightError, match="in/1: its offsets cannot be told: LEADER_NOT_AV"):
+        marks.stable_ends([("in", 0), ("in", 1)])
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {0: -KafkaError.TOPIC_AUTHORIZATION_FAILED},
+        {0: -KafkaError.UNKNOWN_TOPIC_OR_PART},
+        KafkaException(KafkaError(KafkaError._TIMED_OUT)),
+    ],
+)
+def test_what_no_patience_mends_is_refused_at_once(
+    marks: Marks, answer: dict[int, int | None] | Exception
+) -> None:
+    consumer = Answering(answer)
+    marks._consumer = consumer  # type: ignore[assignment]
+    with pytest.raises(PreflightError, match="in/0"):
+        marks.lows([("in", 0)])
+    assert len(consumer.asked) == 1
+
+
+def test_no_time_lies_before_the_first(marks: Marks) -> None:
+    consumer = Answering({0: 5})
+    marks._consumer = consumer  # type: ignore[assignment]
+    assert marks.at_time([("in", 0)], -7) == {("in", 0): 5}
+    assert consumer.asked == [[(0, 0)]]

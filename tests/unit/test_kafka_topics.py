@@ -1,0 +1,194 @@
+"""Which topic a name stands for: what the client tells, and what stands beside offsets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from service.adapters.kafka_topics import Remade, TopicIds
+from service.core.errors import BatchAbortedError, PositionLostError
+from tests.kit.consumers import FakeConsumer, event, message, source
+
+if TYPE_CHECKING:
+    from service.adapters.kafka_source import KafkaSource
+
+P0, P1 = ("in", 0), ("in", 1)
+NONE, ONE, TWO = "A" * 22, "oneoneoneoneoneoneone1", "twotwotwotwotwotwotwo2"
+EOF = KafkaError._PARTITION_EOF
+Patch = pytest.MonkeyPatch
+
+
+def line(before: str, now: str, topic: str = "in") -> str:
+    return f"[thrd:main]: Topic {topic} changed id from {before} to {now}"
+
+
+def tell(kafka: KafkaSource, before: str, now: str) -> None:
+    kafka._log.log(10, "%s [%s] %s", "METADATA", "client", line(before, now))
+
+
+def beside(topic_id: str) -> str:
+    return f"hapax topic={topic_id}"
+
+
+@pytest.fixture
+def known(monkeypatch: Patch) -> tuple[KafkaSource, FakeConsumer]:
+    """A source that has heard the id of its topic."""
+    kafka, consumer, _ = source(monkeypatch)
+    monkeypatch.setattr(kafka._log, "_logger", Silent())
+    tell(kafka, NONE, ONE)
+    return kafka, consumer
+
+
+class Silent:
+    def log(self, *_line: object) -> None:
+        """Drop it."""
+
+
+# -- ids ----------------------------------------------------------------------------------
+
+
+def test_an_id_is_heard_once_and_a_second_one_means_another_topic() -> None:
+    ids = TopicIds()
+    assert not ids.knows("in")
+    ids.hear(line(NONE, ONE))
+    ids.hear("[thrd:main]: Topic in [0] Leader 1 Epoch 0")
+    assert ids.knows("in")
+    assert ids.remade() == []
+    ids.hear(line(ONE, TWO))
+    assert ids.remade() == [Remade("in", ONE, TWO)]
+    ids.accept("in")
+    assert ids.remade() == []
+    assert ids.offset(P0, 3).metadata == beside(TWO)
+
+
+def test_ids_are_spelled_as_kafkas_own_tools_spell_them() -> None:
+    ids = TopicIds()
+    ids.hear(line(NONE, "plus+and/slash0123456A"))
+    assert ids.offset(P0, 3).metadata == beside("plus-and_slash0123456A")
+
+
+def test_a_client_that_learns_the_same_id_again_has_heard_of_no_other_topic() -> None:
+    ids = TopicIds()
+    for _ in range(2):
+        ids.hear(line(NONE, ONE))
+    assert ids.remade() == []
+    ids.hear(line(ONE, TWO))
+    ids.hear(line(TWO, ONE))
+    assert ids.remade() == []
+
+
+def test_brokers_without_ids_leave_offsets_bare() -> None:
+    ids = TopicIds()
+    ids.hear(line(ONE, NONE))
+    assert not ids.knows("in")
+    assert ids.offset(P0, 3).metadata is None
+    assert ids.other("in", beside(TWO)) is None
+
+
+@pytest.mark.parametrize("words", ["", "somebody's own words", "hapax1 q aa", beside(ONE)])
+def test_an_offset_without_an_id_or_with_ours_is_accepted(words: str) -> None:
+    ids = TopicIds()
+    ids.hear(line(NONE, ONE))
+    assert ids.other("in", words) is None
+    assert ids.other("in", beside(TWO)) == TWO
+
+
+# -- positions ----------------------------------------------------------------------------
+
+
+def test_offsets_are_committed_with_the_id_of_their_topic(
+    known: tuple[KafkaSource, FakeConsumer],
+) -> None:
+    kafka, _ = known
+    offset = kafka.offset(P0, 7)
+    assert (offset.topic, offset.partition, offset.offset) == ("in", 0, 7)
+    assert offset.metadata == beside(ONE)
+    assert kafka.offset(("other", 0), 7).metadata is None
+
+
+@pytest.mark.parametrize("first", [message(10), event(EOF, 10)])
+def test_an_offset_of_a_topic_that_was_deleted_is_never_read_from(
+    known: tuple[KafkaSource, FakeConsumer], first: object
+) -> None:
+    kafka, consumer = known
+    consumer.offsets, consumer.words = {P0: 10}, {P0: beside(TWO)}
+    consumer.queue = [first]
+    with pytest.raises(PositionLostError, match=f"in/0: the offset of group app .* {TWO}"):
+        kafka.take(10, 0.1)
+
+
+def test_the_group_is_asked_once_for_all_partitions_of_an_assignment(
+    known: tuple[KafkaSource, FakeConsumer],
+) -> None:
+    kafka, consumer = known
+    consumer.offsets = {P0: 10, P1: 20}
+    consumer.words = {P0: beside(ONE)}
+    for number in range(3):
+        consumer.queue = [message(10 + number), message(20 + number, partition=1)]
+        assert len(kafka.take(10, 0.1).records) == 2
+    assert consumer.calls.count("committed") == 1
+    kafka._on_assign(consumer, consumer.assignment())  # type: ignore[arg-type] # the fake
+    consumer.queue = [message(13)]
+    kafka.take(10, 0.1)
+    assert consumer.calls.count("committed") == 2
+
+
+def test_a_group_that_does_not_answer_is_asked_again_and_nothing_is_handed_out_before(
+    known: tuple[KafkaSource, FakeConsumer],
+) -> None:
+    kafka, consumer = known
+    consumer.offsets = {P0: 10}
+    consumer.fail["committed"] = [KafkaException(KafkaError(KafkaError._TIMED_OUT))]
+    consumer.queue = [message(10)]
+    with pytest.raises(BatchAbortedError) as caught:
+        kafka.take(10, 0.1)
+    assert not caught.value.resolved
+    kafka.rewind({P0: 10})
+    consumer.queue = [message(10)]
+    assert [record.offset for record in kafka.take(10, 0.1).records] == [10]
+
+
+def test_an_offset_that_vanished_while_reading_began_is_told(
+    known: tuple[KafkaSource, FakeConsumer],
+) -> None:
+    kafka, consumer = known
+    consumer.queue = [message(10)]
+    with pytest.raises(PositionLostError, match="in/0: the offset at which reading began is gone"):
+        kafka.take(10, 0.1)
+
+
+@pytest.mark.parametrize("attending", [True, False])
+def test_a_topic_that_is_made_again_while_it_is_read_stops_the_service(
+    known: tuple[KafkaSource, FakeConsumer], *, attending: bool
+) -> None:
+    kafka, consumer = known
+    consumer.offsets = {P0: 9}
+    consumer.queue = [message(9)]
+    kafka.take(10, 0.1)
+    consumer.before_poll = lambda: tell(kafka, ONE, TWO)
+    consumer.queue = [message(10)]
+    for _ in range(2):  # it stays so
+        with pytest.raises(PositionLostError, match="in/0: the next record is 10 of a topic that"):
+            kafka.attend(0.0) if attending else kafka.take(10, 0.1)
+
+
+def test_a_topic_that_was_made_again_while_it_was_away_is_placed_by_the_group(
+    known: tuple[KafkaSource, FakeConsumer],
+) -> None:
+    kafka, consumer = known
+    consumer.before_poll = lambda: tell(kafka, ONE, TWO)
+    consumer.queue = [message(10)]
+    assert kafka.take(10, 0.1).records == []
+    assert sorted(consumer.seeks) == [("in", 0, 0), ("in", 1, 0)]
+    assert kafka.offset(P0, 7).metadata == beside(TWO)
+
+
+def test_a_new_member_learns_the_ids_anew(known: tuple[KafkaSource, FakeConsumer]) -> None:
+    kafka, _ = known
+    kafka.subscribe = lambda: None  # type: ignore[method-assign] # the fake has none
+    kafka.reopen()
+    assert kafka.offset(P0, 7).metadata is None
+    tell(kafka, NONE, TWO)
+    assert kafka.offset(P0, 7).metadata == beside(TWO)

@@ -1,0 +1,267 @@
+"""The thread that looks at the logs, and what it asks; tests/integration has brokers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from service.adapters import kafka_survey
+from service.adapters.kafka_survey import KafkaSurveyor
+from service.core.survey import Marks, Retention, Standpoint, Survey
+from service.engines.lookout import Lookout
+from tests.kit.doubles import Told
+from tests.kit.flow import await_
+from tests.kit.spark_driver import Driver, done
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.kit.spark_driver import Scenario
+
+P0, P1, OUT = ("in", 0), ("in", 1), ("out", 0)
+AWAY = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+
+class Brokers:
+    """Two of them lead one input partition each; the first leads the output as well.
+
+    ``logs``: by partition the marks, and the time of each record in Unix seconds.
+    """
+
+    def __init__(self) -> None:
+        self.logs: dict[tuple[str, int], tuple[Marks, list[float]]] = {
+            P0: (Marks(0, 3, 3), [900.0, 950.0, 990.0]),
+            P1: (Marks(5, 6, 9), [0.0] * 5 + [980.0] * 4),
+            OUT: (Marks(0, 0, 4), [999.0] * 4),
+        }
+        self.clients: list[dict[str, Any]] = []
+        self.away = 0
+        self.refused: int | None = None
+        self.config: dict[str, str] | KafkaException | TimeoutError = {
+            "cleanup.policy": "delete",
+            "retention.ms": "100000",
+            "retention.bytes": "-1",
+        }
+        self.configs_asked = 0
+
+    def client(self, properties: dict[str, Any], *, logger: object) -> Client:
+        self.clients.append(properties)
+        return Client(self, committed_only=properties["isolation.level"] == "read_committed")
+
+    def admin(self, properties: dict[str, Any], *, logger: object) -> Brokers:
+        return self
+
+    def describe_configs(self, asked: list[Any], request_timeout: float) -> dict[Any, Any]:
+        self.configs_asked += 1
+        return {resource: Answer(self.config) for resource in asked}
+
+
+class Answer:
+    def __init__(self, config: dict[str, str] | Exception) -> None:
+        self._config = config
+
+    def result(self, timeout_s: float) -> dict[str, Any]:
+        if isinstance(self._config, Exception):
+            raise self._config
+        return {name: type("E", (), {"value": value}) for name, value in self._config.items()}
+
+
+class Client:
+    def __init__(self, brokers: Brokers, *, committed_only: bool) -> None:
+        self._brokers = brokers
+        self._committed_only = committed_only
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        if self._brokers.away > 1:
+            raise AWAY
+        numbers = {number for name, number in self._brokers.logs if name == topic}
+        parts = {number: type("P", (), {"leader": number}) for number in numbers}
+        return type("Metadata", (), {"topics": {topic: type("T", (), {"partitions": parts})}})
+
+    def offsets_for_times(self, asked: list[Any], timeout: float) -> Iterator[Any]:
+        if self._brokers.away and asked[0].partition == 1:
+            raise AWAY
+        return iter([self._answer(one) for one in asked])
+
+    def _answer(self, one: Any) -> Any:
+        if self._brokers.refused is not None:
+            error = KafkaError(self._brokers.refused)
+            fields = {"topic": one.topic, "partition": one.partition, "offset": -1, "error": error}
+            return type("Refused", (), fields)
+        marks, times_s = self._brokers.logs[(one.topic, one.partition)]
+        end = marks.stable if self._committed_only else marks.end
+        later = [
+            n for n, at_s in enumerate(times_s) if n >= marks.low and at_s * 1000 >= one.offset
+        ]
+        known = {-2: marks.low, -1: end}
+        offset = known.get(one.offset, later[0] if later else -1)
+        return TopicPartition(one.topic, one.partition, offset)
+
+
+@pytest.fixture
+def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
+    brokers = Brokers()
+    monkeypatch.setattr(kafka_survey, "Consumer", brokers.client)
+    monkeypatch.setattr(kafka_survey, "AdminClient", brokers.admin)
+    return brokers
+
+
+def surveyor(*outputs: str) -> KafkaSurveyor:
+    properties = {"bootstrap.servers": "b", "group.id": "shop", "group.instance.id": "shop-0"}
+    return KafkaSurveyor(properties, outputs or ("out", "out"), logger=None, wall_s=lambda: 1000.0)
+
+
+def test_a_survey_brings_marks_ages_and_retention(brokers: Brokers) -> None:
+    survey = surveyor().survey({P0: 1, P1: 2})
+    assert survey.marks == {where: marks for where, (marks, _) in brokers.logs.items()}
+    assert survey.unread_s == {P0: pytest.approx(950, abs=1), P1: pytest.approx(980, abs=1)}
+    assert survey.retention == {"in": Retention(100_000, None)}
+    assert (survey.failures, survey.remarks) == ([], [])
+
+
+def test_the_clients_join_nothing_and_differ_in_their_isolation(brokers: Brokers) -> None:
+    surveyor().survey({})
+    assert [client["isolation.level"] for client in brokers.clients] == [
+        "read_uncommitted",
+        "read_committed",
+    ]
+    assert {client["group.id"] for client in brokers.clients} == {"survey"}
+    assert not [client for client in brokers.clients if "group.instance.id" in client]
+
+
+def test_what_is_read_is_not_asked_for_its_age(brokers: Brokers) -> None:
+    assert surveyor().survey({P0: 3}).unread_s == {}
+
+
+def test_a_broker_that_is_away_hides_its_own_partitions_and_the_clients_are_replaced(
+    brokers: Brokers,
+) -> None:
+    mine = surveyor()
+    brokers.away = 1
+    survey = mine.survey({P0: 3, P1: 9})
+    assert survey.marks.keys() == {P0, OUT}
+    assert survey.failures == ["_TIMED_OUT: Local: Timed out"] * 3
+    assert (brokers.configs_asked, len(brokers.clients)) == (0, 2)
+    brokers.away = 0
+    assert mine.survey({P0: 3, P1: 9}).marks.keys() == {P0, P1, OUT}
+    assert (brokers.configs_asked, len(brokers.clients)) == (1, 4)
+
+
+def test_no_broker_at_all_is_an_answer_too(brokers: Brokers) -> None:
+    brokers.away = 2
+    survey = surveyor().survey({P0: 3})
+    assert (survey.marks, survey.failures) == ({}, ["_TIMED_OUT: Local: Timed out"])
+
+
+def test_partitions_that_may_not_be_read_are_named(brokers: Brokers) -> None:
+    brokers.refused = KafkaError.TOPIC_AUTHORIZATION_FAILED
+    survey = surveyor().survey({P0: 3})
+    assert survey.marks == {}
+    assert "in/0: TOPIC_AUTHORIZATION_FAILED" in survey.failures[0]
+
+
+def test_a_missing_right_to_see_the_configuration_is_told_once_and_is_no_failure(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_survey, "RETENTION_INTERVAL_S", 0.0)
+    brokers.config = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    mine = surveyor()
+    survey = mine.survey({P0: 3})
+    assert (survey.failures, survey.retention) == ([], {})
+    assert "grant DescribeConfigs" in survey.remarks[0]
+    assert mine.survey({P0: 3}).remarks == []
+    assert brokers.configs_asked == 2
+
+
+@pytest.mark.parametrize("failure", [AWAY, TimeoutError()])
+def test_a_configuration_that_is_not_told_is_a_failure(
+    brokers: Brokers, failure: KafkaException | TimeoutError
+) -> None:
+    brokers.config = failure
+    assert [text[:3] for text in surveyor().survey({P0: 3}).failures] == ["in:"]
+
+
+# -- the thread ---------------------------------------------------------------------------
+
+
+class Surveyor:
+    def __init__(self, *answers: Survey | Exception) -> None:
+        self.answers = list(answers)
+        self.asked: list[dict[tuple[str, int], int]] = []
+
+    def survey(self, committed: dict[tuple[str, int], int]) -> Survey:
+        self.asked.append(committed)
+        answer = self.answers.pop(0) if self.answers else Survey(1000.0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def lookout(
+    surveyor: Surveyor,
+    told: Told,
+    interval_s: float = 0.01,
+    standpoint: Callable[[], Standpoint] = lambda: Standpoint({P0: 3}),
+) -> Lookout:
+    events: Any = told
+    return Lookout(surveyor, standpoint, events, interval_s=interval_s)
+
+
+def test_the_thread_looks_again_and_again_until_it_is_stopped() -> None:
+    told, asked = Told(), Surveyor()
+    thread = lookout(asked, told)
+    thread.start()
+    await_(lambda: told.names().count("logs_surveyed") > 3, 30, lambda: str(told.events))
+    thread.stop()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert asked.asked[0] == {P0: 3}
+    assert thread.daemon
+
+
+def test_what_was_found_is_told_with_what_was_not() -> None:
+    told = Told()
+    survey = Survey(1000.0, {P0: Marks(0, 5, 5)}, failures=["away", "too"], remarks=["a right"])
+    assert not lookout(Surveyor(survey), told).look()
+    assert told.names() == ["logs_surveyed", "survey_limited", "survey_failed"]
+    (facts,) = told.of("logs_surveyed")
+    assert [one.lag for one in facts["standings"]] == [2]
+    assert (facts["at_s"], facts["complete"]) == (1000.0, False)
+    assert told.of("survey_failed") == [{"reason": "away"}]
+
+
+def test_whatever_fails_is_told_and_ends_nothing() -> None:
+    told, asked = Told(), Surveyor(ValueError("unforeseen"))
+    thread = lookout(asked, told)
+    assert not thread.look()
+    assert thread.look()
+    assert told.of("survey_failed") == [{"reason": "ValueError: unforeseen"}]
+
+
+def test_while_brokers_are_away_the_looks_become_rarer_up_to_a_minute() -> None:
+    thread = lookout(Surveyor(), Told(), interval_s=10.0)
+    waits_s, wait_s = [], 10.0
+    for well in (False, False, False, False, True, False):
+        wait_s = thread._next_s(wait_s, well=well)
+        waits_s.append(wait_s)
+    assert waits_s == [20.0, 40.0, 60.0, 60.0, 10.0, 20.0]
+
+
+def test_a_spark_driver_stands_where_its_reports_say() -> None:
+    driver = Driver(lanes=2)
+    assert driver.engine.standpoint() == Standpoint()
+    stood: list[Standpoint] = []
+
+    def scenario() -> Scenario:
+        driver.assign({P0: 100, P1: 100}, p0=7)  # nothing is committed in the other one yet
+        yield from driver.started(0)
+        stood.append(driver.engine.standpoint())
+        driver.jobs.end(0, **done(P0, 7, 100))
+        yield from driver.until(lambda: driver.engine.standpoint() != stood[0])
+        stood.append(driver.engine.standpoint())
+        driver.lifecycle.stop("enough")
+
+    driver.play(scenario())
+    assert [one.committed for one in stood] == [{P0: 7}, {P0: 100}]

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import pytest
+
+from service.core.errors import PositionLostError
+from service.core.micro_batches import Marker, MicroBatch, due
+
+BATCH = MicroBatch("q", 7, "aa")
+
+
+def test_the_first_micro_batch_of_all_needs_no_marker() -> None:
+    assert due(MicroBatch("q", 0, "aa"), None) is True
+
+
+@pytest.mark.parametrize(
+    ("marker", "publish"),
+    [
+        (Marker(7, "q", "99"), True),
+        (Marker(8, "q", "aa"), False),
+        (Marker(8, "q"), False),
+    ],
+)
+def test_a_micro_batch_is_due_unless_the_marker_says_that_it_is_published(
+    marker: Marker, *, publish: bool
+) -> None:
+    assert due(BATCH, marker) is publish
+
+
+@pytest.mark.parametrize(
+    ("marker", "why"),
+    [
+        (None, "it expired while the query was stopped"),
+        (Marker(7, "other", "99"), "published by query other: the checkpoint was lost"),
+        (Marker(8, "other", "aa"), "published by query other: the checkpoint was lost"),
+        (Marker(6, "q", "99"), "it was moved back"),
+        (Marker(9, "q", "99"), "the checkpoint is an old copy"),
+        (Marker(8, "q", "bb"), "the last of other input: the checkpoint is an old copy"),
+    ],
+)
+def test_what_is_not_certain_is_neither_published_nor_skipped(
+    marker: Marker | None, why: str
+) -> None:
+    with pytest.raises(PositionLostError, match=why) as refused:
+        due(BATCH, marker)
+    assert "docs/dataframes.md" in str(refused.value)
+
+
+def test_a_fresh_query_on_published_micro_batches_is_a_lost_checkpoint() -> None:
+    with pytest.raises(PositionLostError, match="the checkpoint was lost"):
+        due(MicroBatch("new", 0, "aa"), Marker(12, "q", "bb"))
+
+
+@pytest.mark.parametrize("inputs", ["aa", ""])
+def test_a_marker_reads_what_it_wrote(inputs: str) -> None:
+    marker = Marker.after(MicroBatch("q", 7, inputs))
+    assert marker.next == 8
+    assert Marker.parse(marker.next, marker.metadata) == marker
+
+
+@pytest.mark.parametrize("metadata", ["", "hapax1 q", "hapax2 q aa", "somebody else's words"])
+def test_a_marker_of_somebody_else_is_refused(metadata: str) -> None:
+    with pytest.raises(PositionLostError, match="was overwritten"):
+        Marker.parse(7, metadata)

@@ -1,0 +1,103 @@
+"""Tokens over TLS: what the client needs for it, and the token service of the sandbox."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service.adapters import kafka_clients
+from service.adapters.kafka_access import refusal
+from service.adapters.kafka_clients import consumer_properties
+from service.sandbox.oauth import TokenServer
+from service.sandbox.tls import Authority
+from tests.unit.test_kafka_clients import settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from service.settings import Settings
+
+CA = "https.ca.location"
+WRONG = "wr0ng"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def tokens(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TokenServer]:
+    folder = tmp_path_factory.mktemp("oauth")
+    with closing(TokenServer(folder, authority.issue("server"))) as server:
+        yield server
+
+
+def given(url: str, secret: str = WRONG, **more: str) -> Settings:
+    security = {
+        "PROTOCOL": "sasl_plaintext",
+        "SASL_MECHANISM": "OAUTHBEARER",
+        "OAUTH_TOKEN_URL": url,
+        "OAUTH_CLIENT_ID": "hapax-oauth",
+        "OAUTH_CLIENT_SECRET": secret,
+        **more,
+    }
+    return settings(
+        KAFKA__BOOTSTRAP_SERVERS="127.0.0.1:1",
+        **{f"KAFKA__SECURITY__{name}": text for name, text in security.items()},
+    )
+
+
+def test_the_token_service_is_checked_by_the_authorities_that_are_named() -> None:
+    properties = consumer_properties(given("https://login/token", OAUTH_CA_FILE="/tls/login.pem"))
+    assert properties[CA] == "/tls/login.pem"
+
+
+def test_without_a_name_the_authorities_of_the_system_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = tmp_path / "bundle.crt"
+    bundle.touch()
+    monkeypatch.setattr(kafka_clients, "AUTHORITIES", (str(tmp_path / "nowhere.crt"), str(bundle)))
+    assert consumer_properties(given("https://login/token"))[CA] == str(bundle)
+    assert CA not in consumer_properties(given("http://login/token"))
+
+
+def test_a_token_is_fetched_over_tls(authority: Authority, tokens: TokenServer) -> None:
+    known = given(tokens.url, tokens.client_secret, OAUTH_CA_FILE=str(authority.ca_file))
+    before = tokens.served
+    said = refusal(known)
+    assert said is not None
+    assert "Connection refused" in said, "it has its token, but no broker listens"
+    assert tokens.served > before
+
+
+def test_a_wrong_secret_of_the_client_is_named_and_not_told(
+    authority: Authority, tokens: TokenServer
+) -> None:
+    said = refusal(given(tokens.url, WRONG, OAUTH_CA_FILE=str(authority.ca_file)))
+    assert said is not None
+    assert "token" in said
+    assert "invalid_client" in said
+    assert WRONG not in said
+
+
+def test_a_token_service_of_a_strange_authority_is_refused(
+    tokens: TokenServer, tmp_path: Path
+) -> None:
+    stranger = Authority(tmp_path)
+    said = refusal(given(tokens.url, tokens.client_secret, OAUTH_CA_FILE=str(stranger.ca_file)))
+    assert said is not None
+    assert "certificate" in said
+
+
+def test_a_token_service_that_is_away_is_named_within_seconds() -> None:
+    began_s = time.monotonic()
+    said = refusal(given("https://127.0.0.1:1/token"))
+    assert said is not None
+    assert "token" in said
+    assert time.monotonic() - began_s < 30

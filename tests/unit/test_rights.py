@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import pytest
+
+from service.settings import load_settings
+from service.wiring.rights import kafka_rights, redis_rights
+from tests.unit.test_settings import REQUIRED
+
+BASE = REQUIRED | {
+    "HAPAX_APP": "shop",
+    "HAPAX_INSTANCE": "shop-0",
+    "HAPAX_INPUT__TOPICS": "orders,returns",
+    "HAPAX_OUTPUT__TOPIC": "clean",
+}
+SPARK = {"HAPAX_ENGINE": "spark"}
+SINK = SPARK | {
+    "HAPAX_SPARK__PIPELINE": "shop.orders:pipeline",
+    "HAPAX_SPARK__CHECKPOINT": "/data/checkpoint",
+}
+
+
+def mandatory(**environ: str) -> set[tuple[str, str, str, str]]:
+    return {
+        (right.resource, right.name, right.operation, right.pattern)
+        for right in kafka_rights(load_settings(BASE | environ))
+        if not right.optional
+    }
+
+
+READS = {("TOPIC", "orders", "READ", "LITERAL"), ("TOPIC", "returns", "READ", "LITERAL")}
+WRITES = {("TOPIC", "clean", "WRITE", "LITERAL")}
+GROUP = {("GROUP", "shop", "READ", "LITERAL")}
+OWN = {("TRANSACTIONAL_ID", "shop-shop-0", "WRITE", "LITERAL")}
+
+
+def test_a_worker_needs_its_inputs_its_output_its_group_and_its_transactional_id() -> None:
+    assert mandatory() == READS | WRITES | GROUP | OWN
+
+
+def test_dead_letters_add_the_right_to_write_them() -> None:
+    dead = {("TOPIC", "dead", "WRITE", "LITERAL")}
+    assert mandatory(HAPAX_DEAD_LETTER__TOPIC="dead") == READS | WRITES | GROUP | OWN | dead
+
+
+def test_names_that_change_with_every_start_are_granted_by_their_prefix() -> None:
+    every = {("TRANSACTIONAL_ID", "shop-", "WRITE", "PREFIXED")}
+    assert mandatory(HAPAX_GROUP__MEMBERSHIP="dynamic") == READS | WRITES | GROUP | every
+
+
+def test_spark_on_records_needs_the_ids_of_its_lanes_beside_the_workers_own() -> None:
+    lanes = {("TRANSACTIONAL_ID", "shop-shop-0/", "WRITE", "PREFIXED")}
+    assert mandatory(**SPARK) == READS | WRITES | GROUP | OWN | lanes
+
+
+def test_a_dataframe_pipeline_needs_the_group_of_its_marker_and_no_other() -> None:
+    marked = {
+        ("GROUP", "shop--sink", "READ", "LITERAL"),
+        ("TOPIC", "clean", "READ", "LITERAL"),
+        ("TRANSACTIONAL_ID", "shop/sink", "WRITE", "LITERAL"),
+    }
+    assert mandatory(**SINK) == READS | WRITES | marked
+
+
+def test_without_transactions_no_transactional_id_is_needed() -> None:
+    assert mandatory(HAPAX_GUARANTEE="at_least_once") == READS | WRITES | GROUP
+
+
+def test_topics_that_the_business_code_names_are_written_too() -> None:
+    rights = kafka_rights(load_settings(BASE), outputs=["large", "clean"])
+    written = [right.name for right in rights if right.operation == "WRITE"]
+    assert written == ["clean", "large", "shop-shop-0"]
+
+
+def test_every_optional_right_comes_after_the_mandatory_ones_and_says_what_it_is_for() -> None:
+    rights = kafka_rights(load_settings(BASE))
+    assert [right.optional for right in rights] == sorted(right.optional for right in rights)
+    assert all(right.reason for right in rights)
+    assert len({(right.resource, right.name, right.operation) for right in rights}) == len(rights)
+
+
+@pytest.mark.parametrize(
+    ("url", "user", "select"),
+    [
+        ("redis://cache:6379/0", "shop", False),
+        ("rediss://claims:s3cret@cache/2", "claims", True),
+        ("rediss://claims%2Dshop:s3cret@cache", "claims-shop", False),
+        ("redis://cache/?username=claims&password=s3cret&db=3", "claims", True),
+        ("unix://claims:s3cret@/run/redis.sock", "claims", False),
+    ],
+)
+def test_the_line_for_redis_names_user_keys_and_commands_and_no_password(
+    url: str, user: str, *, select: bool
+) -> None:
+    line = redis_rights(load_settings(BASE | {"HAPAX_DEDUP__REDIS_URL": url}))
+    assert line.startswith(f"user {user} reset on >PASSWORD ~hapax:{{shop}}:claims* +ping ")
+    assert line.endswith(" +select") is select
+    assert "s3cret" not in line
+
+
+def test_without_a_claim_store_there_is_no_line() -> None:
+    assert redis_rights(load_settings(BASE)) == ""

@@ -1,0 +1,208 @@
+"""Spark's jobs, on a stand-in for its context."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped] # comes without types
+
+from service.core.errors import StopError
+from service.engines import spark_jobs
+from service.engines.ranges import Plan, Report
+from service.engines.spark_jobs import SparkJobs
+from tests.kit.spark_driver import P0
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+
+def plan(lane: int) -> Plan:
+    return Plan(lane=lane, member=b"m", starts={P0: 0}, ends={P0: 1}, duration_s=1.0, pace=1)
+
+
+def run(plans: Iterable[Plan]) -> Iterator[Report]:
+    for each in plans:
+        yield Report(lane=each.lane, reason=threading.current_thread().name)
+
+
+class FakeProcess:
+    killed = False
+
+    def kill(self) -> None:
+        self.killed = True
+
+
+class FakeContext:
+    """Runs a job where it is collected. ``fail``: by call, what it raises."""
+
+    defaultParallelism = 3  # noqa: N815 - Spark's name
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+        self.fail: dict[str, Exception] = {}
+        self.stopped = False
+        self.jvm: Any = self
+        self.stopping: Callable[[], object] = lambda: None
+        self._gateway: Any = type("Gateway", (), {"proc": FakeProcess()})()
+        self._rows: list[Any] = []
+
+    @property
+    def _jsc(self) -> Any:
+        return self.jvm
+
+    def sc(self) -> Any:
+        self._note("sc")
+        return self
+
+    def isStopped(self) -> bool:  # noqa: N802 - Java's name
+        return self.stopped
+
+    def setJobGroup(self, group: str, text: str, *, interruptOnCancel: bool) -> None:  # noqa: N802, N803 - Spark's names
+        self._note("group", group, text, interruptOnCancel)
+
+    def parallelize(self, rows: list[Any], slices: int) -> Any:
+        job = FakeContext()
+        job._rows, job.fail = list(rows), self.fail
+        self._note("parallelize", len(rows), slices)
+        return job
+
+    def mapPartitions(self, function: Callable[[Any], Any]) -> Any:  # noqa: N802 - Spark's name
+        self._rows = list(function(iter(self._rows)))
+        return self
+
+    def collect(self) -> list[Any]:
+        self._note("collect")
+        return self._rows
+
+    def cancelJobGroup(self, group: str) -> None:  # noqa: N802 - Spark's name
+        self._note("cancel", group)
+
+    def cancelAllJobs(self) -> None:  # noqa: N802 - Spark's name
+        self._note("cancel all")
+
+    def stop(self) -> None:
+        self.stopping()
+        self._note("stop")
+
+    def _note(self, *call: object) -> None:
+        self.calls.append(call)
+        if str(call[0]) in self.fail:
+            raise self.fail[str(call[0])]
+
+
+def jobs(context: FakeContext, lanes: int | None = None) -> SparkJobs:
+    return SparkJobs(cast("Any", context), run, lanes=lanes)
+
+
+def test_there_are_as_many_lanes_as_cores_unless_told_otherwise() -> None:
+    assert jobs(FakeContext()).lanes == 3
+    assert jobs(FakeContext(), lanes=5).lanes == 5
+    context = FakeContext()
+    context.defaultParallelism = 0
+    assert jobs(context).lanes == 1
+
+
+def test_a_plan_is_one_row_of_one_job_and_comes_back_as_one_report() -> None:
+    context = FakeContext()
+    report = jobs(context).submit(plan(2)).result(10)
+    assert report.lane == 2
+    assert report.reason.startswith("lane"), "each lane waits in a thread of its own"
+    assert context.calls == [
+        ("group", "hapax-lane-2", "lane 2", True),
+        ("parallelize", 1, 1),
+    ]
+
+
+def test_a_task_without_report_raises_what_spark_says() -> None:
+    context = FakeContext()
+    context.fail["collect"] = RuntimeError("Python worker exited")
+    with pytest.raises(RuntimeError, match="Python worker exited"):
+        jobs(context).submit(plan(0)).result(10)
+
+
+def test_functions_of_the_driver_run_beside_the_jobs() -> None:
+    names: list[str] = []
+    made = jobs(FakeContext())
+    made.call(lambda: names.append(threading.current_thread().name)).result(10)
+    assert names[0].startswith("lane")
+
+
+def test_the_task_of_a_lane_is_cancelled_by_its_group() -> None:
+    context = FakeContext()
+    jobs(context).cancel(2)
+    assert context.calls == [("cancel", "hapax-lane-2")]
+
+
+@pytest.mark.parametrize("error", [Py4JNetworkError("gone"), ConnectionRefusedError()])
+def test_cancelling_does_not_mind_a_jvm_that_is_gone(error: Exception) -> None:
+    context = FakeContext()
+    context.fail["cancel"] = error
+    jobs(context).cancel(2)
+    assert len(context.calls) == 1
+
+
+def test_a_living_spark_passes_the_check() -> None:
+    context = FakeContext()
+    jobs(context).check()
+    assert context.calls == [("sc",)]
+
+
+def stopped(context: FakeContext) -> None:
+    context.stopped = True
+
+
+def without_jvm(context: FakeContext) -> None:
+    context.jvm = None
+
+
+def cut_off(context: FakeContext) -> None:
+    context.fail["sc"] = Py4JNetworkError("no answer")
+
+
+def refused(context: FakeContext) -> None:
+    context.fail["sc"] = ConnectionRefusedError()
+
+
+@pytest.mark.parametrize("gone", [stopped, without_jvm, cut_off, refused])
+def test_a_spark_that_is_gone_stops_the_service(gone: Callable[[FakeContext], None]) -> None:
+    context = FakeContext()
+    gone(context)
+    with pytest.raises(StopError, match="a restart begins at the committed offsets"):
+        jobs(context).check()
+
+
+def test_closing_ends_jobs_and_spark_and_its_jvm() -> None:
+    context = FakeContext()
+    made = jobs(context)
+    made.close()
+    assert context.calls == [("cancel all",), ("stop",)]
+    assert context._gateway.proc.killed
+    with pytest.raises(RuntimeError):
+        made.submit(plan(0))
+
+
+@pytest.mark.parametrize("call", ["cancel all", "stop"])
+def test_closing_does_not_mind_a_jvm_that_is_gone(call: str) -> None:
+    context = FakeContext()
+    context.fail[call] = Py4JNetworkError("gone")
+    jobs(context).close()
+    assert context._gateway.proc.killed
+
+
+def test_a_cluster_of_somebody_else_has_no_jvm_to_kill() -> None:
+    context = FakeContext()
+    context._gateway = object()
+    jobs(context).close()
+    assert context.calls == [("cancel all",), ("stop",)]
+
+
+def test_a_jvm_that_never_stops_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_jobs, "CLOSE_TIMEOUT_S", 0.05)
+    context, ended = FakeContext(), threading.Event()
+    context.stopping = ended.wait
+    jobs(context).close()
+    assert context._gateway.proc.killed
+    assert ("stop",) not in context.calls
+    ended.set()

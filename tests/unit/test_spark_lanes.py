@@ -1,0 +1,166 @@
+"""Lanes: which partitions they have, what they know, and what travels to a task and back."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service.core.limits import Patience
+from service.core.records import Coordinates
+from service.core.transform import Failure
+from service.engines.ranges import Outcome, Plan, Report
+from service.engines.spark_lane import Homes, Lane
+from tests.kit.spark_driver import P0, P1, P2, P3, Driver, settled
+
+if TYPE_CHECKING:
+    from tests.kit.spark_driver import Scenario
+
+CULPRIT = Coordinates("in", 0, 7)
+
+
+def lane(**positions: int | None) -> Lane:
+    made = Lane(0, Patience(3))
+    made.take_over({("in", int(name[1:])): offset for name, offset in positions.items()})
+    return made
+
+
+def test_wanted_is_what_lies_behind_our_position() -> None:
+    one = lane(p0=5, p1=5, p2=None, p3=None)
+    assert one.wanted({P0: 6, P1: 5, P2: 0}) == {P0: 6, P2: 0}
+
+
+def test_progress_of_a_partition_that_left_meanwhile_is_not_ours_to_remember() -> None:
+    one = lane(p0=5)
+    one.settle(Report(lane=0, settled=[settled({P0: (5, 6), P1: (0, 3)})]))
+    assert one.positions == {P0: 6}
+
+
+def test_a_lane_that_takes_over_begins_without_failures_and_condemned_records() -> None:
+    one = lane(p0=5)
+    one.rest(100.0)
+    one.lost, one.condemned = 3, {CULPRIT: "no"}
+    one.take_over({P1: None})
+    assert (one.failures, one.lost, one.rest_until_s, one.condemned) == (0, 0, 0.0, {})
+    assert one.positions == {P1: None}
+
+
+def test_progress_ends_both_impatience_and_rest() -> None:
+    one = lane(p0=5)
+    one.patience.records_max, one.patience.attempts = 4, 2
+    one.rest(100.0)
+    one.settle(Report(lane=0))
+    assert (one.patience.records_max, one.patience.attempt, one.failures) == (4, 3, 1)
+    one.settle(Report(lane=0, ended={P0: 6}))
+    assert (one.patience.records_max, one.patience.attempt, one.failures) == (8, 1, 0)
+
+
+# -- homes --------------------------------------------------------------------------------
+
+
+def test_partitions_are_spread_as_evenly_as_can_be() -> None:
+    homes = Homes(3, sticky=False)
+    assert homes.spread([P3, P1, P0, P2]) == {0: [P0, P3], 1: [P1], 2: [P2]}
+    assert homes.spread([P3, P2]) == {0: [P2], 1: [P3], 2: []}
+    assert homes.spread([]) == {0: [], 1: [], 2: []}
+
+
+def test_sticky_partitions_keep_their_lane_also_when_they_leave_and_come_back() -> None:
+    homes = Homes(2, sticky=True)
+    assert homes.spread([P0, P1, P2, P3]) == {0: [P0, P2], 1: [P1, P3]}
+    assert homes.spread([P0, P2]) == {0: [P0, P2], 1: []}
+    assert homes.spread([P0, P1, P2]) == {0: [P0, P2], 1: [P1]}
+
+
+def test_sticky_partitions_that_are_new_go_where_there_is_least() -> None:
+    homes = Homes(2, sticky=True)
+    homes.spread([P0, P1, P2])
+    assert homes.spread([P0, P2, P3]) == {0: [P0, P2], 1: [P3]}
+
+
+@pytest.mark.parametrize(("sticky", "second"), [(False, 0), (True, 1)])
+def test_the_driver_spreads_as_its_group_needs_it(second: int, *, sticky: bool) -> None:
+    driver = Driver(lanes=2, sticky=sticky)
+
+    def scenario() -> Scenario:
+        driver.assign({P0: 9, P1: 9})
+        yield from driver.started(0, 1)
+        driver.revoke(P0)
+        driver.jobs.end(0)
+        driver.jobs.end(1)
+        yield from driver.started(second)
+        driver.jobs.end(second)
+
+    driver.play(scenario())
+    assert driver.plan.starts == {P1: None}
+
+
+# -- plans and reports --------------------------------------------------------------------
+
+PLAN = Plan(
+    lane=3,
+    member=b"CGMDv2:\x01",
+    starts={P0: 5, P1: None},
+    ends={P0: 9, P1: 0},
+    duration_s=2.0,
+    pace=800,
+    records_max=10,
+    batch_max=4,
+    attempt=2,
+    condemned={CULPRIT: "too large"},
+    failed=(100, 3),
+)
+REPORT = Report(
+    lane=3,
+    outcome=Outcome.ABORTED,
+    reason="no",
+    settled=[
+        settled({P0: (5, 8)}, dead_letter_examples=[(CULPRIT, Failure("KeyError", "'id'", 3))])
+    ],
+    ended={P1: 0},
+    open_s=0.1,
+    work_s=0.2,
+    pace=900,
+    records=3,
+    suspect=CULPRIT,
+    content=True,
+    culprits={CULPRIT: "too large"},
+    doubts=["commit"],
+    emptied=1,
+    repeated={P0: 2},
+    lines=[("consumer", 40, "FAIL", "refused")],
+)
+
+
+@pytest.mark.parametrize("value", [PLAN, REPORT], ids=["plan", "report"])
+def test_what_travels_between_driver_and_task_arrives_as_it_was(value: Plan | Report) -> None:
+    arrived = pickle.loads(pickle.dumps(value))  # noqa: S301 - Spark does the same
+    assert arrived == value
+    assert type(arrived) is type(value)
+
+
+def test_coordinates_and_outcomes_arrive_as_what_they_were() -> None:
+    plan = pickle.loads(pickle.dumps(PLAN))  # noqa: S301 - as above
+    report = pickle.loads(pickle.dumps(REPORT))  # noqa: S301 - as above
+    assert [type(key) for key in plan.condemned] == [Coordinates]
+    assert type(report.suspect) is Coordinates
+    assert report.outcome is Outcome.ABORTED
+
+
+def test_reports_of_two_tasks_share_nothing() -> None:
+    one, other = Report(lane=0), Report(lane=1)
+    one.settled.append(settled({P0: (0, 1)}))
+    one.lines.append(("consumer", 40, "FAIL", "x"))
+    one.doubts.append("commit")
+    assert other == Report(lane=1)
+
+
+def test_progress_is_the_last_word_on_each_partition() -> None:
+    report = Report(
+        lane=0,
+        settled=[settled({P0: (0, 3)}), settled({P0: (3, 6), P1: (0, 2)}), settled({P1: (2, 4)})],
+        ended={P1: 5, P2: 1},
+    )
+    assert report.progress == {P0: 6, P1: 5, P2: 1}
+    assert Report(lane=0).progress == {}

@@ -1,0 +1,316 @@
+"""The driver in its group: partitions come, go, and are shared out over lanes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service.core.errors import (
+    BatchAbortedError,
+    MemberFencedError,
+    ProducerDeadError,
+    StopError,
+    TwinError,
+)
+from tests.kit.spark_driver import P0, P1, P2, P3, Driver, done
+
+if TYPE_CHECKING:
+    from tests.kit.spark_driver import Scenario
+
+
+def test_every_lane_is_fenced_and_offsets_are_read_before_anything_is_planned() -> None:
+    driver = Driver(lanes=2)
+
+    def scenario() -> Scenario:
+        driver.assign({P0: 10, P1: 10})
+        yield from driver.started(0, 1)
+        driver.jobs.end(0)
+        driver.jobs.end(1)
+
+    driver.play(scenario())
+    steps = [step for step in driver.journal if step != "member"]
+    assert steps == [
+        "fence 0", "fence 1", "fence predecessor", "committed", "stable_ends",
+        "submit 0", "submit 1",
+    ]  # fmt: skip
+
+
+def test_partitions_are_spread_evenly_and_a_lane_too_many_stays_idle() -> None:
+    driver = Driver(lanes=3)
+
+    def scenario() -> Scenario:
+        driver.assign({P0: 9, P1: 9, P2: 9, P3: 9})
+        yield from driver.started(0, 1, 2)
+        driver.revoke(P1, P2, P3)
+        for lane in range(3):
+            driver.jobs.end(lane)
+        yield from driver.started(0)
+        yield from driver.turns(20)
+        driver.jobs.end(0)
+
+    driver.play(scenario())
+    assert driver.told.of("lanes_shared_out") == [
+        {"lanes": {0: [P0, P3], 1: [P1], 2: [P2]}},
+        {"lanes": {0: [P0]}},
+    ]
+    assert [plan.lane for plan in driver.jobs.plans] == [0, 1, 2, 0]
+
+
+def test_a_share_out_waits_for_the_running_tasks() -> None:
+    driver = Driver(lanes=2)
+
+    def scenario() -> Scenario:
+        driver.assign({P0: 10, P1: 10})
+        yield from driver.started(0, 1)
+        driver.revoke(P1)
+        del driver.journal[:]
+        driver.jobs.end(1)
+        yield from driver.turns(50)
+        assert driver.journal == [], "lane 0 still works on what was shared out before"
+        driver.jobs.end(0, **done(P0, 0, 4))
+        driver.member.stable[P0] = 4
+        yield from driver.started(0)
+        driver.jobs.end(0)
+
+    driver.play(scenario())
+    assert driver.journal[:3] == ["fence 0", "fence 1", "committed"]
+    assert driver.plan.starts == {P0: 4}
+    assert driver.told.of("partitions_revoked") == [{"partitions": [P1]}]
+
+
+def test_a_share_out_waits_until_every_fence_stands() -> None:
+    driver = Driver(lanes=1)
+    driver.jobs.hold = True
+
+    def scenario() -> Scenario:
+        driver.assign({P0: 10})
+        yield from driver.turns(50)
+        assert driver.journal == []
+        driver.jobs.release()
+        yield from driver.started(0)
+        driver.jobs.end(0)
+
+    driver.play(scenario())
+    assert driver.journal[:3] == ["fence 0", "fence predecessor", "committed"]
+
+
+def test_partitions_that_change_while_fences_go_up_are_shared_out_as_they_are_in_the_end() -> None:
+    driver = Driver(lanes=2)
+    driver.jobs.hold = True
+
+    def scenario() -> Scenario:
+        driver.assign({P0: 10, P1: 10})
+        yield from driver.turns(5)
+        driver.revoke(P0)
+        driver.assign({P2: 10}, p2=3)
+        yield from driver.turns(5)
+        driver.jobs.release()
+        driver.jobs.hold = False
+        yield from driver.started(0, 1)
+        driver.jobs.end(0)
+        driver.jobs.end(1)
+
+    driver.play(scenario())
+    assert [plan.starts for plan in driver.jobs.plans] == [{P1: None}, {P2: 3}]
+
+
+def test_partitions_that_all_leave_while_fences_go_up_leave_nothing_to_plan() -> None:
+    driver = Driver(lanes=1)
+    driver.jobs.hold = True
+
+    def scenario() -> Scenario:
+        driver.assign({P0: 10})
+        yield from driver.turns(5)
+        driver.revoke(P0)
+        driver.jobs.release()
+        yield from driver.turns(50)
+
+    driver.play(scenario())
+    assert driver.jobs.plans == []
+
+
+def test_a_predecessor_of_our_name_is_fenced_once_only() -> None:
+    driver = Driver(lanes=1)
+
+    def scenario() -> Scenario:
+        driver.assign({P0: 10})
+        yield from driver.started(0)
+        driver.assign({P1: 10})
+        driver.jobs.end(0)
+        yield from driver.started(0)
+        driver.jobs.end(0)
+
+    driver.play(scenario())
+    assert driver.journal.count("fence 0") == 2
+    assert driver.journal.count("fence predecessor") == 1
+
+
+def test_a_standby_without_partitions_fences_nobody_and_plans_nothing() -> None:
+    driver = Driver()
+
+    def scenario() -> Scenario:
+        driver.assign({})
+        yield from driver.turns(50)
+
+    driver.play(scenario())
+    assert driver.journal == []
+    assert driver.told.of("partitions_assigned") == [{"partitions": []}]
+
+
+def test_whoever_loses_everything_plans_nothing_more() -> None:
+    driver = Driver(lanes=1)
+
+    def scenario() -> Scenario:
+        driver.assign({P0: 10})
+        yield from driver.started(0)
+        driver.revoke(P0, lost=True)
+        driver.jobs.end(0)
+        yield from driver.turns(100)
+
+    driver.play(scenario())
+    assert len(driver.jobs.plans) == 1
+    assert driver.told.of("partitions_lost") == [{"partitions": [P0]}]
+    assert driver.journal[-1] == "submit 0", "nobody is asked about what is not ours"
+
+
+def test_brokers_that_do_not_answer_a_fence_are_waited_for_and_all_fences_go_up_again() -> None:
+    driver = Driver(lanes=2)
+    driver.fences.fail = [ProducerDeadError("no answer")]
+
+    def scenario() -> Scenario:
+        driver.assign({P0: 10})
+        yield from driver.started(0)
+        driver.jobs.end(0)
+
+    driver.play(scenario())
+    fences = [step for step in driver.journal if step.startswith("fence")]
+    assert fences == ["fence 0", "fence 1", "fence predecessor"] * 2
+    assert driver.told.of("brokers_awaited") == [{"reason": "no answer"}]
+
+
+def test_a_fence_that_is_refused_for_good_stops_the_service() -> None:
+    driver = Driver(lanes=1)
+    driver.fences.fail = [StopError("grant the right")]
+
+    def scenario() -> Scenario:
+        driver.assign({P0: 10})
+        yield from driver.turns(50)
+
+    with pytest.raises(StopError, match="grant"):
+        driver.play(scenario())
+
+
+@pytest.mark.parametrize("call", ["committed", "stable_ends", "member"])
+def test_brokers_that_do_not_answer_are_asked_again_a_little_later(call: str) -> None:
+    driver = Driver(lanes=1)
+    driver.member.fail[call] = [BatchAbortedError(f"{call}: no answer"), BatchAbortedError(call)]
+
+    def scenario() -> Scenario:
+        driver.assign({P0: 10}, p0=2)
+        yield from driver.started(0)
+        driver.jobs.end(0)
+
+    before_s = driver.clock.now_s
+    driver.play(scenario())
+    assert driver.plan.starts == {P0: 2}
+    assert [facts["reason"] for facts in driver.told.of("brokers_awaited")] == [
+        f"{call}: no answer",
+        call,
+    ]
+    assert driver.clock.now_s - before_s > 0.4
+
+
+def test_running_tasks_report_also_while_brokers_are_waited_for() -> None:
+    driver = Driver(lanes=2)
+
+    def scenario() -> Scenario:
+        driver.assign({P0: 10, P1: 10})
+        yield from driver.started(0, 1)
+        driver.jobs.end(0, **done(P0, 0, 10))
+        driver.member.fail["stable_ends"] = [BatchAbortedError("no answer")]
+        yield from driver.until(lambda: driver.told.of("brokers_awaited"))
+        driver.jobs.end(1, **done(P1, 0, 7))
+        yield
+        yield
+        assert len(driver.told.of("range_settled")) == 2
+
+    driver.play(scenario())
+
+
+def test_a_member_whose_name_was_given_away_joins_anew_and_shares_out_again() -> None:
+    driver = Driver(lanes=1)
+
+    def scenario() -> Scenario:
+        driver.assign({P0: 10})
+        yield from driver.started(0)
+        driver.member.fail["attend"] = [MemberFencedError("fenced", explained=False)]
+        yield
+        driver.revoke(P0, lost=True)
+        driver.jobs.end(0)
+        yield from driver.turns(10)
+        driver.assign({P0: 10}, p0=6)
+        yield from driver.started(0)
+        driver.jobs.end(0)
+
+    driver.play(scenario())
+    assert driver.journal.count("reopen") == 1
+    assert driver.journal.count("fence 0") == 2
+    assert driver.plan.starts == {P0: 6}
+    assert driver.told.of("member_fenced") == [{"reason": "fenced", "explained": False}]
+
+
+def test_a_name_that_is_given_away_again_and_again_means_a_twin() -> None:
+    driver = Driver(lanes=1)
+    driver.member.fail["attend"] = [MemberFencedError("fenced", explained=False)] * 2
+
+    def scenario() -> Scenario:
+        yield from driver.turns(50)
+
+    with pytest.raises(TwinError):
+        driver.play(scenario())
+
+
+def test_what_the_member_complains_of_is_told() -> None:
+    driver = Driver(lanes=1)
+
+    def scenario() -> Scenario:
+        driver.member.news.errors = ["broker down"]
+        yield
+        yield
+
+    driver.play(scenario())
+    assert [facts["text"] for facts in driver.told.of("client_logged")] == ["broker down"]
+
+
+def test_partitions_that_belong_to_nobody_are_told_once_they_are_adopted() -> None:
+    driver = Driver(lanes=1)
+
+    def scenario() -> Scenario:
+        driver.assign({P0: 10}, p0=10)
+        driver.member.orphans = [P1]
+        yield from driver.until(lambda: driver.told.of("partitions_orphaned"), turns_max=20_000)
+
+    driver.play(scenario())
+    assert driver.told.of("partitions_orphaned") == [{"partitions": [P1]}]
+
+
+def test_a_topic_stays_new_to_every_lane_until_all_its_partitions_have_offsets() -> None:
+    driver = Driver(lanes=2)
+    driver.member.fresh = frozenset({"in"})
+
+    def scenario() -> Scenario:
+        driver.assign({P0: 5, P1: 5})
+        yield from driver.started(0, 1)
+        assert [plan.new_topics for plan in driver.jobs.plans] == [{"in"}] * 2
+        driver.member.fresh = frozenset()  # lane 0 has committed: the group knows the topic
+        driver.member.stable[P0] = 5
+        driver.jobs.end(0, **done(P0, 5, 5))
+        driver.jobs.lose(1)
+        driver.assign({P2: 0}, p2=0)
+        yield from driver.until(lambda: len(driver.jobs.plans) > 2)
+        assert driver.plan.new_topics == {"in"}
+        driver.member.stable[P1] = 5
+        driver.jobs.release()
+
+    driver.play(scenario())

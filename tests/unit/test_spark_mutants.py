@@ -1,0 +1,111 @@
+"""The real driver and tasks under random kills, zombies and rebalances; and broken ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from service.engines.spark_ports import Pacing
+from service.wiring.task import Task
+from tests.kit import spark_schedules
+from tests.kit.spark_schedules import Broker, LaneFences, Producing, Range, caught, play
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from service.core.records import Progress
+
+    Patch = Callable[[pytest.MonkeyPatch], None]
+
+SCHEDULES = 300
+SEEDS = range(1500)
+KINDS = ("kill", "zombie", "crash", "peer", "expel", "away")
+STEPS = ("take", "open", "begin", "send", "send_offsets", "commit", "committed", "stable_ends")
+
+
+def test_whatever_happens_to_tasks_and_driver_every_record_has_its_effect_once() -> None:
+    struck: Counter[str] = Counter()
+    for seed in range(SCHEDULES):
+        try:
+            struck += play(seed)
+        except AssertionError as error:
+            pytest.fail(f"seed {seed}: {error}")
+    for kind in KINDS:
+        assert struck[kind] > 30, struck
+    for step in (*STEPS, "fence"):
+        assert struck[f"fault at {step}"] > 5, struck
+
+
+def what_is_committed_is_not_read_after_init(patch: pytest.MonkeyPatch) -> None:
+    def confirm(self: Range) -> Progress:
+        return {where: known for where, known in self._plan.starts.items() if known is not None}
+
+    patch.setattr(Range, "confirm", confirm)
+
+
+def what_is_committed_is_read_before_init(patch: pytest.MonkeyPatch) -> None:
+    place, confirm = Range.place, Range.confirm
+    early: dict[int, Any] = {}
+
+    def placed(self: Range) -> None:
+        place(self)
+        early[id(self)] = confirm(self)
+
+    patch.setattr(Range, "place", placed)
+    patch.setattr(Range, "confirm", lambda self: early.pop(id(self)))
+
+
+def metadata_of_a_stale_member_is_accepted(patch: pytest.MonkeyPatch) -> None:
+    def add_offsets(self: Broker, name: tuple[str, int], _member: Any, progress: Progress) -> None:
+        self._producer(name).offsets.update(progress)
+
+    patch.setattr(Broker, "add_offsets", add_offsets)
+
+
+def a_task_fences_nobody(patch: pytest.MonkeyPatch) -> None:
+    opened, number = Producing.open, iter(range(1_000_000))
+
+    def of_its_own(self: Producing) -> None:
+        self._transactional_id = f"task-{next(number)}"
+        opened(self)
+
+    patch.setattr(Producing, "open", of_its_own)
+
+
+def the_rest_of_a_cut_batch_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    def take_one_more(self: Range, records_max: int, wait_s: float) -> Any:
+        batch = super(Range, self).take(records_max + 1, wait_s)
+        del batch.records[records_max:]
+        return batch
+
+    patch.setattr(Range, "take", take_one_more)
+
+
+def doubts_are_not_fenced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Task, "_fence_doubt", lambda _self: None)
+
+
+def share_out_neither_fences_nor_keeps_lanes(patch: pytest.MonkeyPatch) -> None:
+    """Either of the two alone is enough: tasks fence their lane and read what is committed."""
+    patch.setattr(LaneFences, "_register", lambda _self, _name: None)
+    patch.setattr(spark_schedules, "Pacing", lambda **facts: Pacing(**{**facts, "sticky": False}))
+
+
+MUTANTS: list[Patch] = [
+    what_is_committed_is_not_read_after_init,
+    what_is_committed_is_read_before_init,
+    metadata_of_a_stale_member_is_accepted,
+    a_task_fences_nobody,
+    the_rest_of_a_cut_batch_is_forgotten,
+    doubts_are_not_fenced,
+    share_out_neither_fences_nor_keeps_lanes,
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_broken_driver_or_task_is_caught(mutant: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_schedules, "TURNS_MAX", 1500)
+    mutant(monkeypatch)
+    assert caught(SEEDS) is not None

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+from service.core.errors import (
+    ConfigurationError,
+    ExitCode,
+    PositionLostError,
+    StopError,
+)
+from service.engines.spark_kafka import client_properties, java_option, source_options
+from service.engines.spark_pipeline import died, load_pipeline, numbers
+from service.engines.spark_spool import Report
+from service.settings import load_settings
+from tests.unit.test_settings import REQUIRED
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SECURITY = "HAPAX_KAFKA__SECURITY__"
+
+PROGRESS: dict[str, Any] = {
+    "batchId": 4,
+    "durationMs": {"addBatch": 900, "getBatch": 1, "latestOffset": 9, "triggerExecution": 1000},
+    "eventTime": {"watermark": "2026-01-01T00:00:00.000Z"},
+    "stateOperators": [{"numRowsTotal": 5, "numRowsDroppedByWatermark": 2, "memoryUsedBytes": 90}],
+    "sources": [
+        {
+            "startOffset": {"in": {"0": 10, "1": 0}},
+            "endOffset": {"in": {"0": 20, "1": 3}},
+            "latestOffset": {"in": {"0": 25, "1": 3}},
+            "numInputRows": 12,
+        }
+    ],
+}
+
+
+def test_numbers_come_from_both_sides() -> None:
+    found = numbers(PROGRESS, Report(4, {"out": 3}, repeated=False, attempts=2, publish_s=0.3))
+    assert found.inputs == {"in": 12}
+    assert found.outputs == {"out": 3}
+    assert found.lags == {("in", 0): 5, ("in", 1): 0}
+    assert (found.late, found.state_rows, found.state_bytes) == (2, 5, 90)
+    assert found.attempts == 2
+    assert found.phases_s == pytest.approx(
+        {"plan": 0.01, "work": 0.6, "publish": 0.3, "total": 1.0}
+    )
+
+
+def test_without_the_sinks_report_nothing_is_said_of_outputs() -> None:
+    found = numbers(PROGRESS | {"stateOperators": [], "eventTime": {}}, None)
+    assert found.outputs == {}
+    assert "publish" not in found.phases_s
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "code"),
+    [
+        (
+            "[X] Traceback\nservice.core.errors.PositionLostError: old copy. Do this\n SQLSTATE",
+            PositionLostError,
+            ExitCode.POSITION_LOST,
+        ),
+        ("\nservice.core.errors.ConfigurationError: cast it\n", ConfigurationError, 2),
+        ("\nservice.core.errors.ProducerDeadError: no broker answered\n", StopError, 1),
+        ("[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] in-0", PositionLostError, 6),
+        ("[STREAM_FAILED] division by zero === Streaming Query === plan", StopError, 1),
+    ],
+)
+def test_what_a_query_died_of_decides_the_exit_code(
+    text: str, kind: type[StopError], code: int
+) -> None:
+    error = died(PySparkException(text))
+    assert type(error) is kind
+    assert error.exit_code == code
+    assert "Traceback" not in str(error)
+    assert "plan" not in str(error)
+
+
+def test_a_jvm_that_is_gone_is_said_to_be() -> None:
+    assert "JVM is gone" in str(died(ConnectionRefusedError("refused")))
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("no_such_module:f", "cannot import no_such_module: ModuleNotFoundError"),
+        ("json:nothing", "json has no function nothing"),
+        ("json:__name__", "json has no function __name__"),
+    ],
+)
+def test_a_pipeline_that_cannot_be_loaded_says_why(name: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        load_pipeline(name)
+
+
+def test_the_source_reads_committed_data_and_loses_nothing_silently() -> None:
+    options = source_options(load_settings(REQUIRED | {"HAPAX_INPUT__START": "latest"}))
+    assert options["subscribe"] == "in-a,in-b"
+    assert options["startingOffsets"] == "latest"
+    assert options["failOnDataLoss"] == "true"
+    assert options["kafka.isolation.level"] == "read_committed"
+    assert options["maxOffsetsPerTrigger"] == "100000"
+    refusing = source_options(load_settings(REQUIRED | {"HAPAX_INPUT__START": "refuse"}))
+    assert refusing["startingOffsets"] == "earliest"
+
+
+def test_a_password_is_quoted_for_java() -> None:
+    security = {
+        f"{SECURITY}PROTOCOL": "sasl_ssl",
+        f"{SECURITY}SASL_MECHANISM": "SCRAM-SHA-512",
+        f"{SECURITY}USERNAME": "u",
+        f"{SECURITY}PASSWORD": 'p"\\x',
+    }
+    properties = client_properties(load_settings(REQUIRED | security))
+    assert properties["security.protocol"] == "SASL_SSL"
+    assert properties["sasl.mechanism"] == "SCRAM-SHA-512"
+    assert properties["sasl.jaas.config"] == (
+        "org.apache.kafka.common.security.scram.ScramLoginModule required"
+        ' username="u" password="p\\"\\\\x";'
+    )
+
+
+def test_tokens_are_fetched_where_the_settings_say() -> None:
+    security = {
+        f"{SECURITY}PROTOCOL": "sasl_ssl",
+        f"{SECURITY}SASL_MECHANISM": "OAUTHBEARER",
+        f"{SECURITY}OAUTH_TOKEN_URL": "https://login.example/token",
+        f"{SECURITY}OAUTH_CLIENT_ID": "c",
+        f"{SECURITY}OAUTH_CLIENT_SECRET": "s",
+    }
+    properties = client_properties(load_settings(REQUIRED | security))
+    assert properties["sasl.oauthbearer.token.endpoint.url"] == "https://login.example/token"
+    assert 'clientId="c" clientSecret="s";' in properties["sasl.jaas.config"]
+
+
+def test_the_token_service_is_checked_by_the_authority_that_is_named(tmp_path: Path) -> None:
+    (tmp_path / "login").write_text("-- begin\nend --\n")
+    security = {
+        f"{SECURITY}PROTOCOL": "sasl_ssl",
+        f"{SECURITY}SASL_MECHANISM": "OAUTHBEARER",
+        f"{SECURITY}OAUTH_TOKEN_URL": "https://login.example/token",
+        f"{SECURITY}OAUTH_CLIENT_ID": "c",
+        f"{SECURITY}OAUTH_CLIENT_SECRET": "s",
+        f"{SECURITY}OAUTH_CA_FILE": str(tmp_path / "login"),
+    }
+    settings = load_settings(REQUIRED | security)
+    said = client_properties(settings)["sasl.jaas.config"]
+    assert 'ssl.truststore.type="PEM"' in said
+    assert r'ssl.truststore.certificates="-- begin\nend --\n"' in said
+    assert java_option(settings) == (
+        "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=https://login.example/token"
+    )
+
+
+def test_certificates_travel_as_text(tmp_path: Path) -> None:
+    for name in ("ca", "own", "key"):
+        (tmp_path / name).write_text(f"-- {name} --")
+    security = {
+        f"{SECURITY}PROTOCOL": "ssl",
+        f"{SECURITY}CA_FILE": str(tmp_path / "ca"),
+        f"{SECURITY}CERTIFICATE_FILE": str(tmp_path / "own"),
+        f"{SECURITY}KEY_FILE": str(tmp_path / "key"),
+    }
+    properties = client_properties(load_settings(REQUIRED | security))
+    assert properties["ssl.truststore.certificates"] == "-- ca --"
+    assert properties["ssl.keystore.certificate.chain"] == "-- own --"
+    assert properties["ssl.keystore.key"] == "-- key --"
+    with pytest.raises(ConfigurationError, match="CA_FILE=/nowhere cannot be read"):
+        client_properties(load_settings(REQUIRED | security | {f"{SECURITY}CA_FILE": "/nowhere"}))

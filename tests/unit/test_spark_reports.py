@@ -1,0 +1,322 @@
+"""What the driver does with a report: one reaction for each outcome."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from service.core.errors import (
+    DeadLetterLimitError,
+    ExitCode,
+    MemberFencedError,
+    StopError,
+    TwinError,
+)
+from service.core.limits import Patience
+from service.core.records import Coordinates
+from service.core.transform import Failure
+from service.engines.ranges import Outcome, Report
+from service.engines.spark_lane import Lane
+from service.engines.spark_reports import LOST_MAX
+from tests.kit.spark_driver import P0, P1, Driver, settled
+
+NOW_S = 100.0
+CULPRIT = Coordinates("in", 0, 7)
+
+
+@pytest.fixture
+def driver() -> Driver:
+    return Driver(lanes=1)
+
+
+@pytest.fixture
+def lane() -> Lane:
+    made = Lane(0, Patience(3))
+    made.take_over({P0: 5, P1: None})
+    made.began_s = NOW_S - 2.0
+    return made
+
+
+def report(outcome: Outcome = Outcome.DONE, **facts: Any) -> Report:
+    return Report(lane=0, outcome=outcome, **facts)
+
+
+# -- whatever the outcome -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outcome", [one for one in Outcome if one is not Outcome.STOP])
+def test_what_was_committed_counts_however_the_range_ended(
+    outcome: Outcome, driver: Driver, lane: Lane
+) -> None:
+    committed = [settled({P0: (5, 8)}), settled({P0: (8, 11), P1: (0, 4)})]
+    facts = {"settled": committed, "ended": {P1: 6}, "pace": 900, "open_s": 0.1, "work_s": 0.4}
+    driver.reports.take(lane, report(outcome, **facts), NOW_S)
+    assert lane.positions == {P0: 11, P1: 6}
+    assert lane.pace == 900
+    assert driver.told.of("range_settled") == [
+        {
+            "lane": 0,
+            "outcome": str(outcome),
+            "spans": {P0: (5, 11), P1: (0, 6)},
+            "transactions": 3,
+            "records": 10,
+            "open_s": 0.1,
+            "work_s": 0.4,
+            "round_s": 2.0,
+        }
+    ]
+    assert [facts["settled"] for facts in driver.told.of("transaction_settled")] == committed
+    assert driver.told.of("ends_committed") == [{"progress": {P1: 6}}]
+
+
+def test_ends_alone_are_a_span_without_records(driver: Driver, lane: Lane) -> None:
+    driver.reports.take(lane, report(ended={P0: 9}), NOW_S)
+    (facts,) = driver.told.of("range_settled")
+    assert (facts["spans"], facts["transactions"], facts["records"]) == ({P0: (9, 9)}, 1, 0)
+    assert lane.rest_until_s == 0.0
+
+
+def test_what_the_task_saw_is_told_by_the_driver(driver: Driver, lane: Lane) -> None:
+    failure = Failure("KeyError", "'id'", 3)
+    driver.reports.take(
+        lane,
+        report(
+            settled=[
+                settled({P0: (5, 8)}, dead_letters=1, dead_letter_examples=[(CULPRIT, failure)])
+            ],
+            repeated={P0: 4},
+            lines=[("consumer", 40, "FAIL", "refused")],
+            doubts=["commit: sent twice"],
+            emptied=2,
+        ),
+        NOW_S,
+    )
+    told = driver.told
+    assert told.of("dead_letter_written") == [
+        {"coordinates": CULPRIT, "reason": "KeyError", "attempts": 3, "error": "'id'"}
+    ]
+    assert told.of("records_repeated") == [{"count": 4, "partition": P0}]
+    assert told.of("client_logged") == [
+        {"client": "consumer", "level": 40, "facility": "FAIL", "text": "refused"}
+    ]
+    assert told.of("doubt_fenced") == [{"evidence": "commit: sent twice"}]
+    assert [facts["cause"] for facts in told.of("producer_rebuilt")] == ["doubt"]
+    assert told.names().count("claims_emptied") == 2
+
+
+def test_the_rate_of_dead_letters_is_that_of_all_lanes_together(driver: Driver) -> None:
+    for number, failures in enumerate((3, 4)):
+        one = Lane(number, Patience(3))
+        one.take_over({("in", number): 0})
+        each = settled({("in", number): (0, 40)}, dead_letters=failures)
+        driver.reports.take(one, Report(lane=number, settled=[each]), NOW_S)
+    assert driver.rate.recent == (80, 7)
+
+
+# -- one by one ---------------------------------------------------------------------------
+
+
+def test_done_with_progress_goes_on_at_once(driver: Driver, lane: Lane) -> None:
+    lane.failures = lane.lost = 3
+    driver.reports.take(lane, report(settled=[settled({P0: (5, 8)})]), NOW_S)
+    assert (lane.failures, lane.lost, lane.rest_until_s) == (0, 0, 0.0)
+
+
+def test_done_without_progress_rests(driver: Driver, lane: Lane) -> None:
+    driver.reports.take(lane, report(), NOW_S)
+    assert lane.rest_until_s > NOW_S
+
+
+def test_claims_that_are_away_are_asked_now_and_then_until_they_answer(
+    driver: Driver, lane: Lane
+) -> None:
+    driver.claims.outage = "away"
+    assert not driver.reports.holding(NOW_S)
+    driver.reports.take(lane, report(Outcome.CLAIMS, reason="timeout"), NOW_S)
+    driver.reports.take(lane, report(Outcome.CLAIMS, reason="again"), NOW_S + 0.1)
+    assert driver.reports.holding(NOW_S + 0.15)
+    assert driver.claims.pings == 0, "not at once: it has just said no"
+    assert driver.reports.holding(NOW_S + 0.3)
+    assert driver.reports.holding(NOW_S + 0.35)
+    assert driver.claims.pings == 1
+    driver.claims.outage = None
+    assert not driver.reports.holding(NOW_S + 0.6)
+    assert driver.told.of("claims_unavailable") == [
+        {"reason": reason, "policy": "pause"} for reason in ("timeout", "again", "away")
+    ]
+    assert driver.told.of("claims_recovered") == [{"outage_s": pytest.approx(0.6)}]
+    assert not driver.reports.holding(NOW_S + 9)
+    assert driver.claims.pings == 2
+
+
+def test_a_hold_without_a_claim_store_of_our_own_ends_by_itself(lane: Lane) -> None:
+    driver = Driver(claims=False)
+    driver.reports.take(lane, report(Outcome.CLAIMS, reason="timeout"), NOW_S)
+    assert driver.reports.holding(NOW_S + 0.1)
+    assert not driver.reports.holding(NOW_S + 0.3)
+
+
+def test_an_aborted_range_rests_and_says_where_it_goes_on(driver: Driver, lane: Lane) -> None:
+    driver.reports.take(lane, report(Outcome.ABORTED, reason="no", records=3), NOW_S)
+    driver.reports.take(lane, report(Outcome.ABORTED, reason="no", records=3), NOW_S)
+    assert driver.told.of("batch_aborted") == [
+        {"reason": "no", "records": 3, "attempt": attempt, "rewound_to": {P0: 5}}
+        for attempt in (1, 2)
+    ]
+    assert lane.rest_until_s > NOW_S
+    assert lane.patience.attempts == 0, "the content is not to blame"
+
+
+def test_culprits_known_by_name_are_condemned_at_once(driver: Driver, lane: Lane) -> None:
+    aborted = report(
+        Outcome.ABORTED, reason="no", records=3, content=True, culprits={CULPRIT: "too large"}
+    )
+    driver.reports.take(lane, aborted, NOW_S)
+    assert lane.condemned == {CULPRIT: "too large"}
+    assert (lane.rest_until_s, lane.patience.attempts) == (0.0, 0)
+
+
+def refused(records: int, **facts: Any) -> Report:
+    return report(Outcome.ABORTED, reason="no", records=records, content=True, **facts)
+
+
+def test_content_that_is_refused_is_halved_down_to_its_suspect(driver: Driver, lane: Lane) -> None:
+    sizes = []
+    for records in (4, 4, 4, 2, 2, 2, 1, 1):
+        driver.reports.take(lane, refused(records, suspect=CULPRIT), NOW_S)
+        sizes.append(lane.patience.records_max)
+    assert sizes == [None, None, 2, 2, 2, 1, 1, 1]
+    assert lane.condemned == {}
+    driver.reports.take(lane, refused(1, suspect=CULPRIT), NOW_S)
+    assert lane.condemned == {CULPRIT: "no"}
+    assert [facts["records_max"] for facts in driver.told.of("batch_halved")] == [2, 1]
+
+
+def test_a_dead_letter_that_is_refused_too_stops_the_service(driver: Driver, lane: Lane) -> None:
+    lane.condemned = {CULPRIT: "no"}
+    driver.reports.take(lane, refused(1, suspect=CULPRIT), NOW_S)
+    driver.reports.take(lane, refused(1, suspect=CULPRIT), NOW_S)
+    with pytest.raises(DeadLetterLimitError, match="the dead letter of record in/0/7: no"):
+        driver.reports.take(lane, refused(1, suspect=CULPRIT), NOW_S)
+
+
+def test_refused_content_without_records_is_only_waited_for(driver: Driver, lane: Lane) -> None:
+    driver.reports.take(lane, report(Outcome.ABORTED, reason="no", content=True), NOW_S)
+    assert lane.rest_until_s > NOW_S
+    assert lane.patience.attempts == 0
+
+
+def test_a_condemned_record_is_forgotten_once_it_is_behind(driver: Driver, lane: Lane) -> None:
+    later = Coordinates("in", 0, 8)
+    lane.condemned = {CULPRIT: "a", later: "b"}
+    driver.reports.take(lane, report(settled=[settled({P0: (5, 8)})]), NOW_S)
+    assert lane.condemned == {later: "b"}
+
+
+def test_fenced_once_is_survived_and_fenced_again_means_a_twin(driver: Driver, lane: Lane) -> None:
+    driver.reports.take(lane, report(Outcome.FENCED, reason="epoch"), NOW_S)
+    assert driver.told.of("producer_died") == [{"reason": "epoch", "fenced": True}]
+    assert lane.rest_until_s > NOW_S
+    with pytest.raises(TwinError):
+        driver.reports.take(lane, report(Outcome.FENCED, reason="epoch"), NOW_S + 1)
+
+
+def test_fences_that_explain_themselves_prove_no_twin(driver: Driver, lane: Lane) -> None:
+    for _ in range(9):
+        driver.reports.take(lane, report(Outcome.FENCED, reason="old", explained=True), NOW_S)
+
+
+def test_fences_between_which_batches_are_committed_prove_a_twin_only_in_the_end(
+    driver: Driver, lane: Lane
+) -> None:
+    committed = [settled({P0: (5, 6)})] * 3
+    for _ in range(4):
+        driver.reports.take(lane, report(Outcome.FENCED, reason="epoch", settled=committed), NOW_S)
+    with pytest.raises(TwinError):
+        driver.reports.take(lane, report(Outcome.FENCED, reason="epoch", settled=committed), NOW_S)
+
+
+def test_a_dead_producer_is_told_and_planned_again_without_limit(
+    driver: Driver, lane: Lane
+) -> None:
+    for _ in range(30):
+        driver.reports.take(lane, report(Outcome.DEAD, reason="brokers away"), NOW_S)
+    assert driver.told.of("producer_died")[-1] == {"reason": "brokers away", "fenced": False}
+    assert lane.rest_until_s == NOW_S + 1.0
+
+
+@pytest.mark.parametrize("code", [ExitCode.POSITION_LOST, ExitCode.DEAD_LETTER_LIMIT])
+def test_a_task_that_must_leave_takes_the_service_with_it(
+    code: ExitCode, driver: Driver, lane: Lane
+) -> None:
+    stop = report(
+        Outcome.STOP, reason="offset gone", exit_code=int(code), settled=[settled({P0: (5, 8)})]
+    )
+    with pytest.raises(StopError, match="offset gone") as caught:
+        driver.reports.take(lane, stop, NOW_S)
+    assert caught.value.exit_code is code
+    assert StopError.exit_code is ExitCode.UNEXPECTED
+    assert len(driver.told.of("transaction_settled")) == 1
+
+
+# -- no report ----------------------------------------------------------------------------
+
+
+def test_lost_tasks_are_planned_again_up_to_a_limit(driver: Driver, lane: Lane) -> None:
+    for _ in range(LOST_MAX - 1):
+        driver.reports.lost(lane, RuntimeError("worker crashed"), NOW_S)
+    with pytest.raises(StopError, match=r"10 tasks of lane 0 in a row .* in/0 at 5.*: worker"):
+        driver.reports.lost(lane, RuntimeError("worker crashed"), NOW_S)
+    lost = driver.told.of("task_lost")
+    assert [facts["failures"] for facts in lost] == list(range(1, LOST_MAX + 1))
+    assert lost[0] == {"lane": 0, "reason": "worker crashed", "failures": 1, "starts": {P0: 5}}
+
+
+def test_progress_in_between_makes_lost_tasks_count_from_the_beginning(
+    driver: Driver, lane: Lane
+) -> None:
+    for offset in range(5, 45):
+        driver.reports.lost(lane, RuntimeError("worker crashed"), NOW_S)
+        driver.reports.take(lane, report(settled=[settled({P0: (offset, offset + 1)})]), NOW_S)
+
+
+def test_ranges_that_found_nothing_do_not_count_as_lost(driver: Driver, lane: Lane) -> None:
+    for _ in range(2 * LOST_MAX):
+        driver.reports.take(lane, report(), NOW_S)
+    driver.reports.lost(lane, RuntimeError("worker crashed"), NOW_S)
+    assert driver.told.of("task_lost")[0]["failures"] == 1
+
+
+@pytest.mark.parametrize(
+    ("story", "reason"),
+    [
+        ("", "RuntimeError"),
+        ("\n  \n", "RuntimeError"),
+        ("just this", "just this"),
+        ("first\nsecond", "first"),
+        ("An error occurred\norg.SparkException: lost task\nat x", "org.SparkException: lost task"),
+        ("ValueError: a\nKeyError: b", "ValueError: a"),
+        ("Python worker exited (crashed)\n at y", "Python worker exited (crashed)"),
+    ],
+)
+def test_the_telling_line_of_a_long_story_is_the_reason(
+    story: str, reason: str, driver: Driver, lane: Lane
+) -> None:
+    driver.reports.lost(lane, RuntimeError(story), NOW_S)
+    assert driver.told.of("task_lost")[0]["reason"] == reason
+
+
+# -- the member ---------------------------------------------------------------------------
+
+
+def test_a_member_that_is_fenced_twice_means_a_twin(driver: Driver) -> None:
+    driver.reports.member_fenced(MemberFencedError("a", explained=True), NOW_S)
+    driver.reports.member_fenced(MemberFencedError("b", explained=False), NOW_S)
+    with pytest.raises(TwinError):
+        driver.reports.member_fenced(MemberFencedError("c", explained=False), NOW_S)
+    assert [facts["explained"] for facts in driver.told.of("member_fenced")] == [
+        True,
+        False,
+        False,
+    ]

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from service.core.errors import ConfigurationError, StopError
+from service.core.micro_batches import MicroBatch
+from service.engines.spark_rows import BATCH_HEADER, Writing, check_columns
+from service.engines.spark_spool import Place, Report, Spool, fingerprint, query_id
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BATCH = MicroBatch("q", 7, "aa")
+
+
+TEXT, BYTES, INT, LONG = StringType(), BinaryType(), IntegerType(), LongType()
+HEADERS = ArrayType(StructType().add("key", TEXT).add("value", BYTES))
+
+
+def schema(**columns: DataType) -> StructType:
+    made = StructType()
+    for name, kind in columns.items():
+        made.add(name, kind)
+    return made
+
+
+def test_columns_of_a_record_are_taken() -> None:
+    check_columns(schema(value=TEXT))
+    every = {"key": TEXT, "topic": TEXT, "partition": INT, "timestamp": TimestampType()}
+    check_columns(schema(value=BYTES, headers=HEADERS, **every))
+
+
+@pytest.mark.parametrize(
+    ("columns", "problems"),
+    [
+        (schema(key=TEXT), ["there is no column value"]),
+        (schema(value=LONG), ["column value is bigint and must be binary or string: cast it"]),
+        (schema(value=TEXT, offset=LONG), ["column offset is no part of a Kafka record: drop it"]),
+        (schema(value=TEXT, partition=LONG), ["column partition is bigint and must be int"]),
+        (schema(value=TEXT, timestamp=TimestampNTZType()), ["column timestamp is timestamp_ntz"]),
+        (schema(value=INT, key=INT), ["column value is int", "column key is int"]),
+    ],
+)
+def test_columns_that_are_not_a_records_are_all_told(
+    columns: StructType, problems: list[str]
+) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        check_columns(columns)
+    assert len(refused.value.problems) == len(problems)
+    for told, wanted in zip(refused.value.problems, problems, strict=True):
+        assert told.startswith(wanted)
+
+
+def test_a_row_becomes_a_message() -> None:
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "value": pa.array(["ä", None]),
+            "key": pa.array([b"k", None]),
+            "topic": pa.array(["other", None]),
+            "partition": pa.array([3, None], pa.int32()),
+            "timestamp": pa.array(
+                [datetime(2026, 1, 1, tzinfo=UTC), None], pa.timestamp("us", "UTC")
+            ),
+            "headers": pa.array(
+                [[{"key": "h", "value": b"1"}, {"key": "h", "value": None}], None],
+                pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()})),
+            ),
+        }
+    )
+    first, second = Writing(BATCH, "out", frozenset()).messages(rows)
+    assert (first.value, first.key, first.topic, first.partition) == (
+        "ä".encode(),
+        b"k",
+        "other",
+        3,
+    )
+    assert first.timestamp_ms == 1_767_225_600_000
+    assert first.headers == [("h", b"1"), ("h", None), (BATCH_HEADER, b"q/7/0")]
+    assert (second.value, second.key, second.topic, second.partition) == (None, None, "out", -1)
+    assert second.timestamp_ms == 0
+    assert second.headers == [(BATCH_HEADER, b"q/7/1")]
+
+
+def test_rows_are_numbered_through_a_micro_batch() -> None:
+    writing = Writing(BATCH, "out", frozenset())
+    rows = pa.RecordBatch.from_pydict({"value": pa.array([b"a", b"b"])})
+    numbers = [one.headers[-1][1] for _ in range(2) for one in writing.messages(rows)]
+    assert numbers == [b"q/7/0", b"q/7/1", b"q/7/2", b"q/7/3"]
+
+
+def test_a_row_for_a_topic_that_is_read_is_refused() -> None:
+    rows = pa.RecordBatch.from_pydict({"value": [b"a"], "topic": ["in"]})
+    with pytest.raises(StopError, match="names topic in, which the pipeline reads"):
+        Writing(BATCH, "out", frozenset({"in"})).messages(rows)
+
+
+def batches(count: int) -> list[pa.RecordBatch]:
+    return [
+        pa.RecordBatch.from_pydict({"value": [b"%d-%d" % (number, row) for row in range(10)]})
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize(("inline_bytes_max", "waits_in_file"), [(1 << 20, False), (10, True)])
+def test_rows_come_back_as_they_were(
+    tmp_path: Path, inline_bytes_max: int, *, waits_in_file: bool
+) -> None:
+    spool = Spool(Place(str(tmp_path / "spool")), inline_bytes_max)
+    parcel = spool.store(iter(batches(5)), "7-0-1")
+    assert (parcel.path is not None) is waits_in_file
+    assert parcel.rows == 50
+    assert list(spool.rows(parcel)) == batches(5)
+
+
+def test_a_task_without_rows_leaves_nothing(tmp_path: Path) -> None:
+    spool = Spool(Place(str(tmp_path)), 0)
+    parcel = spool.store(iter([]), "7-0-1")
+    assert list(spool.rows(parcel)) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_attempts_of_a_task_never_share_a_file(tmp_path: Path) -> None:
+    spool = Spool(Place(str(tmp_path)), 0)
+    paths = {spool.store(iter(batches(1)), "7-0-1").path for _ in range(2)}
+    assert len(paths) == 2
+
+
+def test_a_published_micro_batch_takes_all_older_files_along(tmp_path: Path) -> None:
+    spool = Spool(Place(str(tmp_path)), 0)
+    parcels = [spool.store(iter(batches(1)), f"{number}-0-1") for number in (6, 7, 8)]
+    spool.report(Report(7, {"out": 3}, repeated=False, attempts=1, publish_s=0.1))
+    spool.clear(7)
+    with pytest.raises(StopError, match="driver and executors must see the same folder"):
+        list(spool.rows(parcels[1]))
+    assert list(spool.rows(parcels[2])) == batches(1)
+    assert spool.reported(7) == Report(7, {"out": 3}, repeated=False, attempts=1, publish_s=0.1)
+    assert spool.reported(6) is None
+
+
+def test_a_checkpoint_tells_its_query_and_its_input(tmp_path: Path) -> None:
+    assert query_id(Place(str(tmp_path))) is None
+    (tmp_path / "metadata").write_text('{"id":"q-1"}')
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "0").write_text("v1\n{}")
+    for address in (str(tmp_path), f"file://{tmp_path}", f"file:{tmp_path}"):
+        place = Place(address)
+        assert query_id(place) == "q-1"
+        assert fingerprint(place, 0) == fingerprint(Place(str(tmp_path)), 0)
+    with pytest.raises(StopError, match="name the query's checkpoint in full"):
+        fingerprint(Place(str(tmp_path)), 1)
+
+
+def test_an_address_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="nowhere://x cannot be opened from Python"):
+        Place("nowhere://x")

@@ -1,0 +1,208 @@
+"""How Spark is started, and what is said when it does not start. No JVM is started here."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+import pyspark.sql
+import pytest
+
+from service.core.errors import PreflightError
+from service.engines import spark_session
+from service.engines.spark_session import SparkOptions, open_context, open_session
+from service.settings import load_settings
+from service.settings.spark_properties import SPARK_PROPERTIES
+from tests.unit.test_settings import REQUIRED
+from tests.unit.test_settings_problems import problems
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Open = Callable[[SparkOptions], object]
+
+VARIABLE = "HAPAX_SPARK__PROPERTIES"
+VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP", "PYTHONPATH")
+LOCAL = SparkOptions("orders", "local[2]")
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.setenv(name, "to be restored")
+        monkeypatch.delenv(name)
+
+
+class Started:
+    """Stands in for Spark: keeps the configuration, or raises."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, error: Exception | None = None) -> None:
+        self.conf: dict[str, str] = {}
+
+        def start(conf: pyspark.SparkConf) -> str:
+            self.conf = dict(conf.getAll())
+            if error is not None:
+                raise error
+            return "started"
+
+        class Builder:
+            def config(self, *, conf: pyspark.SparkConf) -> Builder:
+                self._conf = conf
+                return self
+
+            def getOrCreate(self) -> str:  # noqa: N802 - Spark's name
+                return start(self._conf)
+
+        class Session:
+            builder = Builder()
+
+        patch.setattr(pyspark.SparkContext, "getOrCreate", start)
+        patch.setattr(pyspark.sql, "SparkSession", Session)
+
+
+both = pytest.mark.parametrize("opened", [open_context, open_session])
+
+
+@both
+def test_a_local_master_listens_on_loopback_only_and_runs_our_python(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = Started(monkeypatch)
+    assert opened(LOCAL) == "started"
+    expected = {
+        "spark.app.name": "orders",
+        "spark.master": "local[2]",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.speculation": "false",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    assert started.conf.items() >= expected.items()
+    assert "spark.jars" not in started.conf
+    assert os.environ["PYSPARK_PYTHON"] == os.environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
+    assert os.environ["SPARK_LOCAL_IP"] == "127.0.0.1"
+    assert os.environ["PYTHONPATH"].split(os.pathsep)[0] in sys.path
+
+
+@both
+def test_a_cluster_decides_for_itself_where_it_listens(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = Started(monkeypatch)
+    opened(SparkOptions("orders", "spark://spark:7077"))
+    assert not {"spark.driver.host", "spark.driver.memory", "spark.ui.enabled"} & set(started.conf)
+    assert not {"SPARK_LOCAL_IP", "PYTHONPATH"} & set(os.environ)
+
+
+def test_properties_of_the_user_come_on_top_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = Started(monkeypatch)
+    properties = {"spark.driver.memory": "3g", "spark.executor.cores": "2"}
+    open_context(SparkOptions("orders", "local[2]", properties, ("/jars/a.jar", "/jars/b.jar")))
+    assert started.conf.items() >= properties.items()
+    assert started.conf["spark.jars"] == "/jars/a.jar,/jars/b.jar"
+
+
+def test_an_interpreter_that_was_chosen_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    Started(monkeypatch)
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
+    open_context(LOCAL)
+    assert os.environ["PYSPARK_PYTHON"] == "/opt/python"
+
+
+@both
+def test_without_java_the_sentence_says_what_to_install(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited before ...")
+    Started(monkeypatch, error)
+    with pytest.raises(
+        PreflightError, match=r"Spark needs Java 17 .* Type: sudo apt-get"
+    ) as caught:
+        opened(LOCAL)
+    assert caught.value.__cause__ is error
+
+
+@both
+def test_any_other_reason_is_told_on_one_bounded_line(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Started(monkeypatch, ValueError("no\n  such master " + "x" * 900))
+    with pytest.raises(PreflightError) as caught:
+        opened(LOCAL)
+    (problem,) = caught.value.problems
+    assert problem.startswith("Spark did not start: ValueError: no such master xx")
+    assert len(problem) < 600
+
+
+@both
+def test_without_pyspark_the_sentence_says_what_to_install(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_session, "find_spec", lambda _name: None)
+    with pytest.raises(PreflightError, match=r"pip install 'hapax\[spark\]'"):
+        opened(LOCAL)
+
+
+# -- properties ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("spark.app.name", "HAPAX_APP"),
+        ("spark.master", "HAPAX_SPARK__MASTER"),
+        ("spark.submit.deployMode", "this very process"),
+        ("spark.speculation", "second attempt"),
+        ("spark.python.use.daemon", "each task"),
+        ("spark.sql.streaming.checkpointLocation", "HAPAX_SPARK__CHECKPOINT"),
+        ("spark.sql.streaming.stopActiveRunOnRestart", "told apart"),
+    ],
+)
+def test_a_property_that_breaks_the_promise_or_has_its_setting_is_refused(
+    name: str, word: str
+) -> None:
+    (problem,) = problems(**{VARIABLE: f'{{"{name}": "secret"}}'})
+    assert problem.startswith(f"{VARIABLE}: ")
+    assert f"{name} is refused" in problem
+    assert word in problem
+    assert "secret" not in problem
+
+
+@pytest.mark.parametrize("text", ["spark", "[1]", "3", "[" * 5000])
+def test_properties_that_are_no_object_get_a_hint(text: str) -> None:
+    (problem,) = problems(**{VARIABLE: text})
+    assert 'write a JSON object like {"spark.executor.memory": "4g"}' in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ('{"executor.memory": "4g"}', "is no name of a Spark property"),
+        ('{"spark.a b": "4g"}', "is no name of a Spark property"),
+        ('{"spark.a": null}', "spark.a must be a text"),
+        ('{"spark.a": ["x"]}', "spark.a must be a text"),
+        ('{"spark.a": "x\\ny"}', "spark.a must be a text"),
+    ],
+)
+def test_a_property_without_a_plain_name_and_value_is_refused(text: str, word: str) -> None:
+    (problem,) = problems(**{VARIABLE: text})
+    assert word in problem
+
+
+def test_plain_values_become_what_spark_reads() -> None:
+    text = '{"spark.a": true, "spark.b": 3, "spark.c": 0.50, "spark.d": "x"}'
+    read: Any = load_settings({**REQUIRED, VARIABLE: text}).spark.properties
+    assert read == {"spark.a": "true", "spark.b": "3", "spark.c": "0.50", "spark.d": "x"}
+    assert json.loads(SPARK_PROPERTIES.show(read)) == read
+
+
+def test_without_pyspark_the_service_says_what_to_install_before_anything_is_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spark_session, "find_spec", lambda _name: None)
+    with pytest.raises(PreflightError, match=r"pip install 'hapax\[spark\]'"):
+        spark_session.require_pyspark()

@@ -1,0 +1,355 @@
+"""The status page and its JSON: what they show, and what they must never show."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from service.core.micro_batches import Numbers
+from service.telemetry.events import Events
+from service.telemetry.health import Health
+from service.telemetry.logs import configure_logs
+from service.telemetry.metrics import Metrics
+from service.telemetry.page import page
+from service.telemetry.status import Identity, Status
+from service.telemetry.troubles import Troubles
+from tests.unit.test_telemetry_events import ORDERS, OUT_STANDING, WHERE
+from tests.unit.test_telemetry_settled import SETTLED
+from tests.unit.test_telemetry_survey import OURS
+
+if TYPE_CHECKING:
+    from service.core.survey import Standing
+
+EVIL = '<script>alert("1")</script>&\'"><b>'
+VOID = {"meta", "br", "hr", "link", "img", "input"}
+
+
+class Told:
+    """Events and the status that they make."""
+
+    def __init__(self, **identity: Any) -> None:
+        self.monotonic_s, self.wall_s = 1_000.0, 1_700_000_000.0
+        self.metrics = Metrics()
+        self.health = Health(30.0, lambda: self.monotonic_s)
+        self.troubles = Troubles(lambda: self.wall_s)
+        self._stream = io.TextIOWrapper(io.BytesIO(), write_through=True)
+        logger = configure_logs(
+            "info",
+            "json",
+            stream=self._stream,
+            troubles=self.troubles,
+            app="shop",
+            instance="shop-0",
+        )
+        self.events = Events(self.metrics, self.health, logger, lambda: self.wall_s)
+        facts: dict[str, Any] = {
+            "app": "shop",
+            "instance": "shop-0",
+            "engine": "worker",
+            "guarantee": "exactly_once",
+            "transactional_id": "shop-shop-0",
+            "version": "1.2.3",
+            "librdkafka": "2.16.1",
+            "claim_store": False,
+        }
+        self._status = Status(
+            Identity(**(facts | identity)),
+            self.health,
+            self.metrics,
+            self.troubles,
+            lambda: self.wall_s,
+        )
+
+    def work(self, *standings: Standing) -> None:
+        """Come to the state of a worker that works."""
+        self.events.service_ready()
+        self.events.partitions_assigned([ORDERS])
+        self.events.loop_moved()
+        self.events.transaction_settled(SETTLED)
+        self.events.logs_surveyed(standings or (OURS, OUT_STANDING), self.wall_s, complete=True)
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return dict(json.loads(json.dumps(self._status(), allow_nan=False)))
+
+    @property
+    def page(self) -> Page:
+        return Page(page(self._status()))
+
+
+class Page(HTMLParser):
+    """Refuses tags that do not pair; keeps text, tags and attributes."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.html = html
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str, str | None]] = []
+        self._open: list[str] = []
+        self._texts: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value) for name, value in attrs]
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self._open[-1:] != ["style"]:
+            self._texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self._texts).split())
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+def test_a_process_that_has_just_started_shows_that_and_what_it_waits_for(told: Told) -> None:
+    assert told.status["state"] == "starting"
+    assert told.status["last_transaction"] is None
+    text = told.page.text
+    assert "starting: transactions are not initialised yet" in text
+    assert "none yet" in text
+
+
+def test_a_worker_that_works_shows_who_it_is_and_what_it_did(told: Told) -> None:
+    told.work()
+    told.wall_s += 7_200
+    status = told.status
+    assert status["state"] == "running"
+    assert (status["transactional_id"], status["guarantee"]) == ("shop-shop-0", "exactly_once")
+    assert status["uptime_s"] == 7_200
+    assert status["build"]["librdkafka"] == "2.16.1"
+    assert (
+        status["last_transaction"].items()
+        >= {
+            "records": 9,
+            "outputs": 6,
+            "duplicates": 2,
+            "dead_letters": 1,
+            "outcome": "committed",
+            "phases_ms": {"identify": 1.0, "claim": 2.0, "commit": 4.0},
+        }.items()
+    )
+    assert (
+        status["totals"].items()
+        >= {
+            "records_in": 9,
+            "records_out": 6,
+            "duplicates": 2,
+            "filtered": 1,
+            "dead_letters": 1,
+            "transactions_committed": 1,
+            "transactions_aborted": 0,
+        }.items()
+    )
+    text = told.page.text
+    for told_here in ("shop running", "up for 2.0 h", "9 in, 6 out", "librdkafka 2.16.1"):
+        assert told_here in text
+
+
+def test_each_partition_shows_all_its_marks(told: Told) -> None:
+    told.work()
+    (mine,), (written,) = told.status["partitions"], told.status["outputs"]
+    assert mine == {
+        "topic": "orders",
+        "partition": 0,
+        "low": 0,
+        "committed": 5,
+        "position": 7,
+        "stable": 9,
+        "end": 9,
+        "lag": 4,
+        "lag_s": 60.0,
+        "retention_margin_s": 3600.0,
+        "gap": 0,
+        "open_s": 0.0,
+    }
+    assert written.items() >= {"topic": "out", "low": 1, "stable": 5, "end": 8, "gap": 3}.items()
+
+
+def test_the_lag_that_the_loop_saw_last_is_newer_than_the_surveys(told: Told) -> None:
+    told.work()
+    told.events.lag_observed({ORDERS: 2})
+    assert [row["lag"] for row in told.status["partitions"]] == [2]
+
+
+def test_partitions_that_nobody_has_surveyed_yet_are_there_without_marks(told: Told) -> None:
+    told.events.partitions_assigned([ORDERS])
+    assert told.status["partitions"] == [{"topic": "orders", "partition": 0, "lag": None}]
+    assert "not asked for yet" in told.page.text
+
+
+def test_partitions_that_left_are_not_shown(told: Told) -> None:
+    told.work()
+    told.events.lag_observed({ORDERS: 2})
+    told.events.partitions_revoked([ORDERS])
+    assert told.status["partitions"] == []
+
+
+@pytest.mark.parametrize(
+    ("margin_s", "shown"),
+    [
+        (math.inf, "never"),
+        (None, "\N{EN DASH}"),
+        (-5.0, "⚠ being deleted"),
+        (600.0, "⚠ 10.0 min"),
+        (18_000.0, "⚠ 5.0 h"),
+        (600_000.0, "6.9 d"),
+    ],
+)
+def test_what_retention_is_about_to_delete_is_marked(
+    told: Told, margin_s: float | None, shown: str
+) -> None:
+    told.work(msgspec.structs.replace(OURS, margin_s=margin_s))
+    assert f"4 60.0 s {shown} 0 s" in told.page.text
+
+
+def test_a_transaction_that_stays_open_is_marked(told: Told) -> None:
+    told.work(OURS, msgspec.structs.replace(OUT_STANDING, open_s=75.0))
+    assert "⚠ 75.0 s" in told.page.text
+
+
+def test_the_claim_store_is_up_away_or_not_there() -> None:
+    assert Told().status["claim_store"] == {"state": "none"}
+    told = Told(claim_store=True)
+    told.work()
+    assert told.status["claim_store"] == {"state": "up"}
+    told.events.claims_unavailable("timeout", "pause")
+    told.monotonic_s += 4
+    assert told.status["claim_store"] == {"state": "away", "away_s": 4.0}
+    assert told.status["state"] == "paused"
+    assert "the claim store gives no answer" in told.page.text
+    assert "away for 4.0 s" in told.page.text
+
+
+def test_states_are_those_of_the_probes(told: Told) -> None:
+    told.events.service_ready()
+    assert told.status["state"] == "starting"  # no assignment yet
+    told.work()
+    told.monotonic_s += 6
+    assert told.status["state"] == "stalled"
+    told.events.service_draining("SIGTERM")
+    assert told.status["state"] == "draining"
+
+
+def test_a_micro_batch_is_the_last_transaction_of_a_pipeline_and_its_lag_is_shown(
+    told: Told,
+) -> None:
+    told.events.service_ready()
+    told.events.query_started("q", "r", "/checkpoint")
+    phases_s = {"plan": 0.1, "work": 0.5, "publish": 0.2, "total": 0.8}
+    numbers = Numbers(number=3, inputs={"in": 12}, outputs={"out": 2}, phases_s=phases_s)
+    told.events.micro_batch_settled(numbers)
+    told.events.lag_observed({("in", 0): 7})
+    assert (
+        told.status["last_transaction"].items()
+        >= {
+            "records": 12,
+            "outputs": 2,
+            "duration_ms": 800.0,
+            "phases_ms": {"plan": 100.0, "work": 500.0, "publish": 200.0},
+        }.items()
+    )
+    assert told.status["partitions"] == [{"topic": "in", "partition": 0, "lag": 7}]
+    assert "12 in, 2 out" in told.page.text
+
+
+# -- troubles -----------------------------------------------------------------------------
+
+
+def test_warnings_and_errors_are_kept_the_latest_first_and_no_more_than_20(told: Told) -> None:
+    for number in range(30):
+        told.events.claims_recovered(number)  # an information
+        told.events.producer_died(f"number {number}", fenced=False)
+    troubles = told.status["troubles"]
+    assert [trouble["event"] for trouble in troubles] == ["producer_died"] * 20
+    assert troubles[0]["text"] == "reason=number 29 fenced=False"
+    assert troubles[0]["level"] == "error"
+
+
+def test_texts_of_records_and_of_business_code_stay_in_the_log(told: Told) -> None:
+    told.events.dead_letter_written(WHERE, "KeyError", 3, "card 4111 1111")
+    told.events.library_logged("shop.rules", 30, "card 4111 1111")
+    assert "4111" not in json.dumps(told.status)
+    assert "record=orders/0/41 reason=KeyError attempts=3" in told.page.text
+
+
+def test_a_password_in_an_address_is_not_shown(told: Told) -> None:
+    told.events.claims_unavailable("rediss://user:hunter2@redis:6379/0 timed out", "pause")
+    assert "rediss://***@redis:6379/0" in told.page.text
+    assert "hunter2" not in told.page.html
+
+
+def test_a_long_text_is_cut_and_made_printable(told: Told) -> None:
+    told.events.preflight_refused(["\x1b[31m" + "x" * 5_000])
+    (trouble,) = told.status["troubles"]
+    assert len(trouble["text"]) <= 300
+    assert trouble["text"].isprintable()
+
+
+# -- the page -----------------------------------------------------------------------------
+
+
+def test_whatever_comes_from_outside_is_escaped() -> None:
+    told = Told(app=EVIL, instance=EVIL, engine=EVIL, transactional_id=EVIL, version=EVIL)
+    told.work(
+        msgspec.structs.replace(OUT_STANDING, topic=EVIL),
+        msgspec.structs.replace(OURS, topic=EVIL),
+    )
+    told.events.partitions_assigned([(EVIL, 0)])
+    told.events.producer_died(EVIL, fenced=True)
+    shown = told.page
+    assert {"script", "b"} & set(shown.tags) <= {"b"}
+    assert shown.tags.count("b") == 1  # the name of the one trouble
+    assert '<script>alert("1")' in shown.text
+    assert "<script" not in shown.html
+
+
+def test_the_page_runs_nothing_and_fetches_nothing(told: Told) -> None:
+    told.work()
+    shown = told.page
+    assert {"script", "iframe", "img", "link", "object", "form"}.isdisjoint(shown.tags)
+    assert not [name for _, name, _ in shown.attributes if name.startswith("on") or name == "src"]
+    hrefs = {value for tag, name, value in shown.attributes if (tag, name) == ("a", "href")}
+    assert hrefs == {"/status.json", "/metrics", "/livez", "/readyz", "/startupz"}
+    assert "url(" not in shown.html
+    assert "@import" not in shown.html
+
+
+def test_the_page_comes_again_by_itself_and_fits_a_phone(told: Told) -> None:
+    shown = told.page
+    assert ("meta", "http-equiv", "refresh") in shown.attributes
+    assert ("meta", "content", "5") in shown.attributes
+    assert ("meta", "content", "width=device-width, initial-scale=1") in shown.attributes
+    assert "@media (prefers-color-scheme: dark)" in shown.html
+    assert "@media (max-width" in shown.html
+
+
+def test_cells_carry_the_name_of_their_column_for_narrow_screens(told: Told) -> None:
+    told.work()
+    names = [value for tag, name, value in told.page.attributes if name == "data-name"]
+    assert names[:9] == [
+        "low", "committed", "position", "last stable", "end", "lag", "lag, time", "deleted in",
+        "open for",
+    ]  # fmt: skip
+
+
+def test_a_status_that_says_little_still_makes_a_page() -> None:
+    assert "unknown" in Page(page({})).text

@@ -1,0 +1,406 @@
+"""Spans around transactions, on the SDK's own exporter in memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import ExitStack
+from threading import Event
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from service.core.errors import (
+    BatchAbortedError,
+    ClaimsUnavailableError,
+    ConfigurationError,
+    DeadLetterLimitError,
+    HapaxError,
+    ProducerDeadError,
+)
+from service.core.ports import Batch
+from service.core.records import Output, Record
+from service.settings import load_settings
+from service.telemetry import tracing_sdk
+from service.telemetry.tracing import LINKS_MAX, TracedCore, links
+from service.telemetry.tracing_sdk import build, close_tracing, flush_tracing
+from service.wiring.tracing import start_tracing, traced
+from tests.kit.batches import filled, opened, run
+from tests.kit.pipeline import Pipeline
+from tests.unit.test_telemetry_events import Told
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from opentelemetry.sdk.trace import ReadableSpan
+
+    from service.settings import Settings
+
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+PARENT = f"00-{TRACE}-{SPAN}-01"
+
+
+class Spans:
+    """A provider, and the spans that ended there."""
+
+    def __init__(self) -> None:
+        self._exporter = InMemorySpanExporter()
+        self.provider = TracerProvider(shutdown_on_exit=False)
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+
+    def core(self, core: Any) -> TracedCore:
+        return TracedCore(core, self.provider, group="shop", client="shop-shop-0")
+
+    @property
+    def ended(self) -> Sequence[ReadableSpan]:
+        return self._exporter.get_finished_spans()
+
+    @property
+    def one(self) -> ReadableSpan:
+        (span,) = self.ended
+        return span
+
+
+@pytest.fixture
+def spans() -> Spans:
+    return Spans()
+
+
+def record(*headers: tuple[str, bytes | None], offset: int = 0) -> Record:
+    return Record("in", 0, offset, None, b"v", headers)
+
+
+def carrying(parent: str, offset: int = 0) -> Record:
+    return record(("traceparent", parent.encode()), offset=offset)
+
+
+def settings(**given: str) -> Settings:
+    return load_settings(
+        {
+            "HAPAX_APP": "shop",
+            "HAPAX_INSTANCE": "shop-0",
+            "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "b:9092",
+            "HAPAX_INPUT__TOPICS": "in",
+            "HAPAX_OUTPUT__TOPIC": "out",
+        }
+        | {f"HAPAX_{name}": value for name, value in given.items()}
+    )
+
+
+# -- one span for each transaction --------------------------------------------------------
+
+
+def test_a_transaction_is_one_span_with_the_words_of_the_conventions(spans: Spans) -> None:
+    pipeline = filled()
+    pipeline.core = spans.core(pipeline.core)  # type: ignore[assignment] # in place of the bare one
+    settled = run(pipeline)
+    span = spans.one
+    assert (span.name, span.kind, span.status.status_code) == (
+        "process in",
+        SpanKind.CONSUMER,
+        StatusCode.UNSET,
+    )
+    attributes = dict(span.attributes or {})
+    phases = {name: attributes.pop(name) for name in list(attributes) if name.endswith("_ms")}
+    assert attributes == {
+        "messaging.system": "kafka",
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.batch.message_count": 6,
+        "messaging.consumer.group.name": "shop",
+        "messaging.client.id": "shop-shop-0",
+        "messaging.destination.name": "in",
+        "hapax.attempt": 1,
+        "hapax.outcome": "committed",
+        "hapax.records": 6,
+        "hapax.outputs": 5,
+        "hapax.duplicates": 1,
+        "hapax.filtered": 1,
+        "hapax.dead_letters": 1,
+    }
+    assert phases.keys() == {f"hapax.{phase}_ms" for phase in settled.phases_s}
+    assert settled.trace == (
+        trace.format_trace_id(span.context.trace_id),
+        trace.format_span_id(span.context.span_id),
+    )
+    pipeline.judge()
+
+
+def test_a_batch_of_one_partition_names_it(spans: Spans) -> None:
+    core = SimpleNamespace(run=lambda *_: filled_settled())
+    spans.core(core).run(Batch([record()], {("in", 3): 0}, {("in", 3): 1}), {}, 1)
+    assert (spans.one.attributes or {})["messaging.destination.partition.id"] == "3"
+
+
+def test_a_batch_of_several_topics_names_none(spans: Spans) -> None:
+    core = SimpleNamespace(run=lambda *_: filled_settled())
+    batch = Batch([record()], {("a", 0): 0, ("b", 0): 0}, {("a", 0): 1, ("b", 0): 1})
+    spans.core(core).run(batch, {}, 1)
+    assert spans.one.name == "process"
+    assert "messaging.destination.name" not in (spans.one.attributes or {})
+
+
+def filled_settled() -> Any:
+    return run(filled())
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (BatchAbortedError("NOT_ENOUGH_REPLICAS"), "aborted"),
+        (ProducerDeadError("fenced", fenced=True), "fenced"),
+        (ProducerDeadError("expired", fenced=False), "fatal"),
+        (ClaimsUnavailableError("timeout"), "held"),
+        (DeadLetterLimitError("too many"), "stopped"),
+    ],
+)
+def test_a_transaction_that_did_not_commit_says_so_and_raises_as_before(
+    spans: Spans, error: HapaxError, outcome: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        spans.core(SimpleNamespace(run=fail)).run(Batch([record()], {("in", 0): 0}, {}), {}, 2)
+    assert caught.value is error
+    span = spans.one
+    assert (span.attributes or {})["hapax.outcome"] == outcome
+    assert (span.attributes or {})["error.type"] == type(error).__name__
+    assert (span.attributes or {})["hapax.attempt"] == 2
+    assert span.status.status_code == StatusCode.ERROR
+    assert span.events == ()  # a stack trace may hold what a record holds
+
+
+def test_spans_of_business_code_are_children_of_the_transaction(spans: Spans) -> None:
+    def call(record: Record) -> Output:
+        with spans.provider.get_tracer("shop").start_as_current_span("look up"):
+            return Output(record.value)
+
+    pipeline = opened(Pipeline(transform=call))
+    pipeline.write(b"a")
+    pipeline.core = spans.core(pipeline.core)  # type: ignore[assignment] # in place of the bare one
+    run(pipeline)
+    inner, outer = spans.ended
+    assert inner.parent is not None
+    assert (inner.name, inner.parent.span_id) == ("look up", outer.context.span_id)
+
+
+def test_progress_alone_is_no_span(spans: Spans) -> None:
+    ended: list[object] = []
+    spans.core(SimpleNamespace(end=ended.append)).end({("in", 0): 7})
+    assert ended == [{("in", 0): 7}]
+    assert spans.ended == ()
+
+
+# -- links --------------------------------------------------------------------------------
+
+
+def test_a_span_is_linked_to_the_contexts_of_its_inputs_each_once() -> None:
+    other = f"00-{TRACE}-00f067aa0ba902b7-00"
+    found = links([carrying(PARENT), carrying(other), carrying(PARENT), record(("x", b"1"))])
+    assert [trace.format_span_id(link.context.span_id) for link in found] == [
+        SPAN,
+        "00f067aa0ba902b7",
+    ]
+    assert {trace.format_trace_id(link.context.trace_id) for link in found} == {TRACE}
+    assert all(link.context.is_remote for link in found)
+
+
+def test_the_state_that_comes_with_a_context_is_kept() -> None:
+    one = record(("traceparent", PARENT.encode()), ("tracestate", b"vendor=1"))
+    (link,) = links([one])
+    assert link.context.trace_state.get("vendor") == "1"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"nonsense",
+        b"\xff\xfe\x00",
+        b"00-" + b"0" * 32 + b"-" + SPAN.encode() + b"-01",
+        b"00-" + TRACE.encode() + b"-" + b"0" * 16 + b"-01",
+        b"ff-" + TRACE.encode() + b"-" + SPAN.encode() + b"-01",
+        PARENT.encode() + b"x" * 5_000,
+        None,
+    ],
+)
+def test_what_is_no_context_is_ignored(value: bytes | None) -> None:
+    assert links([record(("traceparent", value))]) == []
+
+
+def test_links_are_bounded() -> None:
+    many = [carrying(f"00-{TRACE}-{n:016x}-01", offset=n) for n in range(1, LINKS_MAX + 50)]
+    assert len(links(many)) == LINKS_MAX
+
+
+def test_the_context_of_an_input_is_carried_to_its_outputs(spans: Spans) -> None:
+    pipeline = opened(Pipeline())
+    pipeline.broker.write("in", b"a", headers=(("traceparent", PARENT.encode()),))
+    pipeline.core = spans.core(pipeline.core)  # type: ignore[assignment] # in place of the bare one
+    run(pipeline)
+    (output,) = pipeline.broker.records("out")
+    assert dict(output.headers)["traceparent"] == PARENT.encode()
+    assert len(spans.one.links) == 1
+
+
+# -- the canonical line -------------------------------------------------------------------
+
+
+def test_the_canonical_line_names_trace_and_span(spans: Spans) -> None:
+    pipeline, told = filled(), Told("info")
+    pipeline.core = spans.core(pipeline.core)  # type: ignore[assignment] # in place of the bare one
+    told.events.transaction_settled(run(pipeline))
+    (line,) = told.lines
+    assert line["trace_id"] == trace.format_trace_id(spans.one.context.trace_id)
+    assert line["span_id"] == trace.format_span_id(spans.one.context.span_id)
+
+
+# -- off, and where spans go --------------------------------------------------------------
+
+
+def test_where_tracing_is_off_nothing_of_it_is_imported_and_the_core_is_bare() -> None:
+    core: Any = object()
+    assert traced(settings(), core) is core
+    code = (
+        # Without the claim store: the Redis client imports OpenTelemetry wherever it finds it.
+        "import sys, service.__main__, service.wiring, service.wiring.task;"
+        "print([name for name in sys.modules if name.startswith('opentelemetry')])"
+    )
+    run_ = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (run_.stdout.strip(), run_.returncode) == ("[]", 0), run_.stderr
+
+
+@pytest.fixture
+def unset(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """No provider is set in this process; what would be set is in the list."""
+    made: list[Any] = []
+    monkeypatch.setattr(
+        trace, "get_tracer_provider", lambda: made[-1] if made else trace.ProxyTracerProvider()
+    )
+    monkeypatch.setattr(trace, "set_tracer_provider", made.append)
+    yield made
+    for provider in made:
+        close_tracing(provider)
+
+
+def test_where_tracing_is_on_the_core_runs_within_spans_of_one_provider(
+    unset: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
+    core: Any = object()
+    on = settings(TELEMETRY__TRACING="on")
+    assert isinstance(traced(on, core), TracedCore)
+    assert isinstance(traced(on, core), TracedCore)
+    assert len(unset) == 1
+
+
+def test_without_an_sdk_the_start_says_what_to_install(
+    unset: list[Any], monkeypatch: pytest.MonkeyPatch, stack: ExitStack
+) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'hapax\[tracing\]'"):
+        start_tracing(settings(TELEMETRY__TRACING="on"), stack)
+    start_tracing(settings(), stack)
+
+
+def test_a_pipeline_of_data_frames_has_no_spans_and_says_so(stack: ExitStack) -> None:
+    given = settings(
+        TELEMETRY__TRACING="on",
+        ENGINE="spark",
+        SPARK__PIPELINE="pipeline:daily",
+        SPARK__CHECKPOINT="/checkpoint",
+    )
+    with pytest.raises(ConfigurationError, match="have no spans"):
+        start_tracing(given, stack)
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def attributes_of(environ: dict[str, str]) -> dict[str, Any]:
+    provider: Any = build("shop", "shop-0", "1.2.3", environ | {"OTEL_TRACES_EXPORTER": "none"})
+    return dict(provider.resource.attributes)
+
+
+def test_the_service_is_named_after_the_app_unless_the_variables_say_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert (
+        attributes_of({}).items()
+        >= {
+            "service.name": "shop",
+            "service.instance.id": "shop-0",
+            "service.version": "1.2.3",
+        }.items()
+    )
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "other")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test")
+    assert (
+        attributes_of({}).items()
+        >= {
+            "service.name": "other",
+            "deployment.environment": "test",
+        }.items()
+    )
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"OTEL_TRACES_EXPORTER": "otlp"},
+        {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"},
+        {"OTEL_TRACES_EXPORTER": "console"},
+    ],
+)
+def test_the_standard_variables_choose_the_exporter(environ: dict[str, str]) -> None:
+    close_tracing(build("shop", "shop-0", "1", environ))
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [{"OTEL_TRACES_EXPORTER": "nowhere"}, {"OTEL_EXPORTER_OTLP_PROTOCOL": "carrier/pigeon"}],
+)
+def test_an_exporter_that_is_not_installed_is_named(environ: dict[str, str]) -> None:
+    with pytest.raises(ConfigurationError, match=r"no exporter (nowhere|carrier/pigeon)"):
+        build("shop", "shop-0", "1", environ)
+
+
+def test_a_collector_that_is_away_holds_up_a_stop_for_a_bounded_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tracing_sdk, "FLUSH_MAX_S", 0.05)
+    released, reached = Event(), Event()
+
+    def shutdown() -> None:
+        reached.set()
+        released.wait(60)
+
+    provider: Any = SimpleNamespace(shutdown=shutdown)
+    close_tracing(provider)
+    assert reached.wait(30)
+    assert not released.is_set()
+    released.set()
+
+
+def test_a_provider_that_fails_or_cannot_be_stopped_does_no_harm() -> None:
+    def fail() -> None:
+        raise ValueError("collector")
+
+    failing: Any = SimpleNamespace(shutdown=fail, force_flush=fail)
+    close_tracing(failing)
+    flush_tracing(failing)
+    bare: Any = SimpleNamespace()
+    close_tracing(bare)

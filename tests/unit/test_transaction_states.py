@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.core.transaction_states import TransactionState, blamed, ours, state_of
+
+KEY = struct.pack(">hh", 0, 5) + b"app-0"
+BODY = struct.pack(">qhib", 77, 3, 10_000, 1)
+TIMES = struct.pack(">qq", 2_000, 1_500)
+
+
+def plain() -> bytes:
+    """Return version 0: lists and texts with fixed lengths."""
+    topics = struct.pack(">ih", 1, 3) + b"out" + struct.pack(">iii", 2, 4, 1)
+    return struct.pack(">h", 0) + BODY + topics + TIMES
+
+
+def flexible() -> bytes:
+    """Return version 1: compact lists and texts, tagged fields."""
+    topics = bytes([2, 4]) + b"out" + bytes([3]) + struct.pack(">ii", 4, 1) + bytes([0])
+    tags = bytes([1, 2, 2]) + struct.pack(">h", 2)
+    return struct.pack(">h", 1) + BODY + topics + TIMES + tags
+
+
+EXPECTED = TransactionState(
+    transactional_id="app-0",
+    producer_id=77,
+    epoch=3,
+    timeout_ms=10_000,
+    state="open",
+    partitions=(("out", 1), ("out", 4)),
+    updated_ms=2_000,
+    started_ms=1_500,
+)
+
+
+@pytest.mark.parametrize("value", [plain(), flexible()], ids=["version 0", "version 1"])
+def test_what_a_coordinator_wrote_is_read(value: bytes) -> None:
+    assert state_of(KEY, value) == EXPECTED
+
+
+def test_without_partitions_there_are_none() -> None:
+    value = struct.pack(">h", 0) + BODY + struct.pack(">i", -1) + TIMES
+    state = state_of(KEY, value)
+    assert isinstance(state, TransactionState)
+    assert state.partitions == ()
+
+
+def test_an_id_that_was_forgotten_is_only_an_id() -> None:
+    assert state_of(KEY, None) == "app-0"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (None, plain()),
+        (b"", plain()),
+        (struct.pack(">hh", 9, 5) + b"app-0", plain()),
+        (struct.pack(">hh", 0, 50) + b"app-0", plain()),
+        (KEY, struct.pack(">h", 9) + plain()[2:]),
+        (KEY, b""),
+    ],
+)
+def test_what_is_not_known_is_left_out(key: bytes | None, value: bytes) -> None:
+    assert state_of(key, value) is None
+
+
+@given(key=st.binary(max_size=12), value=st.binary(max_size=60))
+def test_no_bytes_make_the_reader_raise(key: bytes, value: bytes) -> None:
+    state_of(key, value)
+    state_of(KEY, value)
+    state_of(KEY, plain()[:2] + value)
+    state_of(KEY, flexible()[:2] + value)
+
+
+def test_age_and_delay_count_from_the_start_of_an_open_transaction() -> None:
+    assert EXPECTED.age_s(11_500) == 10.0
+    assert not EXPECTED.overdue(21_500)
+    assert EXPECTED.overdue(21_501)
+    done = state_of(KEY, plain().replace(BODY, struct.pack(">qhib", 77, 3, 10_000, 4)))
+    assert isinstance(done, TransactionState)
+    assert (done.state, done.age_s(99_999), done.overdue(99_999)) == ("committed", None, False)
+
+
+def test_ids_of_another_app_are_not_ours() -> None:
+    assert ours("app-0", "app")
+    assert ours("app/replay", "app")
+    assert not ours("app2-0", "app")
+    assert not ours("ap", "app")
+    assert not ours("app-\udcff", "app")
+
+
+def test_a_gap_is_blamed_on_those_who_are_open_there() -> None:
+    assert blamed(("out", 4), [EXPECTED]) == ["app-0"]
+    assert blamed(("out", 3), [EXPECTED]) == []
