@@ -92,20 +92,23 @@ simulate: setup  ## COUNT schedules of the real core and loop; SEED=7 COUNT=1 pl
 # campaign of all faults measures times and has the machine for itself.
 fault: setup  ## faults on real brokers, controls that must fail, and the report of both
 	$(HEADING) 'faults on real brokers, test by test'
-	@mkdir -p $(PROOF); failed=0; \
-	$(BIN)/pytest -n $(LANES) --dist loadfile -m long $(REAL) tests/deploy tests/fault || failed=1; \
+	@mkdir -p $(PROOF); failed=; \
+	$(BIN)/pytest -n $(LANES) --dist loadfile -m long $(REAL) tests/deploy tests/fault \
+	    || failed="$$failed long-tests"; \
 	printf '\n== %s\n' 'all faults, one after another'; \
-	$(BIN)/python -m tests.fault run ci --folder $(PROOF) || failed=1; \
+	$(BIN)/python -m tests.fault run ci --folder $(PROOF) || failed="$$failed campaign"; \
 	printf '\n== %s\n' 'Spark, both engines, controls and mutants'; \
 	( wrong=0; for kind in controls mutants; do \
 	    $(BIN)/python -m tests.fault.$$kind --quick --folder $(PROOF) || wrong=1; \
 	done; exit $$wrong ) >$(PROOF)/controls.log 2>&1 & controls=$$!; \
 	for plan in 'spark --seconds 120' 'chaos --engine mixed --seconds 60'; do \
-	    $(BIN)/python -m tests.fault run $$plan --folder $(PROOF) || failed=1; \
+	    $(BIN)/python -m tests.fault run $$plan --folder $(PROOF) || failed="$$failed $${plan%% *}"; \
 	done; \
-	wait $$controls || failed=1; cat $(PROOF)/controls.log; \
-	$(BIN)/python -m tests.fault.reporting --folder $(PROOF) >$(PROOF)/proof.md || failed=1; \
-	echo 'the report: $(PROOF)/proof.md'; exit $$failed
+	wait $$controls || failed="$$failed controls"; cat $(PROOF)/controls.log; \
+	$(BIN)/python -m tests.fault.reporting --folder $(PROOF) >$(PROOF)/proof.md \
+	    || failed="$$failed report"; \
+	echo 'the report: $(PROOF)/proof.md'; \
+	test -z "$$failed" || { echo "*** failed:$$failed"; exit 1; }
 
 SHARES := worker:0.6 mixed:0.2 spark:0.2
 fault-long: setup  ## random pairs of faults for HOURS=1, from SEED=1

