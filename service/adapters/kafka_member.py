@@ -27,14 +27,12 @@ class KafkaMember(KafkaSource):
 
     @cached_property
     def _stable_ends(self) -> StableEnds:
-        return StableEnds(admin_properties(self._properties), self._log)
+        return StableEnds(admin_properties(self._consumer.properties), self._consumer.log)
 
     def attend(self, wait_s: float = 0.0) -> None:
         """Serve rebalances."""
         super().attend(wait_s)
-        self._stash.clear()
-        self._unplaced.clear()
-        self._touched.clear()
+        self._stands.drop_pending()
 
     def stable_ends(self, partitions: Iterable[Where]) -> Progress:
         """Return the last stable offsets: where a read_committed reader comes to.
@@ -69,7 +67,7 @@ class KafkaMember(KafkaSource):
 
     @property
     def _cooperative(self) -> bool:
-        properties: dict[str, Any] = self._properties
+        properties: dict[str, Any] = self._consumer.properties
         return (
             properties.get("group.protocol") == "consumer"
             or properties.get("partition.assignment.strategy") == "cooperative-sticky"

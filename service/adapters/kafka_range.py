@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import OFFSET_INVALID, TopicPartition
 
-from service.adapters.kafka_source import KafkaSource, parse_metadata
+from service.adapters.kafka_consumer import parse_metadata
+from service.adapters.kafka_source import KafkaSource
 from service.core.errors import BatchAbortedError, PositionLostError, StopError
 
 if TYPE_CHECKING:
@@ -48,11 +49,12 @@ class KafkaRange(KafkaSource):
 
     def place(self) -> None:
         """Begin to read at the offsets that the driver knows of."""
-        known = {where: offset for where, offset in self._starts.items() if offset is not None}
-        self._next.update(known)
-        self._settled.update(known)
-        with self._asking("assign"):
-            self._consumer.incremental_assign(
+        for where, offset in self._starts.items():
+            if offset is not None:
+                stand = self._stands[where]
+                stand.next = stand.settled = offset
+        with self._consumer.asking("assign"):
+            self._consumer.client.incremental_assign(
                 [
                     TopicPartition(*where, OFFSET_INVALID if offset is None else offset)
                     for where, offset in self._starts.items()
@@ -72,9 +74,9 @@ class KafkaRange(KafkaSource):
                 continue
             if offset is None or (known is not None and offset < known):
                 raise PositionLostError(
-                    f"{where[0]}/{where[1]}: {known} was committed, but group {self._group} now"
-                    f" has {offset}: its offsets were set back or deleted. Set the group's offset,"
-                    " then start again"
+                    f"{where[0]}/{where[1]}: {known} was committed, but group"
+                    f" {self._consumer.group} now has {offset}: its offsets were set"
+                    " back or deleted. Set the group's offset, then start again"
                 )
             self.rewind({where: offset})
         return {where: offset for where, offset in stable.items() if offset is not None}

@@ -50,7 +50,7 @@ def lend(app: Application, metadata: bytes, progress: dict[tuple[str, int], int]
 def reads_nothing(member: KafkaMember) -> bool:
     """Whether the client has fetched nothing: it knows no high watermark of its own."""
     marks = [
-        member._consumer.get_watermark_offsets(TopicPartition(*where), cached=True)
+        member._consumer.client.get_watermark_offsets(TopicPartition(*where), cached=True)
         for where in member.assignment()
     ]
     return all(high < 0 for _low, high in marks)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, Message, TopicPartition
 
-from service.adapters import kafka_source
+from service.adapters import kafka_consumer
 from service.adapters.kafka_source import KafkaSource
 from tests.kit.doubles import Ticking
 
@@ -94,7 +94,7 @@ def source(
     patch: pytest.MonkeyPatch, *, start: str = "earliest"
 ) -> tuple[KafkaSource, FakeConsumer, Ticking]:
     """Return a real KafkaSource on a fake consumer."""
-    patch.setattr(kafka_source, "Consumer", FakeConsumer)
+    patch.setattr(kafka_consumer, "Consumer", FakeConsumer)
     clock = Ticking()
     made = KafkaSource(
         {"group.id": "app"},
@@ -104,7 +104,7 @@ def source(
         clock=clock,
         watch=lambda _call: nullcontext(),
     )
-    consumer: Any = made._consumer
+    consumer: Any = made._consumer.client
     return made, consumer, clock
 
 

@@ -20,7 +20,8 @@ from confluent_kafka.admin import (
 )
 
 from service.adapters.kafka_clients import consumer_properties, producer_properties
-from service.adapters.kafka_source import KafkaSource, parse_metadata
+from service.adapters.kafka_consumer import parse_metadata
+from service.adapters.kafka_source import KafkaSource
 from service.adapters.kafka_transaction import KafkaTransaction
 from service.settings import load_settings
 from tests.kit.faults import Rule

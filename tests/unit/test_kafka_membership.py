@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from service.adapters.kafka_source import parse_metadata
+from service.adapters.kafka_consumer import parse_metadata
 from service.core.errors import BatchAbortedError, MemberFencedError, StopError
 from tests.kit.consumers import event, metadata, source
 

@@ -25,7 +25,7 @@ def line(before: str, now: str, topic: str = "in") -> str:
 
 
 def tell(kafka: KafkaSource, before: str, now: str) -> None:
-    kafka._log.log(10, "%s [%s] %s", "METADATA", "client", line(before, now))
+    kafka._consumer.log.log(10, "%s [%s] %s", "METADATA", "client", line(before, now))
 
 
 def beside(topic_id: str) -> str:
@@ -36,7 +36,7 @@ def beside(topic_id: str) -> str:
 def known(monkeypatch: Patch) -> tuple[KafkaSource, FakeConsumer]:
     """A source that has heard the id of its topic."""
     kafka, consumer, _ = source(monkeypatch)
-    monkeypatch.setattr(kafka._log, "_logger", Silent())
+    monkeypatch.setattr(kafka._consumer.log, "_logger", Silent())
     tell(kafka, NONE, ONE)
     return kafka, consumer
 

@@ -8,8 +8,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from service.adapters import kafka_clients
+from service.adapters.kafka_consumer import parse_metadata
+from service.adapters.kafka_identity import Identity
 from service.adapters.kafka_producer import Outbox
-from service.adapters.kafka_source import KafkaSource, parse_metadata
+from service.adapters.kafka_source import KafkaSource
 from service.adapters.kafka_transaction import CALL_TIMEOUT_S, KafkaTransaction
 from service.core.errors import BatchAbortedError
 from service.wiring import parts
@@ -35,7 +37,7 @@ def no_group_metadata() -> None:
     """Name the group, but neither member nor generation, as before KIP-447."""
 
     def member(self: KafkaSource) -> bytes:
-        return b"CGMDv2:" + struct.pack("=i", -1) + self._group.encode() + b"\0\0\1"
+        return b"CGMDv2:" + struct.pack("=i", -1) + self._consumer.group.encode() + b"\0\0\1"
 
     KafkaSource.member = member  # type: ignore[method-assign]
 
@@ -46,7 +48,7 @@ def generation_minus_one() -> None:
     early: list[bytes] = []
 
     def noting(self: KafkaSource) -> None:
-        early.append(bytes(self._consumer.consumer_group_metadata()))
+        early.append(bytes(self._consumer.client.consumer_group_metadata()))
         subscribe(self)
 
     def member(self: KafkaSource) -> bytes:
@@ -66,10 +68,10 @@ def reset_to_latest() -> None:
     """Let the client jump to the end where the group has no offset, and do not look where it is."""
     _change_consumer({"auto.offset.reset": "latest"})
 
-    def trust(self: KafkaSource, places: object) -> None:
+    def trust(self: Identity, partitions: object) -> None:
         pass
 
-    KafkaSource._identify = trust  # type: ignore[method-assign]
+    Identity.check = trust  # type: ignore[method-assign]
 
 
 def random_transactional_id() -> None:

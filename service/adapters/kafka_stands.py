@@ -1,0 +1,109 @@
+"""Where reading stands in each partition, and what the client told that no take has dealt with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from confluent_kafka import Message
+
+    from service.core.records import Progress
+    from service.core.records import TopicPartition as Where
+
+
+@dataclass(slots=True)
+class Stand:
+    """What is known of one partition. Offsets; None: not known.
+
+    next             of the next record to take
+    settled          everything below has had its effect
+    met_end          the last end of what may be read that the client has met
+    beside           what stands beside the group's committed offset; empty: nothing
+    missing_since_s  since when the next offset has been behind the end of the log
+    """
+
+    next: int | None = None
+    settled: int | None = None
+    met_end: int | None = None
+    beside: str | None = None
+    missing_since_s: float | None = None
+
+
+class Stands:
+    """A stand for each partition, forgotten as a whole when the partition leaves.
+
+    ends      met, and not handed out with a batch yet
+    unplaced  partitions for which the client found no offset to read at
+    stale     partitions that left or came back: what was fetched before counts no more
+    stash     messages that arrived while nobody took any
+    """
+
+    def __init__(self) -> None:
+        self._stands: dict[Where, Stand] = {}
+        self.ends: Progress = {}
+        self.unplaced: set[Where] = set()
+        self.stale: set[Where] = set()
+        self.stash: list[Message] = []
+
+    def __getitem__(self, where: Where) -> Stand:
+        stand = self._stands.get(where)
+        if stand is None:
+            stand = self._stands[where] = Stand()
+        return stand
+
+    def next_offsets(self) -> Progress:
+        """Return where reading goes on. Any thread may ask: list() of a dictionary is one step."""
+        stands = list(self._stands.items())
+        return {where: stand.next for where, stand in stands if stand.next is not None}
+
+    def settled_offsets(self) -> Progress:
+        """Return what is settled. Any thread may ask."""
+        stands = list(self._stands.items())
+        return {where: stand.settled for where, stand in stands if stand.settled is not None}
+
+    def move(self, where: Where, offset: int) -> None:
+        """Go on at another offset; what was fetched for the old one is dropped."""
+        self._drop({where})
+        stand = self[where]
+        stand.next, stand.met_end = offset, None
+
+    def meet_end(self, where: Where, offset: int) -> None:
+        """Take note of an end of partition."""
+        if where not in self.stale:
+            self.ends[where] = self[where].met_end = offset
+
+    def leave(self, partitions: Iterable[Where]) -> None:
+        """Forget partitions that are no longer ours, until they have been looked up anew."""
+        left = set(partitions)
+        self._drop(left)
+        for where in left:
+            self._stands.pop(where, None)
+        self.stale |= left
+
+    def restart(self, partitions: Iterable[Where]) -> None:
+        """Forget where reading stood in these, but not what is beside their offsets."""
+        for where in partitions:
+            self.ends.pop(where, None)
+            self._stands[where] = Stand(beside=self[where].beside)
+
+    def drop_pending(self) -> None:
+        """Forget what waits for a take, of all partitions."""
+        self.ends.clear()
+        self.unplaced.clear()
+        self.stale.clear()
+        self.stash.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._stands.clear()
+        self.drop_pending()
+
+    def _drop(self, partitions: set[Where]) -> None:
+        for where in partitions:
+            self.ends.pop(where, None)
+        self.unplaced -= partitions
+        if self.stash:
+            self.stash = [m for m in self.stash if (m.topic(), m.partition()) not in partitions]
