@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -48,8 +49,7 @@ def audit(settings: Settings, options: AuditOptions, tell: Tell) -> Audit:
     began_s = time.monotonic()
     if options.transform:
         load_transform(settings.transform)  # what is wrong with it is said before Spark starts
-    marks = Marks(settings)
-    try:
+    with closing(Marks(settings)) as marks:
         topics = AuditTopics(settings, options, marks, tell)
         spark = SparkOptions(
             f"{settings.app}-audit", settings.spark.master, dict(settings.spark.properties)
@@ -57,8 +57,6 @@ def audit(settings: Settings, options: AuditOptions, tell: Tell) -> Audit:
         from service.engines.spark_audit_run import audit_on_spark  # noqa: PLC0415 - an extra
 
         found = audit_on_spark(spark, topics, tell, examples_max=options.examples_max)
-    finally:
-        marks.close()
     found.duration_s = round(time.monotonic() - began_s, 1)
     return found
 

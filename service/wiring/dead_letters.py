@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -126,8 +126,5 @@ class DeadLetters:
 @contextmanager
 def dead_letters(settings: Settings, tell: Tell) -> Iterator[DeadLetters]:
     """Give the one who looks; close its connections afterwards."""
-    marks = Marks(settings)
-    try:
+    with closing(Marks(settings)) as marks:
         yield DeadLetters(settings, marks, tell)
-    finally:
-        marks.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -77,8 +77,5 @@ def _dated(one: Standing, oldest: dict[TopicPartition, Seen | None]) -> Standing
 @contextmanager
 def standings(settings: Settings) -> Iterator[Standings]:
     """Give the one who asks; close its connections afterwards."""
-    marks = Marks(settings)
-    try:
+    with closing(Marks(settings)) as marks:
         yield Standings(settings, marks)
-    finally:
-        marks.close()

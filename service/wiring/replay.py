@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -198,8 +198,5 @@ def replaying(
     settings: Settings, wanted: Wanted, tell: Tell, *, rate: float | None
 ) -> Iterator[Replay]:
     """Give the one who replays; close its connections afterwards."""
-    marks = Marks(settings)
-    try:
+    with closing(Marks(settings)) as marks:
         yield Replay(settings, marks, wanted, tell, rate=rate)
-    finally:
-        marks.close()

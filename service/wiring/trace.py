@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from service.adapters.kafka_marks import Marks
@@ -197,8 +197,5 @@ def _effect(record: Record, *, visible: bool) -> Effect | None:
 @contextmanager
 def following(settings: Settings, more_topics: Sequence[str], tell: Tell) -> Iterator[Trace]:
     """Give the one who follows; close its connections afterwards."""
-    marks = Marks(settings)
-    try:
+    with closing(Marks(settings)) as marks:
         yield Trace(settings, marks, more_topics, tell)
-    finally:
-        marks.close()

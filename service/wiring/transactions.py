@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -153,8 +153,5 @@ class Transactions:
 @contextmanager
 def transactions(settings: Settings, tell: Tell) -> Iterator[Transactions]:
     """Give the one who looks; close its connections afterwards."""
-    marks = Marks(settings)
-    try:
+    with closing(Marks(settings)) as marks:
         yield Transactions(settings, marks, tell)
-    finally:
-        marks.close()

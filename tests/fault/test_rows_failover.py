@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fault.forwarder import Forwarder
 from tests.fault.rows import QUICK, await_told, event, values
 from tests.kit.claim_stores import admin, redis_server, tell
 from tests.kit.flow import await_
+from tests.kit.forwarder import Forwarder
 from tests.kit.route import Route
 
 if TYPE_CHECKING:

@@ -5,12 +5,14 @@ All workers of this file start together: each waits ten seconds for a broker to 
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from service.sandbox.tls import Authority
 from tests.kit.flow import await_
+from tests.kit.forwarder import Forwarder
 from tests.kit.refusals import untouched
 from tests.kit.route import Route
 from tests.kit.secured import KEY_PASSWORD, way
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from tests.kit.flow import WorkerProcess
 
 SECURITY = "KAFKA__SECURITY__"
+ELSEWHERE = "127.0.0.2"
 WRONG = "wr0ng-and-secret-4711"
 WITHIN_S = 90.0
 
@@ -90,6 +93,29 @@ def _certificates(guarded: Sandbox, folder: Path) -> dict[str, Refusal]:
     }
 
 
+def _elsewhere(guarded: Sandbox, stack: ExitStack) -> dict[str, Refusal]:
+    """Servers whose certificates are good, at an address that does not stand in them."""
+    known = way(guarded, "certificate").settings
+    server = "KAFKA__BOOTSTRAP_SERVERS"
+    port = int(known[server].rpartition(":")[2])
+    broker = stack.enter_context(Forwarder(port, ELSEWHERE))
+    redis = stack.enter_context(Forwarder(guarded.redis.tls_port or 0, ELSEWHERE))
+    return {
+        "a broker at another address": Refusal(
+            known | {server: f"{ELSEWHERE}:{broker.port}"}, 3, ["SSL", "certificate verify failed"]
+        ),
+        "Redis at another address": Refusal(
+            {
+                "KAFKA__BOOTSTRAP_SERVERS": guarded.bootstrap_servers,
+                "DEDUP__REDIS_URL": f"rediss://nobody:{WRONG}@{ELSEWHERE}:{redis.port}/0",
+                "DEDUP__CA_FILE": str(guarded.guard.authority.ca_file),
+            },
+            3,
+            ["certificate is not", ELSEWHERE],
+        ),
+    }
+
+
 def _claims(guarded: Sandbox, folder: Path) -> dict[str, Refusal]:
     stranger = Authority(folder / "redis-stranger")
     plain = {"KAFKA__BOOTSTRAP_SERVERS": guarded.bootstrap_servers}
@@ -126,6 +152,8 @@ NAMES = [
     "Redis, another password",
     "Redis, an unknown authority",
     "Redis, a missing file",
+    "a broker at another address",
+    "Redis at another address",
 ]
 
 
@@ -142,14 +170,16 @@ def closed(guarded: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 @pytest.fixture(scope="module")
 def refusals(
     guarded: Sandbox, closed: Route, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, tuple[WorkerProcess, Refusal]]:
+) -> Iterator[dict[str, tuple[WorkerProcess, Refusal]]]:
     folder = tmp_path_factory.mktemp("files")
     wrong = _logins(guarded) | _certificates(guarded, folder) | _claims(guarded, folder)
-    assert list(wrong) == NAMES
-    return {
-        name: (closed.worker(f"w-{number}", **refusal.settings), refusal)
-        for number, (name, refusal) in enumerate(wrong.items())
-    }
+    with ExitStack() as stack:
+        wrong |= _elsewhere(guarded, stack)
+        assert list(wrong) == NAMES
+        yield {
+            name: (closed.worker(f"w-{number}", **refusal.settings), refusal)
+            for number, (name, refusal) in enumerate(wrong.items())
+        }
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from service.wiring.doctor.case import Check, fail, good, untold, warn
+from service.wiring.doctor.case import Check, fail, good, listed, untold, warn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from service.wiring.doctor.case import Case, Said
 
@@ -24,7 +24,7 @@ def _bootstrap(case: Case) -> Iterator[Said]:
     addresses = case.kafka.bootstrap
     dead = [each for each in addresses if each.problem is not None]
     if not dead:
-        yield good(f"{len(addresses)} addresses answer: {_list(each.place for each in addresses)}")
+        yield good(f"{len(addresses)} addresses answer: {listed(each.place for each in addresses)}")
     for each in dead:
         saw = f"HAPAX_KAFKA__BOOTSTRAP_SERVERS: {each.place}: {each.problem}"
         fix = "mend the address, the name service or the network, or take the address away"
@@ -43,7 +43,7 @@ def _brokers(case: Case) -> Iterator[Said]:
     elif kafka.problem is None and kafka.controller < 0:
         yield warn("the cluster has no controller", "look at the controllers of the cluster")
     else:
-        yield good(f"{len(kafka.listeners)} brokers: {_list(map(str, kafka.listeners))}")
+        yield good(f"{len(kafka.listeners)} brokers: {listed(kafka.listeners)}")
 
 
 def _listeners(case: Case) -> Iterator[Said]:
@@ -68,7 +68,7 @@ def _listeners(case: Case) -> Iterator[Said]:
                 "look at that broker: it hangs, is overloaded, or only starts",
             )
     if sound:
-        yield good(f"every broker answers at {_list(each.place for each in listeners.values())}")
+        yield good(f"every broker answers at {listed(each.place for each in listeners.values())}")
 
 
 def _silence(case: Case, broker: int) -> str:
@@ -101,10 +101,6 @@ def _versions(case: Case) -> Iterator[Said]:
     if sound:
         recent = "4.0 or later" if apis.get("EndTxn", -1) >= KIP_890 else "2.5 or later"
         yield good(f"the requests that the brokers take are those of Kafka {recent}")
-
-
-def _list(words: Iterable[str]) -> str:
-    return ", ".join(words)
 
 
 CHECKS: Final = (

@@ -13,11 +13,14 @@ _CHUNK = 1 << 16
 
 
 class Forwarder:
-    """Passes connections of one loopback port on to another, in a thread of its own."""
+    """Passes connections of a port on to one of 127.0.0.1, in a thread of its own.
 
-    def __init__(self, target: int) -> None:
+    address   of ours; any of 127.0.0.0/8 is there without being set up
+    """
+
+    def __init__(self, target: int, address: str = "127.0.0.1") -> None:
         self._target = target
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server((address, 0))
         self.port = int(self._listener.getsockname()[1])
         self._open: set[asyncio.StreamWriter] = set()
         self._loop = asyncio.new_event_loop()
