@@ -142,15 +142,15 @@ class FenceBudget:
         """Count a committed batch."""
         self._committed += 1
 
-    def fence(self, now_s: float, *, explained: bool) -> None:
-        """Count a fence; raise TwinError when it proves a twin."""
+    def fence(self, now_s: float, *, explained: bool) -> bool:
+        """Count a fence, and return whether it did count; raise TwinError when it proves a twin."""
         while self._fences and now_s - self._fences[0][0] > self.WINDOW_S:
             self._fences.popleft()
         if explained:
-            return
+            return False
         if self._unanswered:
             self._unanswered -= 1
-            return
+            return False
         stalled = bool(self._fences) and self._committed - self._fences[-1][1] <= 1
         self._fences.append((now_s, self._committed))
         if stalled or len(self._fences) >= self._fences_max:
@@ -158,6 +158,7 @@ class FenceBudget:
                 f"fenced again within {self.WINDOW_S:.0f} s: another process runs as instance"
                 f' "{self._instance}"; give each process its own HAPAX_INSTANCE'
             )
+        return True
 
 
 class Pace:

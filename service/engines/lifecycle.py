@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import signal
-import threading
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
     from service.core.exactly_once import Interrupt
@@ -16,12 +17,19 @@ if TYPE_CHECKING:
 class Lifecycle:
     """The wish to stop. The first signal asks to finish the batch, the second to drop it."""
 
-    def __init__(self, clock: Clock, interrupt: Interrupt, *, timeout_s: float) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        interrupt: Interrupt,
+        *,
+        timeout_s: float,
+        wait: Callable[[float], object] = time.sleep,
+    ) -> None:
         self._clock = clock
         self._interrupt = interrupt
         self._timeout_s = timeout_s
         self._deadline_s: float | None = None
-        self._wake = threading.Event()
+        self._wait = wait
         self.reason = ""
 
     def listen(self) -> None:
@@ -50,7 +58,7 @@ class Lifecycle:
     def rest(self, seconds: float) -> None:
         """Do nothing for a moment; signals are still heard."""
         if not self.stopping:
-            self._wake.wait(seconds)
+            self._wait(seconds)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self.stop(signal.Signals(number).name)

@@ -24,7 +24,7 @@ from service.core.errors import (
 from service.core.ports import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from service.core.limits import FenceBudget, Patience
     from service.core.ports import Claims, Clock, Source, Transaction
@@ -38,6 +38,8 @@ REACTIONS = (ClaimsUnavailableError, BatchAbortedError, ProducerDeadError, Membe
 HOLD_S = 0.2
 BACKOFF_S = 0.02
 BACKOFF_MAX_S = 1.0
+STAND_BACK_S = 2.0
+"""Longer than a process takes to come back with its member and its producer (0.6 s measured)."""
 _NOTHING = Batch([], {}, {})
 
 
@@ -215,8 +217,7 @@ class Recovery:
             if self._lifecycle.overdue:
                 raise error
             self._events.brokers_awaited(str(error))
-            self._source.pause()
-            self._attend(hold_s)
+            self._hold_on(hold_s)
             hold_s = min(BACKOFF_MAX_S, 2 * hold_s)  # each try builds a client: 10 ms of CPU
             try:
                 self._transaction.open()
@@ -227,14 +228,28 @@ class Recovery:
 
     def _count_fence(self) -> None:
         explained = self._transaction.age_s >= self._transaction_timeout_s
-        self._fences.fence(self._clock.monotonic(), explained=explained)
+        if self._fences.fence(self._clock.monotonic(), explained=explained):
+            with self._holding():
+                self._stand_back(self._hold_on)
 
     def _replace_member(self, error: MemberFencedError) -> None:
         """Join anew; the broker refuses what the old member has not committed."""
         self._events.member_fenced(str(error), explained=error.explained)
-        self._member_fences.fence(self._clock.monotonic(), explained=error.explained)
+        if self._member_fences.fence(self._clock.monotonic(), explained=error.explained):
+            self._stand_back(self._lifecycle.rest)
         self._source.reopen()
         self._ends.forget()
+
+    def _stand_back(self, wait: Callable[[float], None]) -> None:
+        """Let who has taken our name come back whole, before we take it again.
+
+        Two that come back at the same time fence each other in halves, a member here and a producer
+        there; then each counts a fence more than the other caused, and both leave (measured).
+        """
+        until_s = self._clock.monotonic() + STAND_BACK_S
+        while not self._lifecycle.stopping and self._clock.monotonic() < until_s:
+            wait(HOLD_S)
+            self._events.loop_moved()
 
     # -- claims ---------------------------------------------------------------------------
 
@@ -245,8 +260,7 @@ class Recovery:
         began_s = self._clock.monotonic()
         with self._holding():
             while not self._lifecycle.stopping:
-                self._source.pause()
-                self._attend(HOLD_S)
+                self._hold_on(HOLD_S)
                 if self._claims_answer():
                     self._events.claims_recovered(self._clock.monotonic() - began_s)
                     break
@@ -266,6 +280,11 @@ class Recovery:
         except ClaimsUnavailableError:
             return False
         return True
+
+    def _hold_on(self, wait_s: float) -> None:
+        """Stay a member, and take nothing."""
+        self._source.pause()
+        self._attend(wait_s)
 
     def _attend(self, wait_s: float) -> None:
         """Stay a member of the group while there is nothing else to do."""

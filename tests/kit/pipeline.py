@@ -87,7 +87,9 @@ class Pipeline:
         """Build a worker as a new process would; the broker and the claims are what lasts."""
         broker, clock, events = self.broker, self.clock, cast("Events", self.told)
         self.interrupt = Interrupt()
-        self.lifecycle = Lifecycle(clock, self.interrupt, timeout_s=self._shutdown_s)
+        self.lifecycle = Lifecycle(
+            clock, self.interrupt, timeout_s=self._shutdown_s, wait=clock.wait
+        )
         self.source = MemorySource(broker, name, wait=clock.wait, faults=self.faults)
         self.transaction = MemoryTransaction(
             broker, self.source, "app-w", clock=clock, faults=self.faults

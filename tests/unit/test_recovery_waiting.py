@@ -10,11 +10,13 @@ from service.adapters.memory_kafka import Fault
 from service.core.errors import (
     BatchAbortedError,
     ClaimsUnavailableError,
+    MemberFencedError,
     ProducerDeadError,
     StopError,
     TwinError,
 )
 from service.core.ports import Batch
+from service.engines.recovery import HOLD_S, STAND_BACK_S
 from tests.kit.batches import opened, taken
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
@@ -150,6 +152,57 @@ def test_a_member_that_is_fenced_again_without_progress_has_a_twin() -> None:
     pipeline = filled(Script(take=[FENCED, FENCED]))
     with pytest.raises(TwinError):
         pipeline.run(open_first=False)
+
+
+@pytest.mark.parametrize(
+    ("error", "step"),
+    [
+        (ProducerDeadError("fenced", fenced=True), "open"),
+        (MemberFencedError("fenced", explained=False), "reopen"),
+    ],
+)
+def test_who_was_fenced_stands_back_before_it_takes_its_name_again(
+    error: Exception, step: str
+) -> None:
+    script = Script()
+    pipeline = filled(script)
+    batch = taken(pipeline)
+    pipeline.transaction.begin()
+    taken_again_s: list[float] = []
+
+    def then(taken: str) -> None:
+        if taken == step:
+            taken_again_s.append(pipeline.clock.now_s)
+
+    script.then = then
+    fenced_s = pipeline.clock.now_s
+    pipeline.recovery.recover(error, batch)
+    assert len(taken_again_s) == 1
+    assert STAND_BACK_S <= taken_again_s[0] - fenced_s < STAND_BACK_S + 1.0
+
+
+def test_a_fence_that_explains_itself_costs_no_time() -> None:
+    pipeline = filled()
+    batch = taken(pipeline)
+    fenced_s = pipeline.clock.now_s
+    pipeline.recovery.recover(MemberFencedError("fenced", explained=True), batch)
+    assert pipeline.clock.now_s - fenced_s < HOLD_S
+
+
+def test_who_is_told_to_stop_does_not_stand_back_any_longer() -> None:
+    script = Script()
+    pipeline = filled(script)
+    batch = taken(pipeline)
+    pipeline.transaction.begin()
+
+    def then(step: str) -> None:
+        if step == "attend":
+            pipeline.lifecycle.stop("SIGTERM")
+
+    script.then = then
+    fenced_s = pipeline.clock.now_s
+    pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)
+    assert pipeline.clock.now_s - fenced_s < STAND_BACK_S
 
 
 def test_fences_by_our_own_late_registrations_are_no_twin() -> None:
