@@ -126,6 +126,13 @@ class FenceBudget:
     """
 
     WINDOW_S = 30.0
+    STAND_BACK_S = 2.0
+    """How long who was fenced waits before it takes the name again.
+
+    Two that come back at the same time fence each other in halves, a member here and a producer
+    there; then each counts a fence more than the other caused, and both leave (measured). A whole
+    comeback takes 0.6 s.
+    """
 
     def __init__(self, instance: str, fences_max: int) -> None:
         self._instance = instance

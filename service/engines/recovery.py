@@ -21,12 +21,13 @@ from service.core.errors import (
     ProducerDeadError,
     StopError,
 )
+from service.core.limits import FenceBudget
 from service.core.ports import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from service.core.limits import FenceBudget, Patience
+    from service.core.limits import Patience
     from service.core.ports import Claims, Clock, Source, Transaction
     from service.core.records import Coordinates, Progress, TopicPartition
     from service.engines.assignment import Ends
@@ -38,8 +39,6 @@ REACTIONS = (ClaimsUnavailableError, BatchAbortedError, ProducerDeadError, Membe
 HOLD_S = 0.2
 BACKOFF_S = 0.02
 BACKOFF_MAX_S = 1.0
-STAND_BACK_S = 2.0
-"""Longer than a process takes to come back with its member and its producer (0.6 s measured)."""
 _NOTHING = Batch([], {}, {})
 
 
@@ -241,12 +240,8 @@ class Recovery:
         self._ends.forget()
 
     def _stand_back(self, wait: Callable[[float], None]) -> None:
-        """Let who has taken our name come back whole, before we take it again.
-
-        Two that come back at the same time fence each other in halves, a member here and a producer
-        there; then each counts a fence more than the other caused, and both leave (measured).
-        """
-        until_s = self._clock.monotonic() + STAND_BACK_S
+        """Let who has taken our name come back whole, before we take it again."""
+        until_s = self._clock.monotonic() + FenceBudget.STAND_BACK_S
         while not self._lifecycle.stopping and self._clock.monotonic() < until_s:
             wait(HOLD_S)
             self._events.loop_moved()

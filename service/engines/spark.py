@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from service.core.errors import BatchAbortedError, MemberFencedError
+from service.core.limits import FenceBudget
 from service.core.survey import Standpoint
 from service.engines.membership import Membership
 from service.engines.ranges import Plan
@@ -93,7 +94,8 @@ class SparkEngine:
                 self._events.brokers_awaited(str(error))
                 self._retry_s = self._clock.monotonic() + RETRY_S
             except MemberFencedError as error:
-                self._reports.member_fenced(error, self._clock.monotonic())
+                if self._reports.member_fenced(error, self._clock.monotonic()):
+                    self._lifecycle.rest(FenceBudget.STAND_BACK_S)
                 self._member.reopen()
                 self._lanes.stale = True
         self._drain()

@@ -103,10 +103,13 @@ class Reports:
                 f" next of these. Spark says: {reason}"
             ) from error
 
-    def member_fenced(self, error: MemberFencedError, now_s: float) -> None:
-        """Count that the group gave our name away; raise TwinError when it proves a twin."""
+    def member_fenced(self, error: MemberFencedError, now_s: float) -> bool:
+        """Count that the group gave our name away, and return whether that counts.
+
+        Raises TwinError when it proves a twin.
+        """
         self._events.member_fenced(str(error), explained=error.explained)
-        self._member_fences.fence(now_s, explained=error.explained)
+        return self._member_fences.fence(now_s, explained=error.explained)
 
     def holding(self, now_s: float) -> bool:
         """Whether the claim store is away; asks it now and then."""

@@ -215,7 +215,9 @@ class Driver:
         self.jobs = FakeJobs(lanes, self.journal)
         self.fences = FakeFences(self.journal)
         self.claims = FakeClaims()
-        self.lifecycle = Lifecycle(self.clock, Interrupt(), timeout_s=shutdown_s)
+        self.lifecycle = Lifecycle(
+            self.clock, Interrupt(), timeout_s=shutdown_s, wait=self.clock.wait
+        )
         self.rate = DeadLetterRate(topic="dead", rate_max=0.1, records_min=100)
         events = cast("Events", self.told)
         self.reports = Reports(

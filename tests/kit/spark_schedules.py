@@ -335,7 +335,7 @@ class World:
         """Build a driver as a new process would."""
         told = Told()
         events = cast("Events", told)
-        self.lifecycle = Lifecycle(self.clock, Interrupt(), timeout_s=25.0)
+        self.lifecycle = Lifecycle(self.clock, Interrupt(), timeout_s=25.0, wait=self.clock.wait)
         self.jobs = Jobs(self, self._lanes)
         self._turns = 0
         self.member = Member(self.broker, "w", wait=self.clock.wait, faults=self._at)

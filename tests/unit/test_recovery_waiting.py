@@ -15,8 +15,9 @@ from service.core.errors import (
     StopError,
     TwinError,
 )
+from service.core.limits import FenceBudget
 from service.core.ports import Batch
-from service.engines.recovery import HOLD_S, STAND_BACK_S
+from service.engines.recovery import HOLD_S
 from tests.kit.batches import opened, taken
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
@@ -178,7 +179,8 @@ def test_who_was_fenced_stands_back_before_it_takes_its_name_again(
     fenced_s = pipeline.clock.now_s
     pipeline.recovery.recover(error, batch)
     assert len(taken_again_s) == 1
-    assert STAND_BACK_S <= taken_again_s[0] - fenced_s < STAND_BACK_S + 1.0
+    waited_s = taken_again_s[0] - fenced_s
+    assert FenceBudget.STAND_BACK_S <= waited_s < FenceBudget.STAND_BACK_S + 1.0
 
 
 def test_a_fence_that_explains_itself_costs_no_time() -> None:
@@ -202,7 +204,7 @@ def test_who_is_told_to_stop_does_not_stand_back_any_longer() -> None:
     script.then = then
     fenced_s = pipeline.clock.now_s
     pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)
-    assert pipeline.clock.now_s - fenced_s < STAND_BACK_S
+    assert pipeline.clock.now_s - fenced_s < FenceBudget.STAND_BACK_S
 
 
 def test_fences_by_our_own_late_registrations_are_no_twin() -> None:

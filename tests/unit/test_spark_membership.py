@@ -13,6 +13,7 @@ from service.core.errors import (
     StopError,
     TwinError,
 )
+from service.core.limits import FenceBudget
 from tests.kit.spark_driver import P0, P1, P2, P3, Driver, done
 
 if TYPE_CHECKING:
@@ -258,6 +259,18 @@ def test_a_member_whose_name_was_given_away_joins_anew_and_shares_out_again() ->
     assert driver.journal.count("fence 0") == 2
     assert driver.plan.starts == {P0: 6}
     assert driver.told.of("member_fenced") == [{"reason": "fenced", "explained": False}]
+
+
+def test_a_driver_that_was_fenced_stands_back_before_it_joins_anew() -> None:
+    driver = Driver(lanes=1)
+
+    def scenario() -> Scenario:
+        driver.member.fail["attend"] = [MemberFencedError("fenced", explained=False)]
+        began_s = driver.clock.now_s
+        yield from driver.until(lambda: "reopen" in driver.journal)
+        assert driver.clock.now_s - began_s >= FenceBudget.STAND_BACK_S
+
+    driver.play(scenario())
 
 
 def test_a_name_that_is_given_away_again_and_again_means_a_twin() -> None:
