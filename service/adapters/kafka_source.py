@@ -15,10 +15,10 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from service.adapters.kafka_batches import read
 from service.adapters.kafka_consumer import GroupConsumer, places
 from service.adapters.kafka_errors import describe
-from service.adapters.kafka_identity import Identity
 from service.adapters.kafka_orphans import orphans
 from service.adapters.kafka_positions import Positions
 from service.adapters.kafka_stands import Stands
+from service.adapters.kafka_topic_identity import TopicIdentity
 from service.core.errors import StopError
 from service.core.ports import Batch, Changes
 
@@ -52,7 +52,7 @@ class KafkaSource:
         self._positions = Positions(
             self._consumer, self._stands, clock, start=start, group_knows=self._group_knows
         )
-        self._identity = Identity(self._consumer, self._stands, self._positions)
+        self._identity = TopicIdentity(self._consumer, self._stands, self._positions)
         self._changes = Changes()
 
     # -- the group ------------------------------------------------------------------------

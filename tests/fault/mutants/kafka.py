@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from service.adapters import kafka_clients
 from service.adapters.kafka_consumer import parse_metadata
-from service.adapters.kafka_identity import Identity
 from service.adapters.kafka_producer import Outbox
 from service.adapters.kafka_source import KafkaSource
+from service.adapters.kafka_topic_identity import TopicIdentity
 from service.adapters.kafka_transaction import CALL_TIMEOUT_S, KafkaTransaction
 from service.core.errors import BatchAbortedError
 from service.wiring import parts
@@ -68,10 +68,10 @@ def reset_to_latest() -> None:
     """Let the client jump to the end where the group has no offset, and do not look where it is."""
     _change_consumer({"auto.offset.reset": "latest"})
 
-    def trust(self: Identity, partitions: object) -> None:
+    def trust(self: TopicIdentity, partitions: object) -> None:
         pass
 
-    Identity.check = trust  # type: ignore[method-assign]
+    TopicIdentity.check = trust  # type: ignore[method-assign]
 
 
 def random_transactional_id() -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from service.core.records import TopicPartition as Where
 
 
-class Identity:
+class TopicIdentity:
     """Compares the ids of topics with those beside the group's offsets. One thread only."""
 
     def __init__(self, consumer: GroupConsumer, stands: Stands, positions: Positions) -> None:
