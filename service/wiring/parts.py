@@ -37,7 +37,7 @@ Kind = TypeVar("Kind", bound=KafkaTransaction | KafkaAtLeastOnce)
 CUT_AFTER_S = 1.0
 """Longest that business code holds one batch: revokes, probes and SIGTERM wait for it."""
 ENDS_IDLE_S, ENDS_INTERVAL_S = 0.3, 1.0
-PRODUCER_FENCES_MAX, MEMBER_FENCES_MAX = 5, 2
+PRODUCER_FENCES_MAX, MEMBER_FENCES_MAX = 4, 2
 
 TRANSACTIONS: dict[str, type[Producing]] = {
     "exactly_once": KafkaTransaction,
