@@ -102,7 +102,7 @@ fault: setup  ## faults on real brokers, controls that must fail, and the report
 	    $(BIN)/python -m tests.fault.$$kind --quick --folder $(PROOF) || wrong=1; \
 	done; exit $$wrong ) >$(PROOF)/controls.log 2>&1 & controls=$$!; \
 	for plan in 'spark --seconds 120' 'chaos --engine mixed --seconds 60'; do \
-	    $(BIN)/python -m tests.fault run $$plan --folder $(PROOF) || failed="$$failed $${plan%% *}"; \
+	    $(BIN)/python -m tests.fault run $$plan --shared --folder $(PROOF) || failed="$$failed $${plan%% *}"; \
 	done; \
 	wait $$controls || failed="$$failed controls"; cat $(PROOF)/controls.log; \
 	$(BIN)/python -m tests.fault.reporting --folder $(PROOF) >$(PROOF)/proof.md \
