@@ -247,22 +247,27 @@ class KafkaTransaction(KafkaProducing[Placing]):
 
     def _fail(self, outbox: Outbox, step: str, error: KafkaError, *, resolved: bool) -> None:
         """Roll back what the client wants rolled back and raise what happens next."""
-        codes = {error.code(), *(failed.code() for failed in outbox.failed)}
-        if codes & FORBIDDEN:
+        if _codes(outbox, error) & FORBIDDEN:
             raise StopError(f"{step}: not allowed: {describe(error)}; grant the right and restart")
         if reaction(error) is Reaction.REBUILD:
             raise ProducerDeadError(f"{step}: {describe(error)}", fenced=is_fenced(error))
-        self.abort()
+        self.abort()  # brings the reports that were still on their way
         self._check_topics(outbox)
+        content = bool(_codes(outbox, error) & CONTENT)
         # The next attempt asks for delivery reports, to learn which message was refused.
         self._diagnosing = True
-        if codes & CONTENT:
+        if content:
             # The refused message left a gap in the sequence numbers, for which the broker would
             # refuse the next transaction as well (measured): a new producer has none.
             self.doubts.append(f"{step}: a message was refused")
         raise BatchAbortedError(
             f"{step}: {describe(error)}",
             refused=outbox.refused,
-            content=bool(codes & CONTENT),
+            content=content,
             resolved=resolved,
         )
+
+
+def _codes(outbox: Outbox, error: KafkaError) -> set[int]:
+    """Return what was wrong with a call, and with the messages that were reported so far."""
+    return {error.code(), *(failed.code() for failed in outbox.failed)}
