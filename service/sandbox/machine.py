@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 from contextlib import contextmanager
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -175,6 +176,7 @@ def _of_prometheus(name: str) -> Path:
     return found
 
 
+@cache  # where it cannot be done, once is enough
 def _install(packages: tuple[str, ...]) -> bool:
     """Install the first of these that Debian has; False when that is not ours to do."""
     apt = shutil.which("apt-get")

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.fault.rows import QUICK, TEN
 from tests.integration.conftest import ProxiedBroker
 from tests.kit.proxy import FaultProxy
+from tests.kit.route import Route
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +26,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if inside and (item.path.name.startswith(_LONG) or item.path.parent.name == "controls"):
             item.add_marker("real")
             item.add_marker("long")
+
+
+@pytest.fixture
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
+    """A route with quick timeouts and ten records in its input; most files have their own."""
+    route = Route(sandbox, tmp_path, **QUICK)
+    route.create()
+    route.write(*TEN)
+    yield route
+    route.close()
 
 
 @pytest.fixture

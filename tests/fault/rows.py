@@ -45,6 +45,9 @@ def numbers(*spans: range) -> list[bytes]:
     return [b"%d" % number for span in spans for number in span]
 
 
+TEN = numbers(range(10))
+
+
 def event(number: int, value: bytes = b"", partition: int = -1) -> Given:
     """Return a record that carries an id; the same number is the same event."""
     name = b"event-%d" % number

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fault.rows import QUICK, await_told, numbers, values
+from tests.fault.rows import QUICK, TEN, await_told, numbers, values
 from tests.kit.flow import await_
 from tests.kit.route import Route
 from tests.kit.topics import Given
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from service.sandbox import Sandbox
     from tests.kit.proof import Proof
-
-TEN = numbers(range(10))
 
 
 @pytest.fixture

@@ -7,27 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fault.rows import QUICK, admin, at_work, await_exit, numbers, values
+from tests.fault.rows import TEN, admin, at_work, await_exit, values
 from tests.kit.refusals import refused
-from tests.kit.route import Route
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from service.sandbox import Sandbox
     from tests.kit.proof import Proof
-
-TEN = numbers(range(10))
-
-
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
-    route = Route(sandbox, tmp_path, **QUICK)
-    route.create()
-    route.write(*TEN)
-    yield route
-    route.close()
+    from tests.kit.route import Route
 
 
 @pytest.mark.row("M4")

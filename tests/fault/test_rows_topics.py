@@ -10,6 +10,7 @@ from confluent_kafka.admin import NewPartitions, NewTopic
 
 from tests.fault.rows import (
     QUICK,
+    TEN,
     admin,
     at_work,
     await_exit,
@@ -29,18 +30,6 @@ if TYPE_CHECKING:
 
     from service.sandbox import Sandbox
     from tests.kit.proof import Proof
-
-TEN = numbers(range(10))
-
-
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
-    route = Route(sandbox, tmp_path, **QUICK)
-    route.create()
-    route.write(*TEN)
-    yield route
-    route.close()
-
 
 # -- made again ---------------------------------------------------------------------------
 

@@ -38,6 +38,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(machine, "find_spec", lambda _: None)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    machine._install.cache_clear()
     return folder
 
 
