@@ -66,7 +66,11 @@ class KafkaAtLeastOnce(KafkaProducing[KafkaSource]):
     def _flush(self) -> None:
         outbox = self._producer()
         with self._watch("flush"):
-            outbox.send(self._messages, reports=True)
+            try:
+                outbox.send(self._messages, reports=True)
+            except BatchAbortedError:
+                self._check_topics(outbox)
+                raise
             try:
                 left = outbox.producer.flush(self._deadline_s)
             except KafkaException as error:

@@ -131,11 +131,15 @@ class Outbox:
                     self.serve(_QUEUE_FULL_WAIT_S)
                     continue
                 except (KafkaException, TypeError, ValueError) as error:
-                    raise self._refusal(index, error) from error
+                    raise self._refusal(index, message.topic, error) from error
                 break
 
-    def _refusal(self, index: int, error: Exception) -> BatchAbortedError | ProducerDeadError:
+    def _refusal(
+        self, index: int, topic: str, error: Exception
+    ) -> BatchAbortedError | ProducerDeadError:
         inner = error.args[0] if isinstance(error, KafkaException) else None
+        if inner is not None and inner.code() in UNKNOWN_TOPIC:
+            self.unknown_topics.add(topic)
         if inner is not None and inner.code() not in CONTENT:
             # _STATE: an earlier error of this transaction has made the producer refuse all.
             return BatchAbortedError(f"a message was refused: {describe(inner)}")

@@ -133,6 +133,7 @@ class KafkaTransaction(KafkaProducing[Placing]):
                 outbox.send(messages, reports=self._diagnosing)
         except BatchAbortedError:
             self.abort()
+            self._check_topics(outbox)
             raise
 
     def send_offsets(self, progress: Mapping[tuple[str, int], int]) -> None:

@@ -111,6 +111,16 @@ def test_an_outbox_that_ignores_a_failed_produce_is_caught(monkeypatch: Patch) -
         refused_on_the_spot(monkeypatch)
 
 
+def test_an_output_topic_that_the_client_knows_to_be_gone_is_no_fault_of_a_record(
+    monkeypatch: Patch,
+) -> None:
+    kafka, producer, _ = transaction(monkeypatch, produce=[failing(K._UNKNOWN_TOPIC)])
+    kafka.begin()
+    with pytest.raises(StopError, match="output topic out is gone"):
+        kafka.send([message()])
+    assert transactional(producer)[-1] == "abort_transaction"
+
+
 @pytest.mark.parametrize("error", [TypeError("header"), ValueError("topic")])
 def test_what_the_client_cannot_encode_is_content_too(monkeypatch: Patch, error: Exception) -> None:
     kafka, _, _ = transaction(monkeypatch, produce=[error])
