@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import time
 import uuid
 from typing import TYPE_CHECKING
-
-from confluent_kafka import KafkaException
 
 from tests.kit.flow import WorkerProcess, await_
 from tests.kit.topics import Given, committed, ends, produce, read_back
@@ -113,15 +110,7 @@ class Route:
         return read_back(self.bootstrap, self.dead_letters)
 
     def committed(self) -> dict[int, int | None]:
-        """Return the group's offsets; a young cluster may first have to find its coordinator."""
-        for attempts_left in range(50, 0, -1):
-            try:
-                return committed(self.bootstrap, self.app, self.source)
-            except KafkaException as error:
-                if not (attempts_left > 1 and error.args[0].retriable()):
-                    raise
-                time.sleep(0.1)
-        raise AssertionError("unreachable")
+        return committed(self.bootstrap, self.app, self.source)
 
     def lag(self) -> int:
         done = self.committed()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
@@ -18,6 +17,7 @@ from confluent_kafka import (
 )
 
 from service.core.records import Headers, Record
+from tests.kit.patience import patient
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -90,6 +90,7 @@ def transaction(bootstrap_servers: str, transactional_id: str | None = None) -> 
     yield producer
 
 
+@patient
 def read_back(
     bootstrap_servers: str,
     topics: str | Iterable[str],
@@ -126,29 +127,19 @@ def read_back(
     return sorted(records, key=lambda record: record.coordinates)
 
 
+@patient
 def committed(bootstrap_servers: str, group: str, topic: str) -> dict[int, int | None]:
     """Return the group's committed offset of each partition; None where there is none."""
     consumer = _consumer(bootstrap_servers, group)
     try:
         asked = [TopicPartition(topic, number) for number in _partitions(consumer, topic)]
-        answers = _committed(consumer, asked)
+        answers = consumer.committed(asked, _TIMEOUT_S)
     finally:
         consumer.close()
     return {one.partition: one.offset if one.offset >= 0 else None for one in answers}
 
 
-def _committed(consumer: Consumer, asked: list[TopicPartition]) -> list[TopicPartition]:
-    """Ask until the group has a coordinator: on a broker that has just started it has none."""
-    deadline_s = time.monotonic() + _TIMEOUT_S
-    while True:
-        try:
-            return consumer.committed(asked, _TIMEOUT_S)
-        except KafkaException as error:
-            away = {KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
-            if error.args[0].code() not in away or time.monotonic() > deadline_s:
-                raise
-
-
+@patient
 def ends(
     bootstrap_servers: str, topic: str, isolation: Isolation = "read_committed"
 ) -> dict[int, int]:

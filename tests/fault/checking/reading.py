@@ -19,6 +19,7 @@ import numpy as np
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from tests.fault.checking import reading_columns as columns
+from tests.kit.patience import patient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -164,6 +165,7 @@ def consumer_of(bootstrap: str, isolation: str, group: str = "fault-reader") -> 
     )
 
 
+@patient
 def partitions(bootstrap: str, topic: str) -> int:
     """Return how many partitions a topic has."""
     consumer = consumer_of(bootstrap, "read_committed")
@@ -176,6 +178,7 @@ def partitions(bootstrap: str, topic: str) -> int:
     return len(found.partitions)
 
 
+@patient
 def ends(bootstrap: str, topic: str, count: int) -> list[Ends]:
     """Return by partition where it begins and ends."""
     found = []
@@ -193,23 +196,16 @@ def ends(bootstrap: str, topic: str, count: int) -> list[Ends]:
     return [Ends(low, stable, high) for (low, stable), (_low, high) in zip(*found, strict=True)]
 
 
+@patient
 def committed(bootstrap: str, group: str, topic: str, count: int) -> list[int | None]:
     """Return by partition the group's offset, of settled transactions only (require-stable)."""
     consumer = consumer_of(bootstrap, "read_committed", group)
     asked = [TopicPartition(topic, number) for number in range(count)]
-    deadline_s = time.monotonic() + PATIENCE_S
     try:
-        while True:
-            try:
-                answers = consumer.committed(asked, 15.0)
-            except KafkaException as error:
-                if time.monotonic() > deadline_s:
-                    raise
-                del error
-            else:
-                return [answer.offset if answer.offset >= 0 else None for answer in answers]
+        answers = consumer.committed(asked, PATIENCE_S)
     finally:
         consumer.close()
+    return [answer.offset if answer.offset >= 0 else None for answer in answers]
 
 
 def scratch() -> tempfile.TemporaryDirectory[str]:
