@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka.admin import AdminClient
 
 from tests.kit.flow import await_
+from tests.kit.patience import patient
 from tests.kit.topics import Given
 
 if TYPE_CHECKING:
+    from confluent_kafka.admin import PartitionMetadata
+
     from tests.kit.flow import WorkerProcess
     from tests.kit.route import Route
 
@@ -62,6 +65,15 @@ def values(route: Route) -> list[bytes]:
 def admin(route: Route) -> AdminClient:
     """Return a client for what the owner of the topics does."""
     return AdminClient({"bootstrap.servers": route.bootstrap, "log_level": 0})
+
+
+@patient
+def partitions_known(route: Route, topic: str) -> dict[int, PartitionMetadata]:
+    """Return what the brokers tell of a topic's partitions, by number."""
+    known: dict[int, PartitionMetadata] = (
+        admin(route).list_topics(topic, timeout=10).topics[topic].partitions
+    )
+    return known
 
 
 def delete_topic(route: Route, topic: str) -> None:

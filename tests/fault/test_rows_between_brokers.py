@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from service.sandbox import Sandbox
 from tests.fault.cluster import Cluster
-from tests.fault.rows import QUICK, admin, at_work, numbers, values
+from tests.fault.rows import QUICK, at_work, numbers, partitions_known, values
 from tests.kit.faults import ALWAYS, Rule
 from tests.kit.flow import await_
 from tests.kit.proxy import FaultProxy
@@ -54,11 +54,10 @@ def route(apart: tuple[Sandbox, FaultProxy], tmp_path: Path) -> Iterator[Route]:
 
 def in_sync(route: Route, *topics: str) -> dict[tuple[str, int], int]:
     """Return for each partition of these topics how many replicas are in sync."""
-    found = admin(route).list_topics(timeout=10).topics
     return {
         (topic, number): len(each.isrs)
         for topic in topics
-        for number, each in found[topic].partitions.items()
+        for number, each in partitions_known(route, topic).items()
     }
 
 

@@ -17,6 +17,7 @@ from tests.fault.rows import (
     await_told,
     delete_topic,
     numbers,
+    partitions_known,
     values,
 )
 from tests.kit.flow import await_
@@ -164,7 +165,7 @@ def create_at(route: Route, topic: str, replicas: list[list[int]], **config: str
 
 
 def leader(route: Route, topic: str, partition: int = 0) -> int:
-    known = admin(route).list_topics(topic, timeout=10).topics[topic].partitions
+    known = partitions_known(route, topic)
     return int(known[partition].leader) if partition in known else -1
 
 
@@ -231,5 +232,4 @@ def test_an_unclean_election_that_cuts_off_what_was_read_makes_the_worker_leave_
 
 
 def _in_sync(route: Route) -> list[int]:
-    known = admin(route).list_topics(route.source, timeout=10).topics[route.source].partitions
-    return list(known[0].isrs)
+    return list(partitions_known(route, route.source)[0].isrs)
