@@ -72,6 +72,8 @@ class Recovery:
         self._ends = ends
         self._transaction_timeout_s = transaction_timeout_s
         self._aborts = 0
+        self._replacing: str | None = None
+        """Why the producer is dead that has no successor yet."""
         self.condemned: dict[Coordinates, str] = {}
 
     def recover(self, error: Exception, batch: Batch) -> None:
@@ -84,6 +86,7 @@ class Recovery:
         while not self._lifecycle.overdue:
             try:
                 self._react(pending, batch)
+                self._finish_replacing()
                 self.fence_doubt()
             except REACTIONS as newer:
                 pending = newer
@@ -187,23 +190,33 @@ class Recovery:
 
     def _replace_producer(self, error: ProducerDeadError) -> None:
         self._events.producer_died(str(error), fenced=error.fenced)
+        self._replacing = "fenced" if error.fenced else "fatal"
         if error.fenced:
             # Lost partitions, and a consumer fenced by name, are told first: a successor must not
             # be disturbed for partitions that are gone.
             with suppress(BatchAbortedError):  # the rewind below makes good for it
                 self._attend(0.0)
             self._count_fence()
-        self._open("fenced" if error.fenced else "fatal")
-        self._rewind(_NOTHING, resolved=False)
+
+    def _finish_replacing(self) -> None:
+        """Build the producer that is missing, also when something else has come in between.
+
+        Without it the dead one would be taken up again, and its one fence counted twice.
+        """
+        if self._replacing is not None:
+            self._open(self._replacing)
+            self._rewind(_NOTHING, resolved=False)
 
     def _open(self, cause: str) -> None:
         """Build a new producer, for as long as brokers are away."""
         began_s = self._clock.monotonic()
+        self._replacing = cause
         try:
             self._transaction.open()
         except ProducerDeadError as error:
             with self._holding():
                 self._open_again(error)
+        self._replacing = None
         self._events.producer_rebuilt(cause, self._clock.monotonic() - began_s)
 
     def _open_again(self, error: ProducerDeadError) -> None:

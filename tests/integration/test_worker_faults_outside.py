@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kit.flow import Flow, WorkerProcess, await_
+from tests.fault.rows import at_work, await_told
+from tests.kit.flow import Flow, await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     from service.sandbox import Sandbox
 
-AT_WORK = {"transaction_settled", "dead_letter_written"}
 QUICK = {"HAPAX_GROUP__SESSION_TIMEOUT": "6s", "HAPAX_TRANSACTION__TIMEOUT": "4s"}
 
 
@@ -34,11 +34,6 @@ def cluster_flow(cluster: Sandbox, unique: Callable[[str], str], tmp_path: Path)
     flow.close()
 
 
-def at_work(worker: WorkerProcess, more: int = 3) -> None:
-    settled = len(worker.lines("transaction_settled"))
-    await_(lambda: len(worker.lines("transaction_settled")) > settled + more, 60, worker.text)
-
-
 @pytest.mark.row("D1", "H1")
 @pytest.mark.parametrize("membership", ["static", "dynamic"])
 def test_one_of_two_twins_leaves_with_exit_4_and_the_other_goes_on(
@@ -47,7 +42,7 @@ def test_one_of_two_twins_leaves_with_exit_4_and_the_other_goes_on(
     flow.environment["HAPAX_GROUP__MEMBERSHIP"] = membership
     flow.feed_beside(1000)
     first = flow.worker("twin")
-    at_work(first)
+    at_work(first, 4)
     began_s = time.monotonic()
     second = flow.worker("twin")
     await_(lambda: not (first.running and second.running), 30, lambda: first.text() + second.text())
@@ -56,7 +51,7 @@ def test_one_of_two_twins_leaves_with_exit_4_and_the_other_goes_on(
     assert gone.process.wait() == 4
     (stopped,) = gone.lines("service_stopped")
     assert "HAPAX_INSTANCE" in str(stopped["reason"])
-    at_work(alive)
+    at_work(alive, 4)
     assert flow.finish().anomalies == {}
 
 
@@ -64,21 +59,13 @@ def test_one_of_two_twins_leaves_with_exit_4_and_the_other_goes_on(
 def test_a_claim_store_that_dies_and_comes_back_with_its_data_costs_nothing(flow: Flow) -> None:
     flow.feed_beside(1000)
     worker = flow.worker("w-0")
-    outages = 2
-    for _outage in range(outages):
-        at_work(worker)
-        unavailable = len(worker.lines("claims_recovered"))
+    for outage in (1, 2):
+        at_work(worker, 4)
         flow.sandbox.redis.kill()
-        # A dead letter may be the last line of a batch that goes on.
-        await_(lambda: worker.lines()[-1]["event"] not in AT_WORK, 30, worker.text)
+        await_told(worker, "claims_unavailable", outage)
         flow.sandbox.redis.start()
         flow.sandbox.redis.await_ready()
-        await_(
-            lambda before=unavailable: len(worker.lines("claims_recovered")) > before,  # type: ignore[misc]
-            30,
-            worker.text,
-        )
-    assert len(worker.lines("claims_unavailable")) >= 1
+        await_told(worker, "claims_recovered", outage)
     assert flow.finish().anomalies == {}
 
 
@@ -88,16 +75,16 @@ def test_brokers_killed_one_after_another_lose_and_double_nothing(cluster_flow: 
     flow = cluster_flow
     flow.feed_beside(600)
     first, second = flow.worker("w-0"), flow.worker("w-1")
-    at_work(first)
-    at_work(second)
+    at_work(first, 4)
+    at_work(second, 4)
     brokers = list(flow.sandbox.kafka.brokers)
     random.Random(1).shuffle(brokers)
     for broker in brokers:
         broker.kill()
-        at_work(first, 5)
+        at_work(first, 6)
         broker.start()
         broker.await_ready()
-        at_work(second, 5)
+        at_work(second, 6)
     verdict = flow.finish(120)
     assert verdict.anomalies == {}
 
@@ -109,8 +96,8 @@ def test_a_frozen_broker_and_killed_workers_together(cluster_flow: Flow) -> None
     flow.feed_beside(600)
     first, second = flow.worker("w-0"), flow.worker("w-1")
     for broker, victim in zip(flow.sandbox.kafka.brokers, (first, second, first), strict=True):
-        at_work(first)
-        at_work(second)
+        at_work(first, 4)
+        at_work(second, 4)
         broker.pause()
         victim.kill()
         victim.start()

@@ -183,6 +183,24 @@ def test_who_was_fenced_stands_back_before_it_takes_its_name_again(
     assert FenceBudget.STAND_BACK_S <= waited_s < FenceBudget.STAND_BACK_S + 1.0
 
 
+@pytest.mark.parametrize("between", [FENCED, ABORTED])
+def test_a_fence_that_something_comes_between_counts_once_and_leaves_no_dead_producer(
+    between: Fault,
+) -> None:
+    script = Script(attend=[None, between])
+    pipeline = filled(script)
+    batch = taken(pipeline)
+    pipeline.transaction.begin()
+    opens = script.steps.count("open")
+    pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)
+    assert script.unplayed == {}
+    assert script.steps.count("open") == opens + 1
+    assert pipeline.told.names().count("producer_died") == 1
+    assert [each["cause"] for each in pipeline.told.of("producer_rebuilt")] == ["fenced"]
+    pipeline.run(open_first=False)
+    pipeline.judge()
+
+
 def test_a_fence_that_explains_itself_costs_no_time() -> None:
     pipeline = filled()
     batch = taken(pipeline)
