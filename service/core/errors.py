@@ -111,6 +111,10 @@ class ConfigurationError(StopError):
         super().__init__("\n".join(problems))
         self.problems = problems
 
+    def __reduce__(self) -> tuple[type[ConfigurationError], tuple[list[str]]]:
+        """Keep the problems apart on the way between processes."""
+        return type(self), (self.problems,)
+
 
 class PreflightError(StopError):
     """The outside is not fit to start on. ``problems``: one sentence for each."""

@@ -18,11 +18,13 @@ from __future__ import annotations
 import resource
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from service.adapters.apart import CrashedError, apart
 from service.adapters.kafka_clients import library_version
 from service.adapters.kafka_facts import PAUSE_S, look_at_kafka
 from service.core.facts import ClaimStore, Kafka, Process
@@ -78,14 +80,7 @@ def examine(settings: Settings, *, pause_s: float = PAUSE_S) -> Examination:
     for settings that the clients do not take.
     """
     with ThreadPoolExecutor(2) as pool:
-        kafka = pool.submit(
-            look_at_kafka,
-            settings,
-            written(settings),
-            group.tried_ids(settings),
-            lambda topic, known: positions.ages_ms(settings, topic, known),
-            pause_s,
-        )
+        kafka = pool.submit(_look_at_kafka, settings, pause_s)
         store = pool.submit(_look_at_claims, settings)
         case = Case(settings, kafka.result(), store.result(), look_at_process())
     return Examination(case, tuple(judge(case)))
@@ -125,6 +120,15 @@ def _said(check: Check, case: Case) -> list[Said]:
         return list(check.judge(case))
     except Exception as error:  # noqa: BLE001 - one check that fails must not hide the others
         return [untold(f"the check itself failed ({type(error).__name__}: {error}); report it")]
+
+
+def _look_at_kafka(settings: Settings, pause_s: float) -> Kafka:
+    outputs, ids = tuple(written(settings)), tuple(group.tried_ids(settings))
+    ages_of = partial(positions.ages_ms, settings)
+    try:
+        return apart(partial(look_at_kafka, settings, outputs, ids, ages_of, pause_s))
+    except CrashedError as error:
+        return Kafka(problem=f"{error}; ask again")
 
 
 def _look_at_claims(settings: Settings) -> ClaimStore | None:
