@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import traceback
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from types import FrameType
+    from typing import NoReturn
 
 
 def main() -> None:
@@ -17,14 +20,39 @@ def main() -> None:
         # Until the service listens itself nothing is open that would have to be drained. The first
         # process of a container would otherwise not hear the signal at all.
         signal.signal(signal.SIGTERM, _leave)
-        # The path of every restart: a killed worker must commit again within two seconds, and
-        # the parser with its terminal library costs a tenth of that.
-        from service.commands.run import run  # noqa: PLC0415
-
-        sys.exit(run())
+        _end(_run())
     from service.commands.tree import app  # noqa: PLC0415
 
-    app()
+    try:
+        app()
+    except SystemExit as leaving:
+        if isinstance(leaving.code, int):
+            _end(leaving.code)
+        raise
+
+
+def _run() -> int:
+    # The path of every restart: a killed worker must commit again within two seconds, and the
+    # parser with its terminal library costs a tenth of that.
+    from service.commands.run import run  # noqa: PLC0415
+
+    try:
+        return run()
+    except Exception:  # noqa: BLE001 - as the interpreter would end it
+        traceback.print_exc()
+        return 1
+
+
+def _end(code: int) -> NoReturn:
+    """Leave at once, without taking the interpreter apart.
+
+    Threads of the client are left to themselves when their broker does not answer; one that calls
+    back while the interpreter is taken apart ends the process with SIGSEGV (docs/non-obvious.md).
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # nobody reads it any more
+            stream.flush()
+    os._exit(code)
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:

@@ -1,7 +1,7 @@
-"""Ends the process when a client call never returns.
+"""Ends the process when a client call never returns, or when a stop never ends.
 
-Some ignore their own timeout, and Python cannot interrupt them. The supervisor starts us again, and
-the transaction core needs no farewell.
+Some calls ignore their own timeout, and Python cannot interrupt them. The supervisor starts us
+again, and the transaction core needs no farewell.
 
 Time is counted in ticks of this thread, not by a clock: a process that was frozen and thawed must
 not kill itself for the time it could not use.
@@ -25,7 +25,7 @@ TICK_S = 0.1
 
 
 class Watchdog:
-    """Watches one thread's blocking calls, and the length of step 4."""
+    """Watches one thread's blocking calls, the length of step 4, and the length of a stop."""
 
     def __init__(
         self,
@@ -42,6 +42,8 @@ class Watchdog:
         self._ticks = 0
         self._alarm: Interrupt | None = None
         self._alarm_ticks = 0.0
+        self._overdue: Callable[[], bool] = bool
+        self._overdue_ticks, self._overdue_ticks_max = 0, 0.0
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
 
@@ -76,6 +78,13 @@ class Watchdog:
         self._alarm_ticks = after_s / TICK_S
         self._alarm = interrupt
 
+    def limit_stop(self, overdue: Callable[[], bool], margin_s: float) -> None:
+        """End the process that is still there so long after its time to stop was up.
+
+        Farewells of clients are not all watched calls: destructors wait for brokers, too.
+        """
+        self._overdue, self._overdue_ticks_max = overdue, margin_s / TICK_S
+
     def _run(self) -> None:
         while not self._stopped.wait(TICK_S):
             self._ticks += 1
@@ -84,8 +93,15 @@ class Watchdog:
             if interrupt is not None and self._alarm_ticks <= 0:
                 self._alarm = None
                 interrupt.due = True
+            self._overdue_ticks += self._overdue()
             call = self._call
             if call is not None and self._ticks > self._ticks_max:
-                self._on_overrun(call, self._ticks * TICK_S)
-                self._leave(int(ExitCode.WATCHDOG))
+                self._end(call, self._ticks)
                 return
+            if self._overdue_ticks > self._overdue_ticks_max > 0:
+                self._end(call or "stop", self._overdue_ticks)
+                return
+
+    def _end(self, call: str, ticks: int) -> None:
+        self._on_overrun(call, ticks * TICK_S)
+        self._leave(int(ExitCode.WATCHDOG))

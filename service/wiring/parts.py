@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 Kind = TypeVar("Kind", bound=KafkaTransaction | KafkaAtLeastOnce)
 CUT_AFTER_S = 1.0
 """Longest that business code holds one batch: revokes, probes and SIGTERM wait for it."""
+FAREWELL_S = 10.0
+"""Longest that clients, Spark and the telemetry port may take to close when the last transaction is
+decided or given up, which takes the transaction timeout."""
 ENDS_IDLE_S, ENDS_INTERVAL_S = 0.3, 1.0
 PRODUCER_FENCES_MAX, MEMBER_FENCES_MAX = 4, 2
 
@@ -70,6 +73,9 @@ def share(settings: Settings, events: Events) -> Shared:
     clock, interrupt = SystemClock(), Interrupt()
     lifecycle = Lifecycle(clock, interrupt, timeout_s=settings.shutdown.timeout_ms / 1000)
     watchdog = Watchdog(settings.watchdog.timeout_ms / 1000, on_overrun=events.watchdog_fired)
+    watchdog.limit_stop(
+        lambda: lifecycle.overdue, settings.transaction.timeout_ms / 1000 + FAREWELL_S
+    )
     return Shared(settings, events, clock, interrupt, lifecycle, watchdog)
 
 

@@ -14,6 +14,7 @@ from service.settings import VARIABLES
 from service.telemetry.health import Health
 from service.wiring import LIVENESS_MARGIN_S
 from service.wiring.opening import Opening
+from service.wiring.parts import FAREWELL_S
 from tests.deploy.generated import OWNED, settable
 from tests.deploy.manifests import (
     CHART,
@@ -92,7 +93,8 @@ def test_the_grace_period_is_longer_than_a_stop_may_take(
 ) -> None:
     settings = settled(objects, tmp_path)
     grace_ms = driver(objects)["spec"]["terminationGracePeriodSeconds"] * 1000
-    assert grace_ms >= settings.transaction.timeout_ms + settings.shutdown.timeout_ms
+    stop_ms = settings.transaction.timeout_ms + settings.shutdown.timeout_ms
+    assert grace_ms > stop_ms + FAREWELL_S * 1000
     assert grace_ms > settings.watchdog.timeout_ms + settings.shutdown.timeout_ms
     assert grace_ms < settings.group.poll_interval_max_ms
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
 import sys
 import tempfile
 import threading
@@ -144,7 +145,11 @@ class _Campaign:
         for guest in self._stage.guests:
             if guest.running:
                 guest.thaw()
-                guest.terminate()
+                try:
+                    guest.terminate()
+                except subprocess.TimeoutExpired:
+                    self._violate("hang", f"{guest.instance} does not stop: {guest.last_words()}")
+                    guest.kill()
 
     def _conclude(self, scene: Scene, *, alone: bool) -> Strike:
         stage, fault = self._stage, scene.fault

@@ -1,11 +1,14 @@
-"""What makes a running worker stop for good: a lost position, and too much poison."""
+"""What makes a running worker stop for good: a lost position, much poison, a stop that hangs."""
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.fault.rows import at_work
+from tests.kit.flow import WorkerProcess
 from tests.kit.refusals import refused, untouched
 from tests.kit.route import Route
 from tests.kit.topics import Given
@@ -16,6 +19,14 @@ if TYPE_CHECKING:
 
     from service.sandbox import Sandbox
 
+NEVER_CLOSED = """
+import sys, threading
+from service.__main__ import main
+from service.adapters.kafka_source import KafkaSource
+KafkaSource.close = lambda self: threading.Event().wait()
+sys.argv = ["hapax", "run"]
+main()
+"""
 TEN = [b"%d" % number for number in range(10)]
 
 
@@ -85,3 +96,27 @@ def test_too_many_dead_letters_leave_with_5_and_nothing_of_the_last_batch(
         for record in (*route.outputs(), *route.dead())
     ]
     assert sorted(sources) == list(range(800))
+
+
+# -- a stop that hangs: exit code 7 -------------------------------------------------------
+
+
+class NeverClosed(WorkerProcess):
+    """A worker whose consumer never comes back from its farewell."""
+
+    command = ("-c", NEVER_CLOSED)
+
+
+def test_a_stop_whose_farewell_hangs_ends_with_7_after_its_time_and_nothing_is_doubled(
+    route: Route,
+) -> None:
+    worker = route.start(NeverClosed, "w-0", SHUTDOWN__TIMEOUT="1s", TRANSACTION__TIMEOUT="1s")
+    at_work(worker)
+    began_s = time.monotonic()
+    worker.process.terminate()
+    assert worker.process.wait(60) == 7, worker.text()
+    assert 11 <= time.monotonic() - began_s < 25, "1 s to drain, 1 s and 10 s to say farewell"
+    (fired,) = worker.lines("watchdog_fired")
+    assert fired["call"] == "stop"
+    route.run_to_end()
+    assert len(route.outputs()) == 10

@@ -1,20 +1,56 @@
-"""``hapax run`` before the service itself has begun."""
+"""``hapax run`` before the service itself has begun, and behind it."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
-LOADING = """
-import os, signal, sys, types
-loading = types.ModuleType("service.commands.run")
-loading.run = lambda: os.kill(os.getpid(), signal.SIGTERM) or 9
-sys.modules["service.commands.run"] = loading
+STAND_IN = """
+import atexit, os, signal, sys, types
+stand_in = types.ModuleType("service.commands.run")
+def run():
+    {does}
+stand_in.run = run
+sys.modules["service.commands.run"] = stand_in
 sys.argv = ["hapax", "run"]
 import service.__main__
 service.__main__.main()
 """
 
 
+def left(does: str) -> subprocess.CompletedProcess[str]:
+    """Run the command with a service that only does this, and wait for its end."""
+    code = STAND_IN.format(does=does)
+    return subprocess.run(
+        [sys.executable, "-c", code], check=False, timeout=60, capture_output=True, text=True
+    )
+
+
 def test_sigterm_while_the_service_is_being_loaded_leaves_with_0() -> None:
-    assert subprocess.run([sys.executable, "-c", LOADING], check=False, timeout=60).returncode == 0
+    assert left("return os.kill(os.getpid(), signal.SIGTERM) or 9").returncode == 0
+
+
+def test_the_interpreter_is_not_taken_apart_under_threads_that_the_client_left_behind() -> None:
+    """What they do meanwhile is undefined; here it ends the process with SIGABRT."""
+    end = left("atexit.register(os.abort); print('the last line'); return 5")
+    assert (end.returncode, end.stdout) == (5, "the last line\n")
+
+
+def test_a_service_that_crashes_leaves_with_1_and_says_where() -> None:
+    end = left("atexit.register(os.abort); raise LookupError('nothing there')")
+    assert end.returncode == 1
+    assert "LookupError: nothing there" in end.stderr
+    assert "in run" in end.stderr
+
+
+def test_other_commands_leave_in_the_same_way() -> None:
+    code = (
+        "import atexit, os, sys; atexit.register(os.abort);"
+        " sys.argv = ['hapax', {!r}]; import service.__main__; service.__main__.main()"
+    )
+    ends = [
+        subprocess.run([sys.executable, "-c", code.format(word)], check=False, capture_output=True)
+        for word in ("--help", "no-such-command")
+    ]
+    assert [end.returncode for end in ends] == [0, 2]
+    assert b"exactly-once" in ends[0].stdout.lower()

@@ -1,4 +1,4 @@
-"""The watchdog: a call that never returns ends the process; a long batch is cut."""
+"""The watchdog: a call or a stop that never ends is ended; a long batch is cut."""
 
 from __future__ import annotations
 
@@ -75,6 +75,30 @@ def test_time_between_calls_is_not_counted(watchdog: Watchdog, left: Left) -> No
     with watchdog.watch("poll"):
         assert watchdog._ticks <= 1
     assert not left.codes
+
+
+def test_a_stop_that_outlasts_its_time_and_the_margin_ends_the_process(
+    watchdog: Watchdog, left: Left
+) -> None:
+    overdue = threading.Event()
+    watchdog.limit_stop(overdue.is_set, 0.02)
+    assert not left.left.wait(0.1)
+    overdue.set()
+    assert left.left.wait(WAIT_S)
+    assert (left.told, left.codes) == (["stop"], [7])
+
+
+def test_a_stop_that_hangs_in_a_call_is_told_with_its_name(
+    left: Left, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TICK_S", 0.002)
+    dog = Watchdog(60.0, on_overrun=left.overrun, leave=left.leave)
+    dog.limit_stop(lambda: True, 0.02)
+    dog.start()
+    with dog.watch("close"):
+        assert left.left.wait(WAIT_S)
+    dog.stop()
+    assert (left.told, left.codes) == (["close"], [7])
 
 
 def test_an_alarm_makes_its_interrupt_due_once(monkeypatch: pytest.MonkeyPatch) -> None:
