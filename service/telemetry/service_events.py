@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import platform
-from threading import Thread
+import sys
+import traceback
+from pathlib import Path
+from threading import Thread, main_thread
 from typing import TYPE_CHECKING, Final
 
 from service.telemetry.narrator import Narrator, printable
@@ -14,6 +17,16 @@ if TYPE_CHECKING:
 
 WATCHDOG_LINE_WAIT_S: Final = 1.0
 """How long the watchdog waits for its own line: a stuck stdout may be what it caught."""
+STACK_MAX: Final = 8
+
+
+def _main_stack() -> list[str]:
+    """Return where the main thread is, innermost first: the only trace that a hang leaves."""
+    frame = sys._current_frames().get(main_thread().ident or 0)  # noqa: SLF001 - the only way
+    return [
+        f"{Path(each.filename).name}:{each.lineno} {each.name}"
+        for each in reversed(traceback.extract_stack(frame))
+    ][:STACK_MAX]
 
 
 class ServiceEvents(Narrator):
@@ -93,7 +106,7 @@ class ServiceEvents(Narrator):
         line = Thread(
             target=self._logger.critical,
             args=("watchdog_fired",),
-            kwargs={"call": call, "seconds": round(seconds, 3)},
+            kwargs={"call": call, "seconds": round(seconds, 3), "stack": _main_stack()},
             daemon=True,
         )
         line.start()

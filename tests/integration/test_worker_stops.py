@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -118,5 +118,6 @@ def test_a_stop_whose_farewell_hangs_ends_with_7_after_its_time_and_nothing_is_d
     assert 11 <= time.monotonic() - began_s < 25, "1 s to drain, 1 s and 10 s to say farewell"
     (fired,) = worker.lines("watchdog_fired")
     assert fired["call"] == "stop"
+    assert any(place.endswith(" wait") for place in cast("list[str]", fired["stack"])), fired
     route.run_to_end()
     assert len(route.outputs()) == 10
