@@ -91,7 +91,9 @@ def test_output_of_workers_that_were_killed_is_clean(
     assert audit.anomalies == {}, audit.examples
     assert audit.totals["outputs"] == verdict.outputs
     assert audit.totals["dead_letters"] == verdict.dead_letters
-    assert sum(one.hidden for one in audit.outputs) == verdict.hidden
+    # A dead letter may be among what the killed workers left; the verdict counts outputs alone.
+    lanes = [one for one in audit.outputs if one.bounds.topic != flow.topics["dead"]]
+    assert sum(one.hidden for one in lanes) == verdict.hidden
     assert audit.totals["duplicates"] > 10
     assert audit.totals["hidden"] > 100  # aborted input
     fates = ("with_outputs", "dead_letters", "filtered", "duplicates")
