@@ -62,16 +62,20 @@ def test_a_short_demo_strikes_and_shows_that_nothing_was_lost_doubled_or_reorder
 
 
 @pytest.mark.long
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(600)
 def test_workers_without_the_guarantee_are_caught() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", BROKEN, "demo", "--seconds", "5", "--rate", "3000"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    """Three tries: kills may all strike between two batches, where even such workers do no harm."""
+    for _try in range(3):
+        done = subprocess.run(
+            [sys.executable, "-c", BROKEN, "demo", "--seconds", "5", "--rate", "3000"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        if done.returncode != 0:
+            break
     assert done.returncode == 1, done.stderr + done.stdout
     assert "The promise was broken." in done.stdout
     assert re.search(r"doubled_by_crashes: order-\d+: \S+ from orders/\d/\d+, after", done.stdout)

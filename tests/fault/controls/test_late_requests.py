@@ -44,17 +44,18 @@ class Ring:
         self._proof = proof
 
     def accepted(self, strike: recipes.Recipe, *command: str) -> Run:
-        """Play until the late request was taken: a slow client may have a new epoch by then.
+        """Play until the late request was taken and did its harm.
 
-        That is for controls alone. The service has one try, and the broker must refuse.
+        A slow client may have a new epoch by then, or nothing open that an abort could end. That
+        is for controls alone: the service has one try, and the broker must refuse.
         """
         notes = []
         for number in range(TRIES):
             run = self._play(strike, command, self._folder / str(number))
-            if _answered(run, ACCEPTED):
+            if _answered(run, ACCEPTED) and found(run):
                 return run
-            notes.append(run.strikes[0].note)
-        raise AssertionError(f"no late request was taken: {notes}")
+            notes.append(f"{run.strikes[0].note}, found {found(run)}")
+        raise AssertionError(f"no late request was taken and did harm: {notes}")
 
     def refused(self, strike: recipes.Recipe, *command: str) -> Run:
         """Play once; the late request must have been delivered, and refused."""
