@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import TopicPartition
 
+from service.core.committed_metadata import CommittedMetadata
+
 if TYPE_CHECKING:
     from service.core.records import TopicPartition as Where
 
@@ -29,7 +31,6 @@ _NONE = "A" * 22
 """Sixteen zero bytes in base 64: no id."""
 _KAFKAS = str.maketrans("+/", "-_")
 """librdkafka's base 64 to the one that Kafka's own tools print."""
-_FORM = "hapax topic="
 
 
 class Remade(NamedTuple):
@@ -84,7 +85,7 @@ class TopicIds:
         known = self._known.get(where[0])
         if known is None:
             return TopicPartition(*where, offset)
-        return TopicPartition(*where, offset, f"{_FORM}{known}")
+        return TopicPartition(*where, offset, CommittedMetadata(topic_id=known).encode())
 
     def other(self, topic: str, metadata: str) -> str | None:
         """Return the id beside a committed offset when it is not that of the topic we know.
@@ -92,7 +93,5 @@ class TopicIds:
         None also for an offset without an id: one of an earlier version, or set by Kafka's tools.
         """
         known = self._known.get(topic)
-        if known is None or not metadata.startswith(_FORM):
-            return None
-        written = metadata.removeprefix(_FORM)
-        return None if written == known else written
+        written = CommittedMetadata.decode(metadata).topic_id
+        return None if known is None or written in {None, known} else written
