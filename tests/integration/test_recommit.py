@@ -1,0 +1,103 @@
+"""Offsets that were copied from another cluster are committed again as those of this one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from service.adapters.kafka_cluster import cluster_id, recommit_here
+from service.core.committed_metadata import CommittedMetadata
+from service.core.errors import PreflightError
+from service.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from service.sandbox import Sandbox
+
+OF_THE_OTHER = CommittedMetadata("of-the-other-topic-001", "of-the-other-cluster-1", began=2)
+
+
+@pytest.fixture
+def settings(sandbox: Sandbox, unique: Callable[[str], str]) -> Settings:
+    app = unique("recommit")
+    sandbox.create_topic(f"{app}-in", partitions=2)
+    sandbox.create_topic(f"{app}-out")
+    return load_settings(
+        {
+            "HAPAX_APP": app,
+            "HAPAX_INSTANCE": "one",
+            "HAPAX_KAFKA__BOOTSTRAP_SERVERS": sandbox.bootstrap_servers,
+            "HAPAX_INPUT__TOPICS": f"{app}-in",
+            "HAPAX_OUTPUT__TOPIC": f"{app}-out",
+        }
+    )
+
+
+def outside(settings: Settings) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": settings.kafka.bootstrap_servers,
+            "group.id": settings.app,
+            "log_level": 0,
+        }
+    )
+
+
+def test_offsets_keep_their_place_and_get_the_ids_of_this_cluster_and_topic(
+    settings: Settings,
+) -> None:
+    (topic,) = settings.input.topics
+    consumer = outside(settings)
+    consumer.commit(
+        offsets=[TopicPartition(topic, 1, 7, OF_THE_OTHER.encode())], asynchronous=False
+    )
+    assert recommit_here(settings) == {(topic, 1): 7}
+    found = consumer.committed([TopicPartition(topic, 0), TopicPartition(topic, 1)], 30)
+    consumer.close()
+    admin = AdminClient({"bootstrap.servers": settings.kafka.bootstrap_servers, "log_level": 0})
+    topic_id = str(admin.describe_topics(TopicCollection([topic]))[topic].result(30).topic_id)
+    assert [one.offset for one in found] == [-1001, 7]
+    assert CommittedMetadata.decode(found[1].metadata) == CommittedMetadata(
+        topic_id.replace("+", "-").replace("/", "_"),
+        admin.list_topics(timeout=30).cluster_id,
+        began=2,
+    )
+
+
+def test_a_group_without_offsets_is_left_alone(settings: Settings) -> None:
+    assert recommit_here(settings) == {}
+
+
+def test_offsets_of_a_group_that_has_members_are_not_touched(settings: Settings) -> None:
+    (topic,) = settings.input.topics
+    consumer = outside(settings)
+    consumer.commit(
+        offsets=[TopicPartition(topic, 1, 7, OF_THE_OTHER.encode())], asynchronous=False
+    )
+    consumer.subscribe([topic])
+    while not consumer.assignment():
+        consumer.poll(0.1)
+    with pytest.raises(PreflightError, match=f"group {settings.app} has members: stop every"):
+        recommit_here(settings)
+    consumer.close()
+
+
+def test_the_id_of_a_cluster_that_does_not_answer_cannot_be_had(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.adapters.kafka_cluster.ANSWER_TIMEOUT_S", 0.2)
+    away = load_settings(
+        {
+            "HAPAX_APP": settings.app,
+            "HAPAX_INSTANCE": "one",
+            "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9",
+            "HAPAX_INPUT__TOPICS": "in",
+            "HAPAX_OUTPUT__TOPIC": "out",
+        }
+    )
+    with pytest.raises(PreflightError, match="the id of the cluster cannot be had"):
+        cluster_id(away)
