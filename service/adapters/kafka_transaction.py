@@ -31,6 +31,7 @@ from service.core.errors import (
     ProducerDeadError,
     StopError,
 )
+from service.core.ports import IN_DOUBT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -116,14 +117,20 @@ class KafkaTransaction(KafkaProducing[Placing]):
     # -- one transaction ------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Start; local, costs no request."""
+        """Start; local, costs no request.
+
+        Refused while a doubt stands, whoever calls: a late request of the last transaction would
+        be accepted inside this one. ``open`` is the way out.
+        """
         outbox = self._producer()
+        if self.doubts:
+            raise self._dead(f"begin: {IN_DOUBT} ({self.doubts[0]})")
         outbox.serve()  # lines older than this transaction doubt nothing of it
         outbox.log.doubts.clear()
         self._began_s = self._clock.monotonic()
         error = self._call(outbox, "begin_transaction")
         if error is not None:
-            raise ProducerDeadError(f"begin: {describe(error)}", fenced=is_fenced(error))
+            raise self._dead(f"begin: {describe(error)}", fenced=is_fenced(error))
 
     def send(self, messages: Sequence[Message]) -> None:
         """Hand the outputs over. Not yet durable, not yet visible."""
@@ -182,8 +189,7 @@ class KafkaTransaction(KafkaProducing[Placing]):
             )
         except HangingError as error:
             self._caller = Caller()
-            self._outbox = None
-            raise ProducerDeadError(f"send_offsets hangs: {error}") from error
+            raise self._dead(f"send_offsets hangs: {error}") from error
 
     def commit(self) -> None:
         """Make all of it visible; return only when it is certain.
@@ -201,7 +207,7 @@ class KafkaTransaction(KafkaProducing[Placing]):
             if reaction(error) is Reaction.AGAIN:
                 if self._clock.monotonic() < deadline_s:
                     continue
-                raise ProducerDeadError(f"commit outcome unknown: {describe(error)}")
+                raise self._dead(f"commit outcome unknown: {describe(error)}")
             self._fail(outbox, "commit", error, resolved=False)
         self._diagnosing = False
         self.doubts = outbox.log.doubts.copy()
@@ -220,10 +226,15 @@ class KafkaTransaction(KafkaProducing[Placing]):
             self._doubt("abort_transaction", error)
             if reaction(error) is Reaction.AGAIN and self._clock.monotonic() < deadline_s:
                 continue
-            raise ProducerDeadError(f"abort: {describe(error)}", fenced=is_fenced(error))
+            raise self._dead(f"abort: {describe(error)}", fenced=is_fenced(error))
         self.doubts = outbox.log.doubts.copy()
 
     # -- inside ---------------------------------------------------------------------------
+
+    def _dead(self, reason: str, *, fenced: bool = False) -> ProducerDeadError:
+        """Drop the producer, so that nothing can begin under its epoch any more."""
+        self._outbox = None
+        return ProducerDeadError(reason, fenced=fenced)
 
     def _call(self, outbox: Outbox, name: str, *arguments: object) -> KafkaError | None:
         return self._try(outbox, name, getattr(outbox.producer, name), *arguments)
@@ -251,7 +262,7 @@ class KafkaTransaction(KafkaProducing[Placing]):
         if _codes(outbox, error) & FORBIDDEN:
             raise StopError(f"{step}: not allowed: {describe(error)}; grant the right and restart")
         if reaction(error) is Reaction.REBUILD:
-            raise ProducerDeadError(f"{step}: {describe(error)}", fenced=is_fenced(error))
+            raise self._dead(f"{step}: {describe(error)}", fenced=is_fenced(error))
         self.abort()  # brings the reports that were still on their way
         self._check_topics(outbox)
         content = bool(_codes(outbox, error) & CONTENT)

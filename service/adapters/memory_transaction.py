@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 from service.adapters.memory_coordinator import OFFSETS, InvalidTransactionStateError
 from service.adapters.memory_kafka import no_faults
 from service.core.errors import BatchAbortedError, ProducerDeadError
+from service.core.ports import IN_DOUBT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -78,8 +79,9 @@ class MemoryTransaction:
             self._fail("open", fault)
 
     def begin(self) -> None:
-        """Start; local."""
+        """Start; local. Refused while a doubt stands."""
         self._name()
+        self._refuse_doubts()
         self._new_doubts = []
         self._rejected = self._refused = False
         self._places = set()
@@ -138,6 +140,10 @@ class MemoryTransaction:
             self._doubt("commit", end=True)
         self.doubts = self._new_doubts
         self._after("commit", fault)
+
+    def _refuse_doubts(self) -> None:
+        if self.doubts:
+            self._die(f"begin: {IN_DOUBT} ({self.doubts[0]})", fenced=False)
 
     def _before(self, step: str) -> Fault | None:
         self._name()

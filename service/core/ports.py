@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from service.core.settled import Settled
 
 
+IN_DOUBT = "a request of the last transaction may still be on its way"
+"""Why nothing begins before a new producer is registered."""
 Watch = Callable[[str], AbstractContextManager[None]]
 """``with watch("commit_transaction"):`` around a blocking call: the process ends when the call
 overruns every bound, because some client calls ignore their own timeout."""
@@ -139,7 +141,11 @@ class Transaction(Protocol):
         """Build a producer that fences every older one of our name."""
 
     def begin(self) -> None:
-        """Start; local, costs no request."""
+        """Start; local, costs no request.
+
+        Raises ProducerDeadError while ``doubts`` stand: a late request of the last transaction
+        would be accepted inside this one. Only ``open`` takes them away.
+        """
 
     def send(self, messages: Sequence[Message]) -> None:
         """Hand the outputs over. Not yet durable, not yet visible."""

@@ -16,6 +16,7 @@ from tests.kit.rulebook import (
     INVALID_PRODUCER_EPOCH,
     INVALID_TXN_STATE,
     Rulebook,
+    disregard,
     message,
     places,
     send,
@@ -54,9 +55,37 @@ def first(world: Rulebook, held: str, *, commit: bool = True) -> tuple[Transacti
     return transaction, late
 
 
+def first_disregarded(
+    world: Rulebook, held: str, *, commit: bool = True
+) -> tuple[Transaction, Late]:
+    """End it likewise, and let the next one begin in spite of the doubt."""
+    transaction, late = first(world, held, commit=commit)
+    disregard(transaction)
+    return transaction, late
+
+
 def after(*, commit: bool) -> tuple[list[bytes | None], int | None]:
     """Return what the first transaction shows: outputs and offset."""
     return ([b"1"], 5) if commit else ([], None)
+
+
+@pytest.mark.row("S-K1")
+@pytest.mark.parametrize("commit", ENDS)
+def test_nothing_begins_while_a_doubt_stands(rulebook: Make, *, commit: bool) -> None:
+    world = rulebook()
+    transaction, late = first(world, "TxnOffsetCommit" if commit else "EndTxn", commit=commit)
+    for _ in range(2):
+        with pytest.raises(ProducerDeadError, match=r"still be on its way|no producer"):
+            transaction.begin()
+    late.release()
+    assert shown(world) == after(commit=commit)
+    transaction.open()
+    assert list(transaction.doubts) == []
+    transaction.begin()
+    send(world, transaction, b"2")
+    transaction.send_offsets({places(world)[0]: 9})
+    transaction.commit()
+    assert shown(world) == ([*after(commit=commit)[0], b"2"], 9)
 
 
 @pytest.mark.row("S-K1")
@@ -66,7 +95,7 @@ def test_a_late_end_is_taken_inside_the_next_transaction_unless_its_epoch_is_old
     rulebook: Make, *, commit: bool, fenced: bool
 ) -> None:
     world = rulebook()
-    transaction, late = first(world, "EndTxn", commit=commit)
+    transaction, late = first_disregarded(world, "EndTxn", commit=commit)
     before = after(commit=commit)
     if fenced:
         transaction.open()
@@ -87,7 +116,7 @@ def test_a_late_end_is_taken_inside_the_next_transaction_unless_its_epoch_is_old
 @pytest.mark.parametrize("commit", ENDS)
 def test_outputs_behind_a_late_end_are_refused(rulebook: Make, *, commit: bool) -> None:
     world = rulebook()
-    transaction, late = first(world, "EndTxn", commit=commit)
+    transaction, late = first_disregarded(world, "EndTxn", commit=commit)
     transaction.begin()
     send(world, transaction, b"2")
     assert late.release() == ACCEPTED
@@ -109,7 +138,7 @@ def test_late_offsets_move_the_progress_back_unless_their_epoch_is_old(
     rulebook: Make, *, fenced: bool
 ) -> None:
     world = rulebook()
-    transaction, late = first(world, "TxnOffsetCommit")
+    transaction, late = first_disregarded(world, "TxnOffsetCommit")
     if fenced:
         transaction.open()
     transaction.begin()
@@ -122,7 +151,7 @@ def test_late_offsets_move_the_progress_back_unless_their_epoch_is_old(
 
 def test_late_offsets_between_two_transactions_are_refused(rulebook: Make) -> None:
     world = rulebook()
-    transaction, late = first(world, "TxnOffsetCommit")
+    transaction, late = first_disregarded(world, "TxnOffsetCommit")
     transaction.begin()
     assert late.release() == INVALID_TXN_STATE
     send(world, transaction, b"2")
@@ -133,7 +162,7 @@ def test_late_offsets_between_two_transactions_are_refused(rulebook: Make) -> No
 
 def test_a_late_end_between_two_transactions_changes_nothing(rulebook: Make) -> None:
     world = rulebook()
-    transaction, late = first(world, "EndTxn")
+    transaction, late = first_disregarded(world, "EndTxn")
     assert late.release() == ACCEPTED
     assert shown(world) == ([b"1"], 5)
     transaction.begin()
@@ -147,7 +176,7 @@ def test_any_other_late_request_does_no_harm_inside_the_next_transaction(
     rulebook: Make, api: str
 ) -> None:
     world = rulebook()
-    transaction, late = first(world, api)
+    transaction, late = first_disregarded(world, api)
     transaction.begin()
     send(world, transaction, b"2")
     assert late.release() == ACCEPTED
@@ -160,7 +189,7 @@ def test_a_late_registration_while_nothing_is_open_ends_in_a_time_out_that_fence
     rulebook: Make,
 ) -> None:
     world = rulebook(timeout_s=1.0)
-    transaction, late = first(world, "AddPartitionsToTxn")
+    transaction, late = first_disregarded(world, "AddPartitionsToTxn")
     _, high = world.ends()
     assert late.release() == ACCEPTED
     until(world, lambda: world.ends()[1] > high)  # the marker of a transaction without records

@@ -111,16 +111,11 @@ def test_a_message_that_the_broker_refuses_rolls_back_and_blames_the_content(
             begin(ready, b"a", b"x" * (BYTES_MAX // 2 + 1000), b"b")
             commit(ready, 3)
         blamed.append(caught.value.content)
+        if ready.transaction.doubts:  # the refused message left a gap in the sequence numbers
+            ready.transaction.open()
     assert (values(ready), ready.committed()) == ([], {})
-    # librdkafka misses the refused message's sequence number and aborts once more.
-    for attempts_left in (1, 0):
-        try:
-            begin(ready, b"a", b"b")
-            commit(ready, 3)
-        except BatchAbortedError:
-            assert attempts_left
-        else:
-            break
+    begin(ready, b"a", b"b")
+    commit(ready, 3)
     assert (values(ready), ready.committed()) == ([b"a", b"b"], {(ready.topic, 0): 3})
 
 

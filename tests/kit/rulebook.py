@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from confluent_kafka import TopicPartition as KafkaOffset
 
@@ -133,6 +133,11 @@ def send(world: Rulebook, transaction: Transaction, *values: bytes) -> None:
     _, before = world.ends()
     transaction.send([message(world, value) for value in values])
     until(world, lambda: world.ends()[1] >= before + len(values))
+
+
+def disregard(transaction: Transaction) -> None:
+    """Forget its doubts, so that it begins all the same: to show what a broker does then."""
+    cast("list[str]", transaction.doubts).clear()
 
 
 def shown(world: Rulebook) -> tuple[list[bytes | None], int | None]:

@@ -31,10 +31,14 @@ if TYPE_CHECKING:
 
 
 class Mutant(NamedTuple):
-    """What is broken, and the classes of which one must show."""
+    """What is broken, and the classes of which one must show.
+
+    directed  the family of directed.py that shows it, for what chance does not find
+    """
 
     patch: Patch
     classes: tuple[str, ...]
+    directed: str = ""
 
 
 def offsets_outside_the_transaction(patch: pytest.MonkeyPatch) -> None:
@@ -148,6 +152,11 @@ def two_transactions_without_gate(patch: pytest.MonkeyPatch) -> None:
 
 def no_fence_on_doubt(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Recovery, "fence_doubt", lambda _self: None)
+    a_begin_that_does_not_refuse(patch)
+
+
+def a_begin_that_does_not_refuse(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MemoryTransaction, "_refuse_doubts", lambda _self: None)
 
 
 def rewind_to_the_batch_although_the_outcome_is_open(patch: pytest.MonkeyPatch) -> None:
@@ -237,6 +246,9 @@ MUTANTS = {
     "reset to latest": Mutant(reset_to_latest, LOST),
     "two transactions without gate": Mutant(two_transactions_without_gate, TWICE),
     "no fence on doubt": Mutant(no_fence_on_doubt, (*LOST, *TWICE)),
+    "a begin that does not refuse": Mutant(
+        a_begin_that_does_not_refuse, LOST, directed="stopped in doubt"
+    ),
     "rewind to the batch although the outcome is open": Mutant(
         rewind_to_the_batch_although_the_outcome_is_open, (*LOST, *TWICE)
     ),

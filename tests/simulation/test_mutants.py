@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from tests.simulation.directed import DIRECTED
 from tests.simulation.mutants import MUTANTS, broken
 from tests.simulation.play import play
+from tests.simulation.shrink import fails
 
 SEEDS = range(4000)
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_broken_worker_is_caught_by_its_class(name: str) -> None:
-    wanted = set(MUTANTS[name].classes)
+    wanted, directed = set(MUTANTS[name].classes), MUTANTS[name].directed
     with broken(name):
-        caught = any(wanted & {kind for kind, _ in play(seed).found} for seed in SEEDS)
+        if directed:
+            caught = any(fails(each) in wanted for each in DIRECTED[directed]())
+        else:
+            caught = any(wanted & {kind for kind, _ in play(seed).found} for seed in SEEDS)
     assert caught, f"none of {wanted} within {len(SEEDS)} seeds"

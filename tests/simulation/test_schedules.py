@@ -6,15 +6,16 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.simulation.command import main
+from tests.simulation.directed import DIRECTED
 from tests.simulation.mutants import broken
 from tests.simulation.options import FAULTS
 from tests.simulation.play import play
 from tests.simulation.shrink import found_by, shrink
 
 if TYPE_CHECKING:
-    import pytest
-
     from service.adapters.memory_broker import MemoryBroker
 
 SCHEDULES = 2000
@@ -33,6 +34,16 @@ def test_whatever_goes_wrong_every_record_has_its_effect_once_and_in_order() -> 
         assert counts[f"late {late} refused"] > 10, late
     for event in ("expired transactions", "member_fenced", "doubt_fenced", "partitions_lost"):
         assert counts[event] > 20, event
+
+
+@pytest.mark.parametrize("name", DIRECTED)
+def test_directed_schedules_meet_their_moment_and_break_nothing(name: str) -> None:
+    met = 0
+    for schedule in DIRECTED[name]():
+        outcome = play(schedule.seed, schedule.options, played=schedule.strikes)
+        assert not outcome.found, f"{schedule.strikes}: {outcome.found}"
+        met += outcome.struck == schedule.strikes
+    assert met
 
 
 def test_a_seed_is_one_schedule() -> None:

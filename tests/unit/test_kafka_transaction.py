@@ -205,6 +205,7 @@ def test_after_a_refusal_reports_name_the_message_and_after_success_no_more(
         whole(kafka)
     assert list(caught.value.refused) == [0]
     producer.on.clear()
+    kafka.open()  # a refused message is a doubt
     whole(kafka)
     producer.reports.clear()
     whole(kafka)

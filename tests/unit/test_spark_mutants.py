@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from service.adapters.memory_transaction import MemoryTransaction
 from service.engines.spark_ports import Pacing
 from service.wiring.task import Task
 from tests.kit import spark_schedules
@@ -85,6 +86,7 @@ def the_rest_of_a_cut_batch_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def doubts_are_not_fenced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Task, "_fence_doubt", lambda _self: None)
+    patch.setattr(MemoryTransaction, "_refuse_doubts", lambda _self: None)
 
 
 def share_out_neither_fences_nor_keeps_lanes(patch: pytest.MonkeyPatch) -> None:

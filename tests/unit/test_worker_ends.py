@@ -56,6 +56,34 @@ def test_ends_are_committed_again_after_a_failed_attempt(
     assert not script.unplayed
 
 
+def test_told_to_stop_with_a_request_in_doubt_the_worker_opens_no_further_transaction() -> None:
+    script = Script(send_offsets=[Fault("aborted", after=True)])
+    pipeline = Pipeline(2, faults=script)
+    pipeline.broker.hide(P1, 3)
+    pipeline.ends.settle({}, pipeline.clock.now_s)  # busy a moment ago: the end has to wait
+
+    def then(step: str) -> None:
+        if step == "take" and script.steps.count("take") == 2:
+            pipeline.write(b"a", b"b", b"c")
+        if step == "send_offsets" and script.steps.count("send_offsets") == 1:
+            pipeline.lifecycle.stop("SIGTERM")
+
+    def left() -> None:
+        # What the client's "Timed out TxnOffsetCommit in flight" leaves after the abort.
+        pipeline.transaction.doubts = ["REQTMOUT: TxnOffsetCommit sent twice"]
+        pipeline.broker.send_late(pipeline.transaction._name(), offsets={P0: 3})
+
+    script.then = then
+    pipeline.told.on["batch_left"] = left
+    pipeline.run()
+    assert pipeline.told.names().count("batch_left") == 1
+    assert (pipeline.outputs(), pipeline.committed()) == ([], {}), "offsets without their outputs"
+    pipeline.broker.expel("w")
+    pipeline.start("w2")  # the next start gives every record its effect
+    pipeline.run()
+    pipeline.judge()
+
+
 def test_ends_of_a_partition_that_left_are_not_committed() -> None:
     script = Script()
     pipeline = Pipeline(2, faults=script)

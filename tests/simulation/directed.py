@@ -1,0 +1,49 @@
+"""Schedules that chance does not find: each family is one story, told for many moments.
+
+A family is a sweep over step numbers and delays, so that it still meets its moment when a process
+makes a step more or less than it did when the family was written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.simulation.chance import Strike
+from tests.simulation.options import Item, Options
+from tests.simulation.shrink import Schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+COMMITTED_AT = 41
+"""Step at which the process of ``stopped_in_doubt`` sends its second batch's offsets."""
+
+
+def stopped_in_doubt() -> Iterator[Schedule]:
+    """Told to stop while a batch aborts with a doubt, and an end of another partition waits.
+
+    The signal comes while the batch is under way, its TxnOffsetCommit is held on the way and sent
+    again, the batch aborts. The leaving worker wants to commit the end of partition 1, and the
+    held offsets arrive inside that transaction: they must not be committed without their outputs.
+    5,500 random schedules missed it.
+    """
+    items = (
+        Item(0.3, 0, (b"a1/0",)),
+        Item(0.35, 1, (), "commit"),
+        Item(0.505, 1, (), "commit"),  # so soon after the first that its end has to wait
+        Item(0.55, 0, (b"b1/0",)),
+    )
+    options = Options(
+        partitions=2, claims=False, latency_s=0.01, session_s=5.0, items=items, strikes=3
+    )
+    for step in range(COMMITTED_AT - 8, COMMITTED_AT + 9):
+        for late_s in (0.033, 0.041, 0.049):
+            strikes = {
+                f"w0.1#{step - 7}": Strike("signal", 0.0, 0.0),
+                f"w0.1#{step}": Strike("late", 0.0, late_s),
+                f"w0.1#{step + 1}": Strike("error", 0.0, 0.1),
+            }
+            yield Schedule(0, options, strikes)
+
+
+DIRECTED = {"stopped in doubt": stopped_in_doubt}
