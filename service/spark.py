@@ -91,7 +91,7 @@ class HapaxSink(ExactlyOnceSink):
         settings = settings_of(options)
         inputs = frozenset(settings.input.topics) - {_NONE}
         with open_publisher(settings) as publisher:
-            yield Publishing(publisher, settings.output.topic, inputs)
+            yield Publishing(publisher, settings.app, settings.output.topic, inputs)
 
 
 def _marker_settings(options: dict[str, str]) -> Settings:

@@ -12,6 +12,7 @@ when its transaction commits, and the coordinator commits for the newest produce
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,25 +21,37 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from service.adapters.kafka_clients import build, consumer_properties, producer_properties
 from service.adapters.kafka_errors import FORBIDDEN, describe
+from service.adapters.kafka_published import PublishedRecords
 from service.adapters.kafka_transaction import KafkaTransaction
-from service.core.errors import BatchAbortedError, ProducerDeadError, StopError
+from service.core.errors import (
+    BatchAbortedError,
+    PreflightError,
+    ProducerDeadError,
+    StopError,
+)
 from service.core.micro_batches import Marker, due
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from confluent_kafka import KafkaError
 
     from service.adapters.kafka_producer import LogLine
     from service.adapters.kafka_producing import Placing
-    from service.core.micro_batches import MicroBatch
+    from service.core.micro_batches import MicroBatch, PublishedRecord
     from service.core.ports import Clock, Message, Watch
     from service.core.records import TopicPartition as Where
     from service.settings import Settings
 
-    Chunks = Callable[[], Iterable[Sequence[Message]]]
+    Messages = Sequence[Message]
+    Chunks = Callable[[], Iterable[Messages]]
 
 ANSWER_TIMEOUT_S = 5.0
+TOO_LONG = (
+    "the micro-batch does not fit into one transaction of {:g} s: read fewer records at once"
+    " (HAPAX_SPARK__BATCH_RECORDS_MAX, or maxOffsetsPerTrigger of the source), or raise"
+    " HAPAX_TRANSACTION__TIMEOUT"
+)
 
 
 def marker_group(app: str) -> str:
@@ -75,6 +88,7 @@ class KafkaPublisher:
         self._deadline_s = settings.transaction.timeout_ms / 1000
         self._clock = clock
         self._watch = watch
+        self._published = PublishedRecords(settings)
         name = sink_id(settings.app)
         self._group = build(Consumer, _group_properties(settings, name), logger)
         self._alone = _Alone(self._group, self._where)
@@ -99,9 +113,12 @@ class KafkaPublisher:
         """
         for attempt in range(1, self._attempts + 1):
             try:
-                if not due(batch, self._opened_marker()):
+                marker = self._opened_marker()
+                fresh = marker is None and batch.number == 0
+                if not due(batch, marker, self._found({self._where[0]}) if fresh else None):
                     return Published({}, repeated=True, attempts=attempt)
-                records = self._write(Marker.after(batch), chunks())
+                rows = self._first(batch, chunks()) if fresh else chunks()
+                records = self._write(Marker.after(batch), rows)
             except (BatchAbortedError, ProducerDeadError):
                 refusal = self._transaction.refusal()
                 if refusal is not None:
@@ -153,18 +170,40 @@ class KafkaPublisher:
             raise _unknown(answer.error)
         return Marker.parse(answer.offset, answer.metadata or "") if answer.offset >= 0 else None
 
+    def _found(self, topics: set[str]) -> PublishedRecord | None:
+        """Return a record that this app has published before, of those at the topics' ends."""
+        try:
+            return self._published.find(topics)
+        except PreflightError as error:
+            raise BatchAbortedError(f"what was published before is not known: {error}") from error
+
+    def _first(self, batch: MicroBatch, chunks: Iterable[Sequence[Message]]) -> Iterator[Messages]:
+        """Pass the chunks of a first micro-batch on; look at each topic that their rows name."""
+        known = {self._where[0]}
+        for chunk in chunks:
+            topics = {message.topic for message in chunk} - known
+            if topics:
+                known |= topics
+                due(batch, None, self._found(topics))
+            yield chunk
+
+    def _given(self, chunks: Iterable[Messages]) -> Iterator[Messages]:
+        """Pass the chunks on; when what gives them fails, no reader waits for the transaction."""
+        try:
+            for chunk in chunks:
+                if self._transaction.age_s > self._deadline_s:
+                    raise StopError(TOO_LONG.format(self._deadline_s))  # noqa: TRY301 - one way out
+                yield chunk
+        except Exception:
+            with suppress(ProducerDeadError):
+                self._transaction.abort()
+            raise
+
     def _write(self, marker: Marker, chunks: Iterable[Sequence[Message]]) -> dict[str, int]:
         transaction, records = self._transaction, Counter[str]()
         self._alone.words = marker.metadata
         transaction.begin()
-        for chunk in chunks:
-            if transaction.age_s > self._deadline_s:
-                transaction.abort()
-                raise StopError(
-                    f"the micro-batch does not fit into one transaction of {self._deadline_s:g} s:"
-                    " read fewer records at once (HAPAX_SPARK__BATCH_RECORDS_MAX, or"
-                    " maxOffsetsPerTrigger of the source), or raise HAPAX_TRANSACTION__TIMEOUT"
-                )
+        for chunk in self._given(chunks):
             transaction.send(chunk)
             records.update(message.topic for message in chunk)
         transaction.send_offsets({self._where: marker.next})

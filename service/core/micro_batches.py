@@ -14,10 +14,12 @@ import msgspec
 from service.core.errors import PositionLostError
 
 if TYPE_CHECKING:
-    from service.core.records import TopicPartition
+    from service.core.records import Record, TopicPartition
 
+BATCH_HEADER = "hapax-batch"
 _FORM = "hapax1"
 _WORDS = 3
+_HEADER_WORDS = 3
 _UNKNOWN = "-"
 
 WHAT_TO_DO = (
@@ -37,6 +39,41 @@ class MicroBatch(NamedTuple):
     query: str
     number: int
     inputs: str = ""
+
+    def header(self, row: int, app: str) -> bytes:
+        """Return what a published record carries as ``BATCH_HEADER``.
+
+        No two visible records of one app share it. The app comes last, for a topic may hold the
+        output of several; no name of an app contains a slash.
+        """
+        return f"{self.query}/{self.number}/{row}/{app}".encode()
+
+
+class PublishedRecord(NamedTuple):
+    """A record of the output topics that a micro-batch of this app has published."""
+
+    topic: str
+    partition: int
+    offset: int
+    query: str
+    number: int
+
+    @classmethod
+    def parse(cls, record: Record, app: str) -> PublishedRecord | None:
+        """Return what the record's header says; None when no micro-batch of the app wrote it.
+
+        A header without an app counts as ours: to publish an input twice is worse than to stop.
+        """
+        for name, value in record.headers:
+            if name != BATCH_HEADER or value is None:
+                continue
+            words = value.decode("utf-8", "replace").split("/")
+            if len(words) < _HEADER_WORDS or not (words[1].isascii() and words[1].isdecimal()):
+                continue
+            if words[_HEADER_WORDS:] in ([], [app]):
+                where = (record.topic, record.partition, record.offset)
+                return cls(*where, words[0], int(words[1]))
+        return None
 
 
 class Marker(NamedTuple):
@@ -68,14 +105,17 @@ class Marker(NamedTuple):
         return cls(number, words[1], "" if words[2] == _UNKNOWN else words[2])
 
 
-def due(batch: MicroBatch, marker: Marker | None) -> bool:
+def due(batch: MicroBatch, marker: Marker | None, published: PublishedRecord | None = None) -> bool:
     """Say whether the micro-batch is to be published, or has been.
 
-    Raises PositionLostError where neither is certain: publishing would repeat effects, and not
-    publishing would lose some.
+    ``published``: a record of this app that was found in the output of a first micro-batch without
+    marker. Raises PositionLostError where neither is certain: publishing would repeat effects, and
+    not publishing would lose some.
     """
     if marker is None:
         if batch.number == 0:
+            if published is not None:
+                raise _lost(batch, _unmarked(batch, published))
             return True
         raise _lost(
             batch,
@@ -104,6 +144,24 @@ def due(batch: MicroBatch, marker: Marker | None) -> bool:
         batch,
         f"micro-batches up to {marker.next - 1} were published already, the last of other input:"
         " the checkpoint is an old copy, or two queries run on it",
+    )
+
+
+def _unmarked(batch: MicroBatch, published: PublishedRecord) -> str:
+    where = f"{published.topic}/{published.partition}/{published.offset}"
+    found = f"{where} is a record of micro-batch {published.number} of query {published.query}"
+    gone = "and the marker of what was published is gone (offsets.retention.minutes of the brokers)"
+    if published.query == batch.query:
+        return (
+            f"{found}, {gone}: find the highest number of this query in the {BATCH_HEADER} headers"
+            f' of the output, then call service.spark.set_marker(query="{batch.query}", number=…)'
+            " with the next one"
+        )
+    return (
+        f"{found}, {gone}; the checkpoint was lost, too, or is another one, so all of the input"
+        " would be published again. Bring the checkpoint back and set the marker; or choose a new"
+        " app; or, to publish the input again on purpose, call"
+        f' service.spark.set_marker(query="{batch.query}", number=0)'
     )
 
 

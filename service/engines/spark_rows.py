@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from service.core.errors import ConfigurationError, StopError
+from service.core.micro_batches import BATCH_HEADER
 from service.core.ports import Message
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from service.core.micro_batches import MicroBatch
-
-BATCH_HEADER = "hapax-batch"
 
 COLUMNS = {
     "value": frozenset({"binary", "string"}),
@@ -54,8 +53,9 @@ def check_columns(schema: StructType) -> None:
 class Writing:
     """Turns rows of one micro-batch into messages, numbered through."""
 
-    def __init__(self, batch: MicroBatch, topic: str, inputs: frozenset[str]) -> None:
-        self._prefix = f"{batch.query}/{batch.number}/"
+    def __init__(self, batch: MicroBatch, app: str, topic: str, inputs: frozenset[str]) -> None:
+        self._batch = batch
+        self._app = app
         self._topic = topic
         self._inputs = inputs
         self._numbers = count()
@@ -69,7 +69,7 @@ class Writing:
                     f"a row names topic {min(read)}, which the pipeline reads: it would read what"
                     " it writes, for ever"
                 )
-        topic, prefix = self._topic, self._prefix
+        topic, header, app = self._topic, self._batch.header, self._app
         messages = []
         for value, key, named, partition, timestamp_ms, headers, number in zip(
             _binaries(rows, "value"),
@@ -82,7 +82,7 @@ class Writing:
             strict=False,  # the constant columns have no end
         ):
             own = [(one["key"], one["value"]) for one in headers if one] if headers else []
-            own.append((BATCH_HEADER, f"{prefix}{number}".encode()))
+            own.append((BATCH_HEADER, header(number, app)))
             messages.append(
                 Message(
                     named or topic,

@@ -75,9 +75,10 @@ class Publisher(Protocol):
 
 
 class Publishing(NamedTuple):
-    """A publisher, the topic of rows that name none, and topics that no row may name."""
+    """A publisher, its app, the topic of rows that name none, and topics that no row may name."""
 
     publisher: Publisher
+    app: str
     topic: str
     inputs: frozenset[str]
 
@@ -178,10 +179,10 @@ class SinkWriter(DataSourceStreamArrowWriter):
         batch = MicroBatch(queries.pop(), batchId, fingerprint(Place(options.checkpoint), batchId))
 
         began_s = time.monotonic()
-        with self._sink.publishing(options) as (publisher, topic, inputs):
+        with self._sink.publishing(options) as (publisher, app, topic, inputs):
 
             def chunks() -> Iterator[list[Message]]:
-                writing = Writing(batch, topic, inputs)
+                writing = Writing(batch, app, topic, inputs)
                 for task in tasks:
                     yield from map(writing.messages, spool.rows(task.parcel))
 

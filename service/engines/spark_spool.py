@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from service.core.errors import ConfigurationError, PositionLostError, StopError
+from service.engines.spark_blocks import BlockReader, BlockWriter, Checksums, DamagedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,11 +30,15 @@ REPORT = "last.json"
 
 
 class Parcel(msgspec.Struct, frozen=True):
-    """Rows of one task: ``inline`` as an Arrow stream, or in the file at ``path``."""
+    """Rows of one task: ``inline`` as an Arrow stream, or in the file at ``path``.
+
+    ``checksums``: what the file must hold, told by the task that wrote it.
+    """
 
     rows: int
     inline: bytes | None
     path: str | None
+    checksums: Checksums | None = None
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -98,15 +103,32 @@ class Spool:
         path = self._place.path(name)
         self._place.files.create_dir(self._place.root, recursive=True)
         with self._place.files.open_output_stream(path) as file:
-            rows = _write(file, held, rest)
-        return Parcel(rows, None, path)
+            writer = BlockWriter(file)
+            rows = _write(writer, held, rest)
+        return Parcel(rows, None, path, writer.checksums)
 
     def rows(self, parcel: Parcel) -> Iterator[pa.RecordBatch]:
-        """Yield what was stored; raise StopError when it is not there any more."""
+        """Yield what was stored; raise StopError when it is not there any more, or not whole.
+
+        A file is compared with its checksums before its bytes are decoded, and the rows are counted
+        at the end: whoever publishes them must drop all when this raises.
+        """
+        source = parcel.path or "the message of a task"
+        rows = 0
+        try:
+            for batch in self._batches(parcel):
+                rows += batch.num_rows
+                yield batch
+        except (pa.ArrowException, DamagedError, OSError) as error:
+            raise StopError(_damaged(source, parcel.rows, _words(error))) from error
+        if rows != parcel.rows:
+            raise StopError(_damaged(source, parcel.rows, f"it holds {rows}"))
+
+    def _batches(self, parcel: Parcel) -> Iterator[pa.RecordBatch]:
         if parcel.inline is not None:
             with pa.ipc.open_stream(parcel.inline) as stream:
                 yield from stream
-        elif parcel.path is not None:
+        elif parcel.path is not None and parcel.checksums is not None:
             try:
                 file = self._place.files.open_input_stream(parcel.path)
             except FileNotFoundError as error:
@@ -114,8 +136,11 @@ class Spool:
                     f"{parcel.path}, which a task wrote, is not there: driver and executors must"
                     " see the same folder (option spool), and no second query may use it"
                 ) from error
-            with file, pa.ipc.open_stream(file) as stream:
-                yield from stream
+            with file:
+                reader = BlockReader(file, parcel.checksums)
+                with pa.ipc.open_stream(io.BufferedReader(reader)) as stream:
+                    yield from stream
+                reader.finish()
 
     def clear(self, number: int) -> None:
         """Remove what micro-batches up to this one left. A zombie's file goes with the next."""
@@ -145,6 +170,18 @@ class Spool:
             self._place.files.delete_file(path)
         except FileNotFoundError:
             return
+
+
+def _damaged(source: str, rows: int, difference: str) -> str:
+    return (
+        f"{source} does not hold the {rows} rows that its task wrote: {difference}. Nothing of the"
+        " micro-batch was published; start again, and its tasks write their rows anew. If it comes"
+        " back, check the storage of the spool (option spool), and that nothing else writes there"
+    )
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 def fingerprint(checkpoint: Place, number: int) -> str:

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from service.adapters.kafka_publisher import KafkaPublisher, marker_group
 from service.core.errors import PositionLostError, StopError
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from service.sandbox import Sandbox
+
+    Chunks = Callable[[], Iterable[Sequence[Message]]]
 
 QUERY = "query-1"
 
@@ -56,7 +59,17 @@ class Stage(NamedTuple):
     def messages(self, *values: bytes) -> list[Message]:
         return [Message(self.topic, value, None, 0, 0, []) for value in values]
 
-    def chunks(self, *values: bytes) -> Callable[[], Iterable[Sequence[Message]]]:
+    def marked(self, query: str, number: int, *values: bytes) -> Chunks:
+        """Return messages as the sink writes them: each says which micro-batch it is of."""
+        header = MicroBatch(query, number).header
+        return lambda: [
+            [
+                Message(self.topic, value, None, 0, 0, [("hapax-batch", header(row, self.topic))])
+                for row, value in enumerate(values)
+            ]
+        ]
+
+    def chunks(self, *values: bytes) -> Chunks:
         return lambda: [self.messages(value) for value in values]
 
 
@@ -104,6 +117,75 @@ def test_an_old_checkpoint_that_is_one_behind_is_told_by_its_input(
     with pytest.raises(PositionLostError, match="old copy"):
         publisher.publish(MicroBatch(QUERY, 0, "bb"), stage.chunks(b"a", b"b"))
     assert stage.values() == [b"a"]
+
+
+def forget_the_marker(stage: Stage) -> None:
+    admin = AdminClient({"bootstrap.servers": stage.servers, "log_level": 0})
+    for future in admin.delete_consumer_groups([marker_group(stage.topic)]).values():
+        future.result(30)
+
+
+@pytest.mark.row("SP7")
+@pytest.mark.parametrize("query", [QUERY, "query-2"])
+def test_a_first_micro_batch_without_marker_stops_where_the_app_has_published_before(
+    stage: Stage, publisher: KafkaPublisher, query: str
+) -> None:
+    values = [b"%d" % number for number in range(300)]
+    publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.marked(QUERY, 0, *values))
+    # What an attempt that was aborted left lies between the end and the last visible record.
+    topics.produce_aborted(stage.servers, stage.topic, *values)
+    forget_the_marker(stage)
+
+    with pytest.raises(PositionLostError, match="is a record of micro-batch 0 of query query-1"):
+        publisher.publish(MicroBatch(query, 0, "aa"), stage.marked(query, 0, b"again"))
+    assert stage.values() == values
+    assert stage.marker() is None
+
+    publisher.overwrite(Marker(0, query))
+    publisher.publish(MicroBatch(query, 0, "aa"), stage.marked(query, 0, b"on purpose"))
+    assert stage.values() == [*values, b"on purpose"]
+
+
+@pytest.mark.row("SP7")
+def test_a_topic_that_only_rows_name_is_looked_at_as_well(
+    sandbox: Sandbox, stage: Stage, publisher: KafkaPublisher, unique: Callable[[str], str]
+) -> None:
+    side = unique("side")
+    sandbox.create_topic(side)
+    header = ("hapax-batch", MicroBatch("query-0", 4).header(0, stage.topic))
+    topics.produce(stage.servers, side, topics.Given(b"a", headers=(header,)))
+
+    def chunks() -> Iterator[list[Message]]:
+        yield stage.messages(b"a")
+        yield [Message(side, b"b", None, 0, 0, [])]
+
+    with pytest.raises(PositionLostError, match=f"{side}/0/0 is a record of micro-batch 4"):
+        publisher.publish(MicroBatch(QUERY, 0, "aa"), chunks)
+    assert stage.values() == []
+
+
+def test_output_of_other_apps_and_of_other_tools_stops_no_first_micro_batch(
+    stage: Stage, publisher: KafkaPublisher
+) -> None:
+    other = ("hapax-batch", MicroBatch("query-0", 4).header(0, f"{stage.topic}-eu"))
+    topics.produce(stage.servers, stage.topic, b"plain", topics.Given(b"a", headers=(other,)))
+    publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.chunks(b"b"))
+    assert stage.values() == [b"plain", b"a", b"b"]
+
+
+def test_rows_that_cannot_be_read_leave_nothing_visible_and_no_transaction_open(
+    stage: Stage, publisher: KafkaPublisher
+) -> None:
+    def damaged() -> Iterator[list[Message]]:
+        yield stage.messages(b"a")
+        raise StopError("the spool is damaged")
+
+    with pytest.raises(StopError, match="the spool is damaged"):
+        publisher.publish(MicroBatch(QUERY, 0, "aa"), damaged)
+    # Behind an open transaction nobody would see this record.
+    topics.produce(stage.servers, stage.topic, b"other")
+    assert stage.values() == [b"other"]
+    assert stage.marker() is None
 
 
 @pytest.mark.row("SP8")

@@ -14,7 +14,7 @@ from service.core.errors import ConfigurationError
 from service.engines import spark_pipeline
 from service.settings import load_settings
 from tests.kit import topics
-from tests.kit.dying_sinks import STEPS, DyingSink
+from tests.kit.dying_sinks import STEPS, CuttingSink, DyingSink
 from tests.kit.spark_queries import records, run, started
 
 if TYPE_CHECKING:
@@ -74,6 +74,12 @@ class Stage(NamedTuple):
         found = topics.read_back(self.servers, self.out)
         assert len({dict(one.headers)["hapax-batch"] for one in found}) == len(found)
         return sorted((one.value for one in found), key=lambda value: value or b"")
+
+
+def forget_the_marker(stage: Stage) -> None:
+    admin = AdminClient({"bootstrap.servers": stage.servers, "log_level": 0})
+    for future in admin.delete_consumer_groups([f"{stage.out}--sink"]).values():
+        future.result(30)
 
 
 @pytest.mark.row("SP1", "SP5", "SP20")
@@ -159,13 +165,37 @@ def test_a_damaged_checkpoint_stops_the_query_and_publishes_nothing(
 def test_a_marker_that_is_gone_stops_the_query(spark: SparkSession, stage: Stage) -> None:
     stage.write(b"a")
     stage.run(spark)
-    admin = AdminClient({"bootstrap.servers": stage.servers, "log_level": 0})
-    for future in admin.delete_consumer_groups([f"{stage.out}--sink"]).values():
-        future.result(30)
+    forget_the_marker(stage)
     stage.write(b"b")
     with pytest.raises(StreamingQueryException, match="it expired while the query was stopped"):
         stage.run(spark)
     assert stage.values() == [b"a"]
+
+
+@pytest.mark.row("SP7")
+def test_without_checkpoint_and_marker_the_output_tells_that_there_was_a_query(
+    spark: SparkSession, stage: Stage
+) -> None:
+    stage.write(b"a", b"b")
+    stage.run(spark)
+    shutil.rmtree(stage.checkpoint)
+    forget_the_marker(stage)
+    with pytest.raises(StreamingQueryException, match="all of the input would be published again"):
+        stage.run(spark)
+    assert stage.values() == [b"a", b"b"]
+
+
+def test_a_spooled_file_that_was_cut_stops_the_query_and_the_next_start_publishes_all(
+    spark: SparkSession, stage: Stage
+) -> None:
+    spark.dataSource.register(CuttingSink)
+    values = sorted(b"%d" % number for number in range(25_000))
+    stage.write(*values)
+    with pytest.raises(StreamingQueryException, match=r"hold the \d+ rows that its task wrote"):
+        stage.run(spark, "cutting", inlineBytesMax="1000")
+    assert stage.values() == []
+    stage.run(spark, inlineBytesMax="1000")
+    assert stage.values() == values
 
 
 @pytest.mark.row("SP22")

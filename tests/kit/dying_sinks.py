@@ -1,4 +1,4 @@
-"""The sink in a process that kills itself at a chosen step of the commit."""
+"""The sink in a process that kills itself at a chosen step of the commit, or finds damage."""
 
 from __future__ import annotations
 
@@ -37,6 +37,24 @@ class DyingSink(HapaxSink):
                 publisher.publish = lambda *arguments: _then_die(publish(*arguments))
             else:
                 setattr(publisher._transaction, step, _die)
+            yield publishing
+
+
+class CuttingSink(HapaxSink):
+    """Finds one file of the spool cut where one Arrow message ends and the next begins."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "cutting"
+
+    @classmethod
+    @contextmanager
+    def publishing(cls, options: SinkOptions) -> Iterator[Publishing]:
+        file = min(Path(options.spool).glob("*.arrow"))
+        whole = file.read_bytes()
+        # Each message begins with this mark; what is before the last record batch is well formed.
+        file.write_bytes(whole[: whole.rindex(b"\xff\xff\xff\xff", 0, len(whole) - 8)])
+        with super().publishing(options) as publishing:
             yield publishing
 
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from service.core.errors import PositionLostError
-from service.core.micro_batches import Marker, MicroBatch, due
+from service.core.micro_batches import BATCH_HEADER, Marker, MicroBatch, PublishedRecord, due
+from service.core.records import Record
 
 BATCH = MicroBatch("q", 7, "aa")
 
@@ -61,3 +62,43 @@ def test_a_marker_reads_what_it_wrote(inputs: str) -> None:
 def test_a_marker_of_somebody_else_is_refused(metadata: str) -> None:
     with pytest.raises(PositionLostError, match="was overwritten"):
         Marker.parse(7, metadata)
+
+
+@pytest.mark.parametrize(
+    ("query", "advice"),
+    [
+        ("other", r'publish the input again on purpose, call .*set_marker\(query="q", number=0\)'),
+        ("q", r'set_marker\(query="q", number=…\) with the next one'),
+    ],
+)
+def test_a_first_micro_batch_without_marker_stops_where_the_output_knows_of_an_earlier_one(
+    query: str, advice: str
+) -> None:
+    found = PublishedRecord("out", 3, 17, query, 12)
+    with pytest.raises(PositionLostError, match=advice) as refused:
+        due(MicroBatch("q", 0, "aa"), None, found)
+    assert f"out/3/17 is a record of micro-batch 12 of query {query}" in str(refused.value)
+
+
+def record(*headers: tuple[str, bytes | None]) -> Record:
+    return Record("out", 3, 17, None, b"v", headers, 0)
+
+
+def test_a_record_says_which_micro_batch_of_which_app_wrote_it() -> None:
+    header = MicroBatch("q", 7).header(3, "shop")
+    assert header == b"q/7/3/shop"
+    found = PublishedRecord.parse(record(("a", b"1"), (BATCH_HEADER, header)), "shop")
+    assert found == PublishedRecord("out", 3, 17, "q", 7)
+    assert PublishedRecord.parse(record((BATCH_HEADER, header)), "shop-eu") is None
+
+
+def test_a_record_that_names_no_app_counts_as_ours() -> None:
+    found = PublishedRecord.parse(record((BATCH_HEADER, b"q/7/3")), "shop")
+    assert found == PublishedRecord("out", 3, 17, "q", 7)
+
+
+@pytest.mark.parametrize(
+    "value", [None, b"", b"q/7", b"q/x/3/shop", b"\xff/\xff/\xff", b"a/b/c/d/e"]
+)
+def test_what_is_no_header_of_a_micro_batch_is_nobodys(value: bytes | None) -> None:
+    assert PublishedRecord.parse(record((BATCH_HEADER, value)), "shop") is None

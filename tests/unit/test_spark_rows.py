@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -18,12 +18,9 @@ from pyspark.sql.types import (
 )
 
 from service.core.errors import ConfigurationError, StopError
-from service.core.micro_batches import MicroBatch
-from service.engines.spark_rows import BATCH_HEADER, Writing, check_columns
-from service.engines.spark_spool import Place, Report, Spool, fingerprint, query_id
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from service.core.micro_batches import BATCH_HEADER, MicroBatch
+from service.engines.spark_rows import Writing, check_columns
+from service.engines.spark_spool import Parcel, Place, Report, Spool, fingerprint, query_id
 
 BATCH = MicroBatch("q", 7, "aa")
 
@@ -82,7 +79,7 @@ def test_a_row_becomes_a_message() -> None:
             ),
         }
     )
-    first, second = Writing(BATCH, "out", frozenset()).messages(rows)
+    first, second = Writing(BATCH, "shop", "out", frozenset()).messages(rows)
     assert (first.value, first.key, first.topic, first.partition) == (
         "ä".encode(),
         b"k",
@@ -90,23 +87,23 @@ def test_a_row_becomes_a_message() -> None:
         3,
     )
     assert first.timestamp_ms == 1_767_225_600_000
-    assert first.headers == [("h", b"1"), ("h", None), (BATCH_HEADER, b"q/7/0")]
+    assert first.headers == [("h", b"1"), ("h", None), (BATCH_HEADER, b"q/7/0/shop")]
     assert (second.value, second.key, second.topic, second.partition) == (None, None, "out", -1)
     assert second.timestamp_ms == 0
-    assert second.headers == [(BATCH_HEADER, b"q/7/1")]
+    assert second.headers == [(BATCH_HEADER, b"q/7/1/shop")]
 
 
 def test_rows_are_numbered_through_a_micro_batch() -> None:
-    writing = Writing(BATCH, "out", frozenset())
+    writing = Writing(BATCH, "shop", "out", frozenset())
     rows = pa.RecordBatch.from_pydict({"value": pa.array([b"a", b"b"])})
     numbers = [one.headers[-1][1] for _ in range(2) for one in writing.messages(rows)]
-    assert numbers == [b"q/7/0", b"q/7/1", b"q/7/2", b"q/7/3"]
+    assert numbers == [b"q/7/0/shop", b"q/7/1/shop", b"q/7/2/shop", b"q/7/3/shop"]
 
 
 def test_a_row_for_a_topic_that_is_read_is_refused() -> None:
     rows = pa.RecordBatch.from_pydict({"value": [b"a"], "topic": ["in"]})
     with pytest.raises(StopError, match="names topic in, which the pipeline reads"):
-        Writing(BATCH, "out", frozenset({"in"})).messages(rows)
+        Writing(BATCH, "shop", "out", frozenset({"in"})).messages(rows)
 
 
 def batches(count: int) -> list[pa.RecordBatch]:
@@ -125,6 +122,74 @@ def test_rows_come_back_as_they_were(
     assert (parcel.path is not None) is waits_in_file
     assert parcel.rows == 50
     assert list(spool.rows(parcel)) == batches(5)
+
+
+def test_a_spooled_file_cut_at_any_byte_is_never_read_to_a_clean_end(tmp_path: Path) -> None:
+    spool = Spool(Place(str(tmp_path)), 10)
+    parcel = spool.store(iter(batches(5)), "7-0-1")
+    file = Path(parcel.path or "")
+    whole = file.read_bytes()
+    for cut in range(len(whole)):
+        file.write_bytes(whole[:cut])
+        with pytest.raises(StopError, match=r"does not hold the 50 rows .* start again"):
+            list(spool.rows(parcel))
+    file.write_bytes(whole)
+    assert list(spool.rows(parcel)) == batches(5)
+
+
+def test_a_spooled_file_with_any_flipped_bit_gives_no_row_of_the_damaged_block(
+    tmp_path: Path,
+) -> None:
+    spool = Spool(Place(str(tmp_path)), 10)
+    parcel = spool.store(iter(batches(5)), "7-0-1")
+    file = Path(parcel.path or "")
+    whole = file.read_bytes()
+    for index in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[index] ^= 1 << index % 8
+        file.write_bytes(damaged)
+        with pytest.raises(StopError, match="are not as written"):
+            next(spool.rows(parcel))
+
+
+@pytest.mark.parametrize("left", ["empty", "another", "appended", "repeated"])
+def test_a_spooled_file_that_was_replaced_is_refused(tmp_path: Path, left: str) -> None:
+    spool = Spool(Place(str(tmp_path)), 10)
+    parcel = spool.store(iter(batches(5)), "7-0-1")
+    other = spool.store(iter(batches(6)), "7-0-1")
+    file = Path(parcel.path or "")
+    whole = file.read_bytes()
+    contents = {
+        "empty": b"",
+        "another": Path(other.path or "").read_bytes(),
+        "appended": whole + b"\0",
+        "repeated": whole + whole,
+    }
+    file.write_bytes(contents[left])
+    with pytest.raises(StopError, match="does not hold the 50 rows"):
+        list(spool.rows(parcel))
+
+
+def test_rows_of_many_blocks_come_back_and_damage_in_the_last_one_is_found(tmp_path: Path) -> None:
+    spool = Spool(Place(str(tmp_path)), 10)
+    rows = [pa.RecordBatch.from_pydict({"value": [bytes([n]) * 300_000] * 3}) for n in range(5)]
+    parcel = spool.store(iter(rows), "7-0-1")
+    assert parcel.checksums is not None
+    assert len(parcel.checksums.blocks) == 5
+    assert list(spool.rows(parcel)) == rows
+    file = Path(parcel.path or "")
+    damaged = bytearray(file.read_bytes())
+    damaged[-20] ^= 1
+    file.write_bytes(damaged)
+    with pytest.raises(StopError, match=r"bytes 4194304 to \d+ are not as written"):
+        list(spool.rows(parcel))
+
+
+def test_rows_that_travelled_in_a_message_are_counted(tmp_path: Path) -> None:
+    spool = Spool(Place(str(tmp_path)), 1 << 20)
+    parcel = spool.store(iter(batches(5)), "7-0-1")
+    with pytest.raises(StopError, match="does not hold the 51 rows that its task wrote: it holds"):
+        list(spool.rows(Parcel(51, parcel.inline, None)))
 
 
 def test_a_task_without_rows_leaves_nothing(tmp_path: Path) -> None:
