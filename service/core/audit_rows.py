@@ -95,7 +95,7 @@ class InputRows:
         compare: Compare,
     ) -> None:
         self._places = places
-        self._identity = Identity(ids)
+        self._identity = Identity(ids, inputs={topic for topic, _partition in places})
         self._claimed = claimed
         self._transformer = transformer
         self._output_topic = output_topic

@@ -19,7 +19,7 @@ from service.core.ports import Message
 from service.core.records import Coordinates, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
 NOTE_HEADER = "hapax-replayed"
 _DIGITS_MAX = 9
@@ -103,20 +103,22 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def replay(one: DeadLetter) -> Message:
+def replay(one: DeadLetter, inputs: Collection[str]) -> Message:
     """Return the record as it came, for its own partition of the input, with its claim's owner.
 
     Readers see the header ``hapax-replay-of``: the replay passes for its original in the claim
-    store, so no duplicate of it is let in, and it is not taken for one itself.
+    store, so no duplicate of it is let in, and it is not taken for one itself. An original in a
+    topic that is none of the ``inputs`` was made up: the record failed for it, and is its own.
     """
     record = one.record
+    original = one.original if one.original.topic in inputs else one.source
     return Message(
         one.source.topic,
         record.value,
         record.key,
         one.source.partition,
         record.timestamp_ms,
-        [*without_hapax(record.headers), (REPLAY_HEADER, str(one.original).encode())],
+        [*without_hapax(record.headers), (REPLAY_HEADER, str(original).encode())],
     )
 
 

@@ -14,7 +14,7 @@ from service.core.errors import Poison
 from service.core.records import Coordinates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from service.core.records import Headers, Record
 
@@ -44,10 +44,16 @@ class Identified(msgspec.Struct, gc=False):
 class Identity:
     """The configured chain of id sources, tried in order."""
 
-    def __init__(self, sources: Sequence[str]) -> None:
+    def __init__(self, sources: Sequence[str], *, inputs: Collection[str] | None = None) -> None:
+        """Take the chain. ``inputs``: topics of which a record may be a replay.
+
+        None: replays are not looked for. Owners are kept by topic, partition and offset, in their
+        types, and the store never forgets a topic: what a stranger makes up must not come so far.
+        """
         # The source stands before the id, not its place in the chain: a chain that is changed
         # must not take one source's ids for another's.
         self._chain = [(_tag(source), _finder(source)) for source in sources]
+        self._inputs = None if inputs is None else frozenset(inputs)
         self._plain: set[str] = set()
 
     def identify(self, records: Sequence[Record]) -> Identified:
@@ -60,8 +66,8 @@ class Identity:
             if not headers.keys() <= self._plain:
                 headers = self._folded(headers)
             try:
-                if REPLAY_HEADER in headers:
-                    found.replays[index] = _original(headers[REPLAY_HEADER])
+                if REPLAY_HEADER in headers and self._inputs is not None:
+                    found.replays[index] = _original(headers[REPLAY_HEADER], self._inputs)
                 tag, event_id = self._first(record, headers)
             except Poison as poison:
                 found.poison[index] = poison
@@ -98,11 +104,14 @@ def _tag(source: str) -> bytes:
     return f"{kind}{colon}{argument.lower() if kind == 'header' else argument}\0".encode()
 
 
-def _original(text: bytes | None) -> Coordinates:
+def _original(text: bytes | None, inputs: frozenset[str]) -> Coordinates:
     try:
-        return Coordinates.parse((text or b"").decode())
+        original = Coordinates.parse((text or b"").decode())
     except ValueError as error:
         raise Poison(f"header {REPLAY_HEADER} must be topic/partition/offset") from error
+    if original.topic not in inputs:
+        raise Poison(f"header {REPLAY_HEADER} must name a record of HAPAX_INPUT__TOPICS")
+    return original
 
 
 def _finder(source: str) -> Finder:

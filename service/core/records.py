@@ -13,6 +13,9 @@ Headers = tuple[tuple[str, bytes | None], ...]
 TopicPartition = tuple[str, int]
 """A topic's name and a partition's number."""
 
+PARTITION_MAX, OFFSET_MAX = 2**31 - 1, 2**63 - 1
+"""Kafka's types: int32 and int64; what is larger names no record of any topic."""
+
 Progress = dict[TopicPartition, int]
 """Per partition the next offset to read. An offset in Hapax always means "next to read"."""
 
@@ -31,9 +34,21 @@ class Coordinates(NamedTuple):
     def parse(cls, text: str) -> Coordinates:
         """Read ``topic/partition/offset``; raise ValueError when it is anything else."""
         topic, partition, offset = text.rsplit("/", 2)
-        if not topic or not partition.isdecimal() or not offset.isdecimal():
+        parsed = cls(topic, _number(partition, PARTITION_MAX), _number(offset, OFFSET_MAX))
+        if not topic or parsed.partition < 0 or parsed.offset < 0:
             raise ValueError(f"{text!r} is not topic/partition/offset")
-        return cls(topic, int(partition), int(offset))
+        return parsed
+
+
+def _number(text: str, most: int) -> int:
+    """Return a number of ASCII digits up to ``most``; -1 for anything else.
+
+    Digits of other scripts are decimal to Python and no number to Kafka's tools.
+    """
+    if not (text.isascii() and text.isdecimal()) or len(text.lstrip("0")) > len(str(most)):
+        return -1
+    number = int(text.lstrip("0") or "0")
+    return number if number <= most else -1
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):

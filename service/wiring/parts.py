@@ -205,7 +205,7 @@ def core(  # noqa: PLR0913 - what differs between a worker and a task
     if failed[0]:
         rate.settle(*failed)
     return ExactlyOnce(
-        identity=Identity(settings.dedup.id),
+        identity=Identity(settings.dedup.id, inputs=settings.input.topics),
         claims=claims,
         transformer=transformer,
         planner=Planner(

@@ -121,7 +121,7 @@ class Replay:
             now_ms=int(time.time() * 1000),
         )
         self._tried.update((one.record.partition, one.record.offset) for one in batch)
-        writer.write([*(replay(one) for one in batch), done])
+        writer.write([*(replay(one, self._settings.input.topics) for one in batch), done])
 
     def _batches(
         self, bounds: Bounds, notes: Bounds, outcome: Outcome

@@ -44,7 +44,7 @@ class Trace:
         self._settings = settings
         self._marks = marks
         self._tell = tell
-        self._identity = Identity(settings.dedup.id)
+        self._identity = Identity(settings.dedup.id, inputs=settings.input.topics)
         self._inputs = marks.partitions(settings.input.topics)
         self._outputs = marks.partitions(dict.fromkeys(outputs))
 

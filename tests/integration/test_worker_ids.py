@@ -45,6 +45,8 @@ def identified(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> It
         sent(b"p", b'"replayed"', ("hapax-replay-of", f"{route.source}/0/9".encode())),
         sent(b"x", b'"replay of a stranger"', ("hapax-replay-of", b"other/0/1")),
         sent(b"q", b'"replay of nothing"', ("hapax-replay-of", b"nonsense")),
+        sent(b"r", b'"beyond all types"', ("hapax-replay-of", b"t/99999999999/1")),
+        sent(b"s", b'"of ours, beyond"', ("hapax-replay-of", f"{route.source}/0/{2**63}".encode())),
     )
     yield Done(route, route.run_to_end())
     route.close()
@@ -60,7 +62,7 @@ def test_twins_are_dropped_within_their_id_source_and_nothing_else_is(identified
         b'{"order": {}}',
         b'"replayed"',
     ]
-    assert identified.route.committed() == {0: 14}
+    assert identified.route.committed() == {0: 16}
 
 
 def test_outputs_carry_the_id_that_was_found(identified: Done) -> None:
@@ -71,16 +73,18 @@ def test_outputs_carry_the_id_that_was_found(identified: Done) -> None:
 
 def test_what_cannot_be_identified_is_a_dead_letter_that_says_why(identified: Done) -> None:
     dead = {source(record): header(record, "hapax-error") for record in identified.route.dead()}
-    assert dead.keys() == {8, 9, 13}
+    assert dead.keys() == {8, 9, 12, 13, 14, 15}
     assert "JSON" in dead[8]
     assert "the record says so" in dead[9]
-    assert "hapax-replay-of" in dead[13]
+    assert "hapax-replay-of must name a record of HAPAX_INPUT__TOPICS" in dead[12]
+    for offset in (13, 14, 15):
+        assert "hapax-replay-of must be topic/partition/offset" in dead[offset]
 
 
 def test_twins_and_records_without_id_are_counted(identified: Done) -> None:
-    assert identified.sum("duplicates") == 5
-    # Two without an id, and two whose id could not be told.
-    assert identified.sum("without_id") == 4
+    assert identified.sum("duplicates") == 4
+    # Two without an id, one whose id could not be told, four replays of what is no record of ours.
+    assert identified.sum("without_id") == 7
 
 
 def test_a_replay_does_not_carry_the_marks_of_its_death(identified: Done) -> None:

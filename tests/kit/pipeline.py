@@ -97,7 +97,7 @@ class Pipeline:
         self.patience = Patience(ATTEMPTS_MAX)
         self.ends = Ends(idle_s=0.3, interval_s=1.0)
         self.core = ExactlyOnce(
-            identity=Identity(self._sources),
+            identity=Identity(self._sources, inputs=["in"]),
             claims=self.claims,
             transformer=Transformer(self._transform, 1),
             planner=Planner(Destinations("app", "out", "dead")),

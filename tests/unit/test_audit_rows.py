@@ -138,13 +138,22 @@ def test_a_replay_claims_in_the_name_of_its_original() -> None:
     own, replay, foreign, again = asked(
         given(3, message_id=b"5"),
         given(4, message_id=b"5", hapax_replay_of=b"in/0/2"),
-        given(5, message_id=b"5", hapax_replay_of=b"else/0/2"),
-        given(6, message_id=b"5", hapax_replay_of=b"else/0/2"),
+        given(5, message_id=b"5", hapax_replay_of=b"in/9/2"),
+        given(6, message_id=b"5", hapax_replay_of=b"in/9/2"),
     )
     assert (own.owner_place, own.owner_offset) == (1, 3)
     assert (replay.owner_place, replay.owner_offset) == (0, 2)
     assert foreign.owner_place < NOWHERE
     assert foreign[2:4] == again[2:4]
+
+
+def test_a_replay_of_a_record_of_no_input_is_poison_to_the_service_and_claims_nothing() -> None:
+    replay, poison = asked(
+        given(4, message_id=b"5", hapax_replay_of=b"else/0/2"),
+        given(5, b"not JSON"),
+    )
+    assert (replay.owner_place, replay.owner_offset, replay.id) == (1, 4, None)
+    assert replay.outputs == poison.outputs
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_a_dead_letter_tells_what_failed_where_and_why() -> None:
 def test_a_replay_is_the_record_as_it_came_and_names_its_original() -> None:
     one = dead_letter(letter_of(FAILED))
     assert one is not None
-    message = replay(one)
+    message = replay(one, ["in"])
     assert (message.topic, message.partition, message.timestamp_ms) == ("in", 3, 1_000)
     assert (message.key, message.value) == (FAILED.key, FAILED.value)
     assert message.headers == [*FAILED.headers, ("hapax-replay-of", b"in/3/7")]
@@ -45,11 +45,18 @@ def test_a_replay_is_the_record_as_it_came_and_names_its_original() -> None:
 def test_a_replay_that_fails_again_goes_on_replaying_its_original() -> None:
     one = dead_letter(letter_of(FAILED))
     assert one is not None
-    again = Record("in", 3, 90, b"k", b"v", tuple(replay(one).headers))
+    again = Record("in", 3, 90, b"k", b"v", tuple(replay(one, ["in"]).headers))
     second = dead_letter(letter_of(again, at=5))
     assert second is not None
     assert (second.source, second.original) == (Coordinates("in", 3, 90), FAILED.coordinates)
-    assert replay(second).headers[-1] == ("hapax-replay-of", b"in/3/7")
+    assert replay(second, ["in"]).headers[-1] == ("hapax-replay-of", b"in/3/7")
+
+
+def test_a_replay_of_a_made_up_topic_names_its_own_record() -> None:
+    stranger = Record("in", 3, 7, b"k", b"v", (("hapax-replay-of", b"made-up/0/1"),))
+    one = dead_letter(letter_of(stranger))
+    assert one is not None
+    assert replay(one, ["in"]).headers == [("hapax-replay-of", b"in/3/7")]
 
 
 def test_headers_of_strangers_make_nothing_raise() -> None:

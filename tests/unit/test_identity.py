@@ -15,7 +15,7 @@ def record(
 
 
 def found(sources: list[str], *records: Record) -> Identified:
-    return Identity(sources).identify(records)
+    return Identity(sources, inputs=["in"]).identify(records)
 
 
 def id_of(sources: list[str], one: Record) -> bytes:
@@ -197,6 +197,21 @@ def test_a_replay_header_that_names_no_coordinates_is_poison(text: bytes | None)
     assert list(answer.poison) == [0]
     assert answer.claims == [b""]
     assert answer.replays == {}
+
+
+@pytest.mark.parametrize(
+    "text", [b"t/99999999999/1", b"in/2147483648/1", b"in/0/9223372036854775808", "in/٣/9".encode()]
+)
+def test_a_replay_header_beyond_kafkas_types_is_poison(text: bytes) -> None:
+    answer = found(["key"], record(key=b"k", headers=(("hapax-replay-of", text),)))
+    assert str(answer.poison[0]) == "header hapax-replay-of must be topic/partition/offset"
+    assert (answer.claims, answer.replays) == ([b""], {})
+
+
+def test_only_records_of_the_own_inputs_are_replayed() -> None:
+    answer = found(["key"], record(key=b"k", headers=(("hapax-replay-of", b"made-up/0/1"),)))
+    assert "must name a record of HAPAX_INPUT__TOPICS" in str(answer.poison[0])
+    assert (answer.claims, answer.replays) == ([b""], {})
 
 
 def test_poison_does_not_touch_its_neighbours() -> None:

@@ -17,7 +17,21 @@ def test_coordinates_are_read_back_as_they_were_written(topic: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "orders", "orders/1", "/1/2", "orders/-1/2", "orders/1/-2", "orders/1/x", "orders/1/²"],
+    [
+        "",
+        "orders",
+        "orders/1",
+        "/1/2",
+        "orders/-1/2",
+        "orders/1/-2",
+        "orders/1/x",
+        "orders/1/²",
+        "orders/٣/2",
+        "orders/1/٣",
+        "orders/2147483648/1",
+        "orders/1/9223372036854775808",
+        "o/1/" + "9" * 5000,
+    ],
 )
 def test_anything_else_is_no_coordinates(text: str) -> None:
     with pytest.raises(ValueError, match=r"topic/partition/offset|not enough values"):
