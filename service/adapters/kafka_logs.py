@@ -71,10 +71,10 @@ class Logs:
             later = self._offsets(self._stable, asked, _LATEST)
         return {
             where: Log(
-                low=low.get(where),
-                stable=stable.get(where),
+                low_watermark=low.get(where),
+                last_stable_offset=stable.get(where),
                 stable_later=later.get(where),
-                high=high.get(where),
+                high_watermark=high.get(where),
                 committed=committed.get(where),
                 since=since.get(where, {}),
             )

@@ -7,10 +7,9 @@ everything below the next offset is dropped (kafka_batches.py) and counted.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from service.adapters.kafka_batches import read
 from service.adapters.kafka_consumer import GroupConsumer, places
@@ -234,26 +233,6 @@ class KafkaSource:
 
     def _every_partition(self) -> list[Where]:
         return [(topic, one) for topic in self._topics for one in self._consumer.numbers(topic)]
-
-    def lag(self) -> dict[Where, int]:
-        """Return per owned partition the records not yet read, as far as the client knows.
-
-        The client remembers the end of the log, behind open transactions too; who has met the end
-        of what may be read has read everything.
-        """
-        lag = {}
-        for where, offset in self._stands.next_offsets().items():
-            met_end = self._stands[where].met_end
-            if met_end is not None and met_end >= offset:
-                lag[where] = 0
-                continue
-            with suppress(KafkaException):  # a figure that is missing for a moment
-                marks = self._consumer.client.get_watermark_offsets(
-                    TopicPartition(*where), cached=True
-                )
-                if marks[1] >= 0:
-                    lag[where] = max(0, marks[1] - offset)
-        return lag
 
     # -- what the client tells --------------------------------------------------------------
 

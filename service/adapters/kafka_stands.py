@@ -20,14 +20,12 @@ class Stand:
 
     next             of the next record to take
     settled          everything below has had its effect
-    met_end          the last end of what may be read that the client has met
     beside           what stands beside the group's committed offset; empty: nothing
     missing_since_s  since when the next offset has been behind the end of the log
     """
 
     next: int | None = None
     settled: int | None = None
-    met_end: int | None = None
     beside: str | None = None
     missing_since_s: float | None = None
 
@@ -68,12 +66,12 @@ class Stands:
         """Go on at another offset; what was fetched for the old one is dropped."""
         self._drop({where})
         stand = self[where]
-        stand.next, stand.met_end = offset, None
+        stand.next = offset
 
     def meet_end(self, where: Where, offset: int) -> None:
         """Take note of an end of partition."""
         if where not in self.stale:
-            self.ends[where] = self[where].met_end = offset
+            self.ends[where] = offset
 
     def leave(self, partitions: Iterable[Where]) -> None:
         """Forget partitions that are no longer ours, until they have been looked up anew."""

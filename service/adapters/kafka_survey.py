@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from service.adapters.kafka_errors import FORBIDDEN, describe
 from service.adapters.kafka_leaders import Leaders
 from service.adapters.kafka_orphans import admin_properties
+from service.adapters.reach import unanswered
 from service.core.ages import Ages
 from service.core.survey import Marks, Survey, retention_of
 
@@ -63,8 +64,19 @@ class KafkaSurveyor:
             survey.failures.append(_told(error))
         if survey.failures:
             self._clients = None  # with what it knew of leaders, and of connections
+            if not survey.marks:
+                survey.away = self.unanswered()
         survey.retention = self._retention
         return survey
+
+    def unanswered(self) -> str:
+        """Return the addresses with what is wrong there; empty while any broker answers."""
+        clients = self._clients = self._clients or _Clients(self._properties, self._logger)
+        try:
+            clients.plain.list_topics(self._outputs[0], timeout=REQUEST_TIMEOUT_S)
+        except KafkaException:
+            return unanswered(str(self._properties["bootstrap.servers"]))
+        return ""
 
     def _ask(self, survey: Survey, committed: Progress) -> None:
         clients = self._clients = self._clients or _Clients(self._properties, self._logger)
@@ -72,15 +84,16 @@ class KafkaSurveyor:
         for topic in self._outputs:
             partitions.update(clients.leaders.of_topic(topic))
         groups = clients.leaders.groups(sorted(partitions))
-        # Ends before stable ends: the other way round every record between the two questions
-        # would look like one of an open transaction.
+        # In the order of the log, so that no figure is beyond one to its right; ends before stable
+        # ends: the other way round every record between the two questions would look like one of
+        # an open transaction. What came in between belongs to the end as well.
+        lows = _offsets(clients.plain, groups, EVERY_BEGINNING, survey.failures)
         ends = _offsets(clients.plain, groups, EVERY_END, survey.failures)
         stable = _offsets(clients.stable, groups, EVERY_END, survey.failures)
-        lows = _offsets(clients.plain, groups, EVERY_BEGINNING, survey.failures)
         for where in ends.keys() & stable.keys() & lows.keys():
-            marks = (lows[where], stable[where], ends[where])
-            if None not in marks:
-                survey.marks[where] = Marks(*marks)  # type: ignore[arg-type] # none is None
+            low, last_stable, end = lows[where], stable[where], ends[where]
+            if low is not None and last_stable is not None and end is not None:
+                survey.marks[where] = Marks(low, last_stable, max(end, last_stable))
         self._find_ages(survey, committed, clients)
         if not survey.failures and time.monotonic() >= self._retention_due_s:
             self._retention_due_s = time.monotonic() + RETENTION_INTERVAL_S

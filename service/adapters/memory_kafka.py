@@ -160,11 +160,6 @@ class MemorySource:
         """Make the group share out again when partitions belong to nobody; return those."""
         return self._broker.group.adopt_orphans(self._name)
 
-    def lag(self) -> dict[TopicPartition, int]:
-        """Return per owned partition the offsets not yet read."""
-        ends = self._broker.ends()
-        return {where: ends[where] - offset for where, offset in self._position.items()}
-
     def close(self) -> None:
         """Leave the group."""
         self._broker.group.leave(self._name)

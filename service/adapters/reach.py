@@ -1,4 +1,4 @@
-"""Whether somebody listens at an address: name resolution and TCP, nothing said."""
+"""Whether a process listens at an address: name resolution and TCP, nothing said."""
 
 from __future__ import annotations
 
@@ -39,6 +39,18 @@ def reach(places: Iterable[str]) -> dict[str, Address]:
     return {place: found.get(place, Address(place, slow)) for place in wanted}
 
 
+def unanswered(servers: str) -> str:
+    """Say of each address of a comma list why nothing came of it; for after a request has failed.
+
+    ``kafka-0:9092: connection refused, kafka-1:9092: open, but no broker answers``
+    """
+    found = reach(place.strip() for place in servers.split(",") if place.strip())
+    return ", ".join(
+        f"{place}: {address.problem or 'open, but no broker answers'}"
+        for place, address in found.items()
+    )
+
+
 def split(place: str) -> tuple[str, int]:
     """Read ``host``, ``host:port`` or ``[address]:port``."""
     host, colon, port = place.rpartition(":")
@@ -60,7 +72,7 @@ def _try(place: str) -> Address:
                 connection.settimeout(CONNECT_TIMEOUT_S / len(found))
                 connection.connect(address)
         except TimeoutError:
-            why = "nobody answers"
+            why = "no answer"
         except (OSError, OverflowError) as error:
             number = getattr(error, "errno", None)
             why = os.strerror(number).lower() if number else "no connection"

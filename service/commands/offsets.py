@@ -16,7 +16,7 @@ from service.core.errors import PreflightError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service.core.lag import Standing
+    from service.wiring.offsets import Look
 
 _COLUMNS = (
     "partition",
@@ -57,9 +57,9 @@ def offsets(
         from service.settings import load_settings  # noqa: PLC0415 - errors of all kinds end here
 
         settings = load_settings(dict(os.environ))
-        from service.wiring.offsets import standings  # noqa: PLC0415 - clients are loaded for good settings
+        from service.wiring.offsets import looks  # noqa: PLC0415 - clients are loaded for good settings
 
-        with standings(settings) as asked:
+        with looks(settings) as asked:
             if not watch:
                 found = asked.look()
                 print_json(figures(found)) if as_json else show(found)
@@ -68,7 +68,7 @@ def offsets(
             _watch(asked.look, interval_s, as_json=as_json)
 
 
-def _watch(look: Callable[[], list[Standing]], interval_s: float, *, as_json: bool) -> None:
+def _watch(look: Callable[[], list[Look]], interval_s: float, *, as_json: bool) -> None:
     """Show a look again and again; brokers that are away for a while end nothing."""
     from rich.console import Console  # noqa: PLC0415 - only people who watch wait for rich
 
@@ -93,7 +93,7 @@ def _watch(look: Callable[[], list[Standing]], interval_s: float, *, as_json: bo
         return
 
 
-def figures(found: list[Standing]) -> dict[str, Any]:
+def figures(found: list[Look]) -> dict[str, Any]:
     """Return all of it as JSON can have it."""
     now_ms = int(time.time() * 1000)
     lags_s = [lag_s for one in found if (lag_s := one.lag_s(now_ms)) is not None]
@@ -101,36 +101,21 @@ def figures(found: list[Standing]) -> dict[str, Any]:
         "time_ms": now_ms,
         "lag": sum(one.lag for one in found),
         "lag_seconds": round(max(lags_s, default=0.0), 3) if len(lags_s) == len(found) else None,
-        "partitions": [
-            {
-                "topic": one.topic,
-                "partition": one.partition,
-                "low_watermark": one.low,
-                "committed": one.committed,
-                "position": one.position,
-                "last_stable_offset": one.stable,
-                "high_watermark": one.high,
-                "lag": one.lag,
-                "lag_seconds": one.lag_s(now_ms),
-                "undecided": one.undecided,
-                "lost": one.lost,
-            }
-            for one in found
-        ],
+        "partitions": [one.figures() | {"lag_seconds": one.lag_s(now_ms)} for one in found],
     }
 
 
-def show(found: list[Standing]) -> None:
+def show(found: list[Look]) -> None:
     """Print the table, its sums at the end."""
     now_ms = int(time.time() * 1000)
     rows: list[tuple[str, ...]] = [
         (
             f"{one.topic}/{one.partition}",
-            f"{one.low:,}",
+            f"{one.low_watermark:,}",
             "-" if one.committed is None else f"{one.committed:,}",
             "-" if one.position is None else f"{one.position:,}",
-            f"{one.stable:,}",
-            f"{one.high:,}",
+            f"{one.last_stable_offset:,}",
+            f"{one.high_watermark:,}",
             f"{one.lag:,}",
             age_text(one.lag_s(now_ms)),
             f"{one.undecided:,}",
@@ -153,12 +138,12 @@ def show(found: list[Standing]) -> None:
     print_table(_COLUMNS, rows, numbers=_COLUMNS[1:-1])
 
 
-def _remark(one: Standing) -> str:
+def _remark(one: Look) -> str:
     if one.lost:
         return f"LOST {one.lost:,}: deleted before they were read"
     if one.position is None:
         return "no committed offset, and HAPAX_INPUT__START is refuse"
-    if one.committed is not None and one.committed > one.high:
+    if one.committed is not None and one.committed > one.high_watermark:
         return "committed behind the end: the topic was made again, or truncated"
     if one.committed is None:
         return "no committed offset yet"

@@ -65,32 +65,33 @@ class ConsumerGroup(msgspec.Struct, frozen=True):
 class Log(msgspec.Struct, frozen=True):
     """Offsets of one partition; None where they could not be had.
 
-    low            first record that is still there
-    stable         last stable offset: where read_committed readers stop
-    stable_later   the same after a moment
-    high           end of the log
-    committed      next offset of the group
-    since          for some ages in ms: first offset whose record is younger than that; the end of
-                   the log where none is
+    low_watermark       first record that is still there
+    last_stable_offset  where read_committed readers stop
+    stable_later        the same after a moment
+    high_watermark      end of the log
+    committed           next offset of the group
+    since               for some ages in ms: first offset whose record is younger than that; the
+                        end of the log where none is
     """
 
-    low: int | None = None
-    stable: int | None = None
+    low_watermark: int | None = None
+    last_stable_offset: int | None = None
     stable_later: int | None = None
-    high: int | None = None
+    high_watermark: int | None = None
     committed: int | None = None
     since: Mapping[int, int] = {}
 
     @property
     def unread(self) -> bool:
         """Whether a reader that stands at ``committed`` has something before it."""
-        return self.committed is not None and (self.stable or 0) > self.committed
+        return self.committed is not None and (self.last_stable_offset or 0) > self.committed
 
     @property
     def stuck(self) -> bool:
         """Whether the last stable offset stood still before the end of the log."""
-        known = None not in {self.stable, self.stable_later, self.high}
-        return known and self.stable == self.stable_later < self.high  # type: ignore[operator]
+        stable, end = self.last_stable_offset, self.high_watermark
+        known = None not in {stable, self.stable_later, end}
+        return known and stable == self.stable_later < end  # type: ignore[operator]
 
 
 class Kafka(msgspec.Struct, frozen=True):

@@ -118,9 +118,6 @@ class Source(Protocol):
         None: the group is changing, or nobody tells; ask again soon.
         """
 
-    def lag(self) -> dict[TopicPartition, int]:
-        """Return per owned partition the records not yet read, as far as the client knows."""
-
 
 class Transaction(Protocol):
     """Outputs and progress together, or neither. begin, send, send_offsets, commit.

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from service.core.partition_offsets import PartitionOffsets
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -54,6 +56,7 @@ class Survey(msgspec.Struct):
     retention  by topic; missing where it could not be told
     failures   what was not answered, in words
     remarks    what cannot be known here, each told once
+    away       the addresses, with the reason, when no broker answered at all
     """
 
     at_s: float
@@ -62,6 +65,7 @@ class Survey(msgspec.Struct):
     retention: dict[str, Retention] = {}
     failures: list[str] = []
     remarks: list[str] = []
+    away: str = ""
 
 
 class Standpoint(msgspec.Struct):
@@ -81,32 +85,25 @@ class Surveyor(Protocol):
     def survey(self, committed: Progress) -> Survey:
         """Return the marks of these partitions and of the topics that are written to."""
 
+    def unanswered(self) -> str:
+        """Return the addresses and the reason when no broker answers; empty while one does."""
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition at one moment.
 
+class Standing(PartitionOffsets, frozen=True, kw_only=True):
+    """One partition at one moment: all of it from the same look.
+
+    at_s       when that look began, Unix time
     ours       an input partition that is ours; otherwise one that is written to
-    committed, position  None where they are not known or there are none
-    lag        records between what is committed and the last stable offset
-    lag_s      age of the oldest of them, at least; 0 when there is none
+    lag_s      age of the oldest record of the lag, at least; 0 when there is none
     margin_s   until retention deletes the next unread record, at least; infinite when it never
                will, None when that cannot be told
-    gap        records between the last stable offset and the end
     open_s     for how long the last stable offset has stood still before the end
     """
 
-    topic: str
-    partition: int
+    at_s: float
     ours: bool
-    low: int
-    committed: int | None
-    position: int | None
-    stable: int
-    end: int
-    lag: int | None
     lag_s: float | None
     margin_s: float | None
-    gap: int
     open_s: float
 
 
@@ -141,16 +138,15 @@ class Outlook:
         return Standing(
             topic=where[0],
             partition=where[1],
+            at_s=survey.at_s,
             ours=committed is not None,
-            low=marks.low,
+            low_watermark=marks.low,
             committed=committed,
             position=standpoint.positions.get(where, committed),
-            stable=marks.stable,
-            end=marks.end,
-            lag=None if committed is None else max(0, marks.stable - committed),
+            last_stable_offset=marks.stable,
+            high_watermark=marks.end,
             lag_s=lag_s,
             margin_s=margin_s,
-            gap=max(0, marks.end - marks.stable),
             open_s=self._open_s(where, marks, survey.at_s),
         )
 

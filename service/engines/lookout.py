@@ -14,10 +14,13 @@ from service.core.survey import Outlook
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from service.core.records import TopicPartition
     from service.core.survey import Standpoint, Surveyor
     from service.telemetry.events import Events
 
 BACKOFF_MAX_S = 60.0
+PULSE_S = 2.0
+"""Between two surveys one question is asked so often: does any broker answer?"""
 FIRST_S = 1.0
 """A start has other things to do with brokers first."""
 
@@ -43,23 +46,45 @@ class Lookout(threading.Thread):
         self._events = events
         self._interval_s = interval_s
         self._outlook = Outlook()
+        self._surveyed: frozenset[TopicPartition] = frozenset()
+        self._away = False
         self._stopped = threading.Event()
 
     def run(self) -> None:
         """Look until stopped."""
-        wait_s = min(FIRST_S, self._interval_s)
-        while not self._stopped.wait(wait_s):
-            wait_s = self._next_s(wait_s, well=self.look())
+        wait_s = rest_s = min(FIRST_S, self._interval_s)
+        while not self._stopped.wait(min(rest_s, PULSE_S)):
+            rest_s -= PULSE_S
+            if rest_s > 0 and not self.pulse():
+                continue
+            wait_s = rest_s = self._next_s(wait_s, well=self.look())
 
     def stop(self) -> None:
         """Look no more. A request that is under way is left to itself."""
         self._stopped.set()
+
+    def pulse(self) -> bool:
+        """Find out whether any broker answers; return whether there is something new to survey.
+
+        An idle loop asks brokers nothing, so that it would not notice.
+        """
+        try:
+            was_away = self._away
+            self._tell_away(self._surveyor.unanswered())
+            if was_away:
+                return not self._away
+            return frozenset(self._standpoint().committed) != self._surveyed
+        except Exception as error:  # noqa: BLE001 - as in look
+            self._events.survey_failed(f"{type(error).__name__}: {error}")
+            return False
 
     def look(self) -> bool:
         """Survey once and tell; return whether all was answered. Never raises: nobody hears it."""
         try:
             standpoint = self._standpoint()
             survey = self._surveyor.survey(standpoint.committed)
+            self._surveyed = frozenset(standpoint.committed)
+            self._tell_away(survey.away)
             self._events.logs_surveyed(
                 self._outlook.of(survey, standpoint), survey.at_s, complete=not survey.failures
             )
@@ -71,6 +96,13 @@ class Lookout(threading.Thread):
             self._events.survey_failed(f"{type(error).__name__}: {error}")
             return False
         return not survey.failures
+
+    def _tell_away(self, places: str) -> None:
+        if places:
+            self._events.brokers_unreachable(places)
+        elif self._away:
+            self._events.brokers_reached()
+        self._away = bool(places)
 
     def _next_s(self, last_s: float, *, well: bool) -> float:
         if well:

@@ -66,7 +66,6 @@ class SparkEngine:
         )
         self._ends: Progress = {}
         self._ends_seen_s = -LAG_INTERVAL_S
-        self._lag_seen_s = 0.0
         self._retry_s = 0.0
         self._done_seen_s = 0.0
         self._membership = Membership(member, events, clock)
@@ -133,7 +132,6 @@ class SparkEngine:
         if now_s >= self._ends_seen_s + (ENDS_INTERVAL_S if starved else LAG_INTERVAL_S):
             self._ends = self._member.stable_ends(self._lanes.partitions)
             self._ends_seen_s = self._clock.monotonic()
-            self._tell_lag(now_s)
         for lane in free:
             ends = lane.wanted(self._ends)
             if ends and now_s >= lane.rest_until_s and self._may_start():
@@ -180,19 +178,6 @@ class SparkEngine:
             return
         self._jobs.check()
         self._reports.lost(lane, error, now_s)
-
-    def _tell_lag(self, now_s: float) -> None:
-        if now_s - self._lag_seen_s < LAG_INTERVAL_S:
-            return
-        self._lag_seen_s = now_s
-        self._events.lag_observed(
-            {
-                where: max(0, self._ends[where] - (position or 0))
-                for lane in self._lanes.all
-                for where, position in lane.positions.items()
-                if where in self._ends
-            }
-        )
 
     # -- the end --------------------------------------------------------------------------
 

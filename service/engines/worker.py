@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 WAIT_S = 0.1
 """Longest wait for a record: also how late a signal is heard."""
-LAG_INTERVAL_S = 1.0
 DONE_INTERVAL_S = 0.5
 
 
@@ -73,7 +72,6 @@ class Worker:
         self._cut_after_s = sizing.cut_after_s
         self._ends = ends
         self._batch = Batch([], {}, {})
-        self._lag_seen_s = 0.0
         self._membership = Membership(source, events, clock)
         self._done_seen_s = 0.0
         self._told: Progress = {}
@@ -160,10 +158,6 @@ class Worker:
         changes = self._membership.observe()
         self._ends.forget([*(changes.assigned or []), *changes.revoked, *changes.lost])
         self._membership.adopt_orphans()
-        now_s = self._clock.monotonic()
-        if now_s - self._lag_seen_s > LAG_INTERVAL_S:
-            self._lag_seen_s = now_s
-            self._events.lag_observed(self._source.lag())
 
     def _done(self) -> bool:
         """Whether a bounded run has reached its bound."""

@@ -178,6 +178,11 @@ class Telemetry(Group):
         description="How often the marks of the logs are asked for: lag in seconds, what retention "
         "is about to delete, transactions left open. A thread of its own asks.",
     )
+    runbooks_url: Annotated[str, TEXT] = Field(
+        default="https://hapax.example/docs",
+        description="Where these pages are kept; the status page links to RUNBOOKS_URL/alerts.md "
+        "and RUNBOOKS_URL/runbooks.md.",
+    )
     tracing: Annotated[bool, flag()] = Field(
         default=False,
         description="One span per transaction, by OpenTelemetry. Needs hapax[tracing]; the "

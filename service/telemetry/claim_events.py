@@ -18,9 +18,9 @@ class ClaimEvents(Narrator):
     def claims_unavailable(self, reason: str, policy: Literal["pause", "pass"]) -> None:
         """Say that one call gave no answer. Under ``pass`` the service stays ready."""
         self._health.claims_ok = policy == "pass"
-        begins = self._health.claims_away_s is None
-        if begins:
-            self._health.claims_away_s = self._monotonic_s()
+        away = self._health.claims_away
+        begins = away is None
+        self._health.claims_away = self._outage(away, reason)
         self._metrics.dedup_store_up.of().set(0)
         self._metrics.dedup_lookups.of("error").inc()
         if self._first("claims_unavailable", policy) or begins:
@@ -29,7 +29,7 @@ class ClaimEvents(Narrator):
     def claims_recovered(self, outage_s: float) -> None:
         """Say that the claim store answers again."""
         self._health.claims_ok = True
-        self._health.claims_away_s = None
+        self._health.claims_away = None
         self._metrics.dedup_store_up.of().set(1)
         self._logger.info("claims_recovered", outage_s=round(outage_s, 3))
 
@@ -43,8 +43,8 @@ class ClaimEvents(Narrator):
 
         Under ``pass`` nobody else notices: the core goes on without claims.
         """
-        away_s = self._health.claims_away_s
+        away = self._health.claims_away
         if settled.unchecked:
             self.claims_unavailable("a batch was processed without claims", "pass")
-        elif away_s is not None and settled.claims_new_or_own + settled.duplicates:
-            self.claims_recovered(self._monotonic_s() - away_s)
+        elif away is not None and settled.claims_new_or_own + settled.duplicates:
+            self.claims_recovered(self._monotonic_s() - away.began_s)

@@ -38,8 +38,11 @@ class GroupEvents(Narrator):
         self._logger.warning("partitions_orphaned", partitions=named_all(frozenset(partitions)))
 
     def lag_observed(self, lags: Mapping[TopicPartition, int]) -> None:
-        """Say how many records lie before the last stable offset, for partitions of ours."""
-        self._health.lags, self._health.lags_s = lags, self._monotonic_s()
+        """Say the lag of a DataFrame pipeline, whose offsets are in its checkpoint.
+
+        Everything else has its lag from the survey (survey_events.py).
+        """
+        self._health.lags = lags
         for (topic, partition), lag in lags.items():
             self._metrics.consumer_lag.of(topic, str(partition)).set(lag)
         if self._tells_debug:
@@ -72,10 +75,7 @@ class GroupEvents(Narrator):
     ) -> None:
         # A lag that nobody updates any more would alert for ever.
         for topic, partition in self._health.partitions - ours:
-            self._metrics.consumer_lag.remove(topic, str(partition))
             forget_standing(self._metrics, (topic, partition))
-        lags = self._health.lags
-        self._health.lags = {where: lag for where, lag in lags.items() if where in ours}
         self._health.partitions = ours
         self._metrics.assigned_partitions.of().set(len(ours))
         self._metrics.rebalances.of(kind).inc()

@@ -5,8 +5,9 @@ whole, so that no lock is needed.
 
 startupz  initialised: the producer has its epoch, the consumer has subscribed
 livez     the loop moved within the limit; before it runs there is nothing to hang
-readyz    started, assigned for the first time, not draining, claims as the policy wants them, and
-          what is taken gets through: the loop moves, and not from one failure to the next
+readyz    started, assigned for the first time, not draining, claims as the policy wants them, a
+          broker answers, and what is taken gets through: the loop moves, and not from one failure
+          to the next
 """
 
 from __future__ import annotations
@@ -30,6 +31,30 @@ FORGOTTEN_S = 10.0
 """The last failure counts for so long: with nothing more to do no success may follow it."""
 
 
+class Outage(NamedTuple):
+    """Brokers or the claim store give no answer.
+
+    since_s  Unix time of the first call without an answer; began_s: the same, monotonic
+    reason   addresses, and what is wrong there; no secrets
+    """
+
+    since_s: float
+    began_s: float
+    reason: str
+
+    @property
+    def since(self) -> str:
+        """Return the time of day, in UTC as in the log."""
+        return time.strftime("%H:%M:%S", time.gmtime(self.since_s))
+
+
+class Cause(NamedTuple):
+    """Why a process is not ready. ``page``: where to read on, below the folder of the docs."""
+
+    text: str
+    page: str
+
+
 class Verdict(NamedTuple):
     """A probe's answer; ``reasons`` holds a phrase for each thing that is missing."""
 
@@ -41,11 +66,10 @@ class Health:
     """State of this process.
 
     ``loop_limit_s``: longer than the longest legal blocking call (the watchdog's deadline), and
-    shorter than ``max.poll.interval.ms``. ``loop_s`` and ``claims_away_s`` are monotonic times: of
-    the loop's last move, and of the first call to the claim store without an answer.
-    ``standings`` is the last survey's, of ``surveyed_s`` in Unix time; ``lags`` is what the loop
-    last saw, at ``lags_s`` (monotonic); ``last_settled`` is the last transaction, with the Unix
-    time of its end.
+    shorter than ``max.poll.interval.ms``. ``loop_s`` is the monotonic time of the loop's last move.
+    ``standings`` are of the last look at each partition; ``surveyed_s`` is the Unix time of the
+    last survey that all brokers answered. ``lags`` is what a DataFrame pipeline tells, which has no
+    offsets of its own; ``last_settled`` is the last transaction, with the Unix time of its end.
     """
 
     def __init__(
@@ -57,12 +81,12 @@ class Health:
         self.assigned = False
         self.draining = False
         self.claims_ok = True
-        self.claims_away_s: float | None = None
+        self.claims_away: Outage | None = None
+        self.brokers_away: Outage | None = None
         self.partitions: frozenset[TopicPartition] = frozenset()
         self.standings: Mapping[TopicPartition, Standing] = {}
         self.surveyed_s: float | None = None
         self.lags: Mapping[TopicPartition, int] = {}
-        self.lags_s: float | None = None
         self.last_settled: tuple[float, Settled] | None = None
         self.loop_s: float | None = None
         self._failures_s: tuple[float, float] | None = None  # the first one and the last one
@@ -79,8 +103,8 @@ class Health:
         self._failures_s = None
 
     def startupz(self) -> Verdict:
-        """Say whether the start is over."""
-        return _verdict(self._starting())
+        """Say whether the start is over, and what it waits for."""
+        return _verdict([] if self.started else [*self._starting(), *self._outages()])
 
     def livez(self) -> Verdict:
         """Say whether the loop moves."""
@@ -95,14 +119,32 @@ class Health:
 
     def readyz(self) -> Verdict:
         """Say whether records are being processed, or would be if there were any."""
-        reasons = self._starting()
+        return _verdict(self.causes())
+
+    def causes(self) -> list[Cause]:
+        """Return why this process is not ready, what can be cured first."""
+        causes = [*self._outages(), *self._starting()]
         if not self.assigned:
-            reasons.append("waiting for the first assignment of partitions")
+            text = "waiting for the first assignment of partitions"
+            causes.append(Cause(text, "alerts.md#hapaxworkernotstarted"))
         if self.draining:
-            reasons.append("draining")
+            causes.append(Cause("draining", "runbooks.md#exit-code-0-drained"))
+        return causes + self._stalled()
+
+    def _outages(self) -> list[Cause]:
+        brokers, claims, causes = self.brokers_away, self.claims_away, []
+        # A running worker outlives a moment without brokers; a start waits for them.
+        if brokers is not None and (
+            not self.started or self.monotonic_s() - brokers.began_s > FAILING_S
+        ):
+            told = f"no broker answers since {brokers.since} ({brokers.reason})"
+            causes.append(Cause(told, "alerts.md#hapaxbrokersaway"))
         if not self.claims_ok:
-            reasons.append("the claim store gives no answer")
-        return _verdict(reasons + self._stalled())
+            page = "alerts.md#hapaxclaimstoredown"
+            causes.append(Cause("the claim store gives no answer", page))
+            if claims is not None:
+                causes.append(Cause(f"{claims.reason}, since {claims.since}", page))
+        return causes
 
     def state(self) -> str:
         """Return one word: starting, running, paused, stalled or draining.
@@ -118,22 +160,25 @@ class Health:
             return "paused"
         if not self.assigned:
             return "starting"
-        return "stalled" if self._stalled() else "running"
+        return "stalled" if self._outages() or self._stalled() else "running"
 
-    def _stalled(self) -> list[str]:
+    def _stalled(self) -> list[Cause]:
         now_s, loop_s, failures_s = self.monotonic_s(), self.loop_s, self._failures_s
         reasons = []
         if loop_s is not None and now_s - loop_s > STALL_S:
-            reasons.append(f"the loop has not moved for {now_s - loop_s:.0f} s")
+            text = f"the loop has not moved for {now_s - loop_s:.0f} s"
+            reasons.append(Cause(text, "alerts.md#hapaxloopstuck"))
         if failures_s is not None and now_s - failures_s[1] < FORGOTTEN_S:
             failing_s = now_s - failures_s[0]
             if failing_s > FAILING_S:
-                reasons.append(f"nothing has been committed for {failing_s:.0f} s of failures")
+                text = f"nothing has been committed for {failing_s:.0f} s of failures"
+                reasons.append(Cause(text, "alerts.md#hapaxpipelinestalled"))
         return reasons
 
-    def _starting(self) -> list[str]:
-        return [] if self.started else ["starting: transactions are not initialised yet"]
+    def _starting(self) -> list[Cause]:
+        text = "starting: transactions are not initialised yet"
+        return [] if self.started else [Cause(text, "alerts.md#hapaxworkernotstarted")]
 
 
-def _verdict(reasons: list[str]) -> Verdict:
-    return Verdict(ok=not reasons, reasons=reasons)
+def _verdict(causes: list[Cause]) -> Verdict:
+    return Verdict(ok=not causes, reasons=[cause.text for cause in causes])

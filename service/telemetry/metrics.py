@@ -100,7 +100,10 @@ class Metrics:
     )
     partitions_orphaned = Row(Counter, "Times partitions of the input were found to be nobody's.")
     members_fenced = Row(Counter, "Times the group gave our instance name to another member.")
-    brokers_awaited = Row(Counter, "Times a new producer found no broker that answers.")
+    brokers_awaited = Row(
+        Counter,
+        "Times no broker answered: a new producer, a start, or the look that an idle worker takes.",
+    )
     fences_on_doubt = Row(
         Counter, "Producers replaced because a late request of theirs might still be applied."
     )
@@ -162,7 +165,9 @@ class Metrics:
 
     consumer_lag = Row(
         Gauge,
-        "Records behind the last stable offset, of the partitions that are ours.",
+        "Last stable offset minus committed offset of the last look, of the partitions that are "
+        "ours; never negative, control records count. A DataFrame pipeline, which commits to its "
+        "checkpoint: records it has not read.",
         _TOPIC,
         _PARTITION,
     )

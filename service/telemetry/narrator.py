@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING, Final
 
+from service.telemetry.health import Outage
 from service.telemetry.repeats import Repeats
 
 if TYPE_CHECKING:
@@ -23,6 +25,9 @@ CRITICAL: Final = 50
 
 TEXT_CHARS_MAX: Final = 300
 """Length of a text from outside (error, log line of a client) in one of our lines."""
+
+
+_USER: Final = re.compile(r"//[^/\s@]*@")
 
 
 class Narrator:
@@ -55,6 +60,13 @@ class Narrator:
         """Return true when a line like this is among the first ``lines`` of its minute."""
         return self._repeats.admit(key, self._monotonic_s(), lines)
 
+    def _outage(self, known: Outage | None, reason: str) -> Outage:
+        """Return an outage that goes on, or one that begins now, with its latest reason."""
+        told = printable(without_user(reason))
+        if known is not None:
+            return known._replace(reason=told)
+        return Outage(self._wall_s(), self._monotonic_s(), told)
+
     def _tell_withheld(self, until_s: float) -> None:
         for (of, *about), count in self._repeats.ended(until_s):
             self.lines_withheld(of, about, count)
@@ -67,6 +79,11 @@ def printable(text: str, chars_max: int = TEXT_CHARS_MAX) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else " " for char in text)
+
+
+def without_user(text: str) -> str:
+    """Return a text with user and password struck out of its addresses."""
+    return _USER.sub("//***@", text)
 
 
 def named(partition: TopicPartition) -> str:

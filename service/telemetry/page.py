@@ -26,10 +26,12 @@ _NONE: Final = '<p class="none">none</p>'
 _LINKS: Final = ("/status.json", "/metrics", "/livez", "/readyz", "/startupz")
 _OURS: Final = (
     "partition", "low", "committed", "position", "last stable", "end", "lag", "lag, time",
-    "deleted in", "open for",
+    "deleted in", "open for", "seen",
 )  # fmt: skip
-_MARKS: Final = ("low", "committed", "position", "stable", "end", "lag")
-_WRITTEN: Final = ("partition", "low", "last stable", "end", "gap", "open for")
+_FIGURES: Final = (
+    "low_watermark", "committed", "position", "last_stable_offset", "high_watermark", "lag",
+)  # fmt: skip
+_WRITTEN: Final = ("partition", "low", "last stable", "end", "undecided", "open for", "seen")
 
 
 def page(status: Mapping[str, Any]) -> str:
@@ -54,7 +56,7 @@ def page(status: Mapping[str, Any]) -> str:
 <p class="who">{_who(status)}</p>
 </header>
 <main>
-{_reasons(status.get("reasons", ()))}
+{_causes(status.get("causes", ()))}
 <div class="cards">
 {_card("Transactions", _transactions(status))}
 {_card("Last transaction", _last(status.get("last_transaction")))}
@@ -75,10 +77,13 @@ def _who(status: Mapping[str, Any]) -> str:
     return " · ".join(f"<span>{_text(fact)}</span>" for fact in facts if fact)
 
 
-def _reasons(reasons: Sequence[str]) -> str:
-    if not reasons:
+def _causes(causes: Sequence[Mapping[str, str]]) -> str:
+    if not causes:
         return ""
-    items = "".join(f"<li>{_text(reason)}</li>" for reason in reasons)
+    items = "".join(
+        f'<li>{_text(cause["reason"])} (<a href="{_text(cause["runbook"])}">runbook</a>)</li>'
+        for cause in causes
+    )
     return f'<section class="reasons"><h2>Not ready</h2><ul>{items}</ul></section>'
 
 
@@ -147,19 +152,24 @@ def _process(status: Mapping[str, Any]) -> str:
 def _ours(row: Mapping[str, Any]) -> list[str]:
     return [
         _name(row),
-        *(
-            _number(row.get(key))
-            for key in ("low", "committed", "position", "stable", "end", "lag")
-        ),
-        _span(row.get("lag_s")),
-        _margin(row.get("retention_margin_s")),
-        _open(row.get("open_s")),
+        *(_number(row.get(key)) for key in _FIGURES),
+        _span(row.get("lag_seconds")),
+        _margin(row.get("retention_margin_seconds")),
+        _open(row.get("open_transaction_seconds")),
+        _seen(row),
     ]
 
 
 def _written(row: Mapping[str, Any]) -> list[str]:
-    marks = (_number(row.get(key)) for key in ("low", "stable", "end", "gap"))
-    return [_name(row), *marks, _open(row.get("open_s"))]
+    keys = ("low_watermark", "last_stable_offset", "high_watermark", "undecided")
+    figures = (_number(row.get(key)) for key in keys)
+    return [_name(row), *figures, _open(row.get("open_transaction_seconds")), _seen(row)]
+
+
+def _seen(row: Mapping[str, Any]) -> str:
+    """Say how old the figures of a row are: those of a broker that is away grow old alone."""
+    ago_s = row.get("seen_s_ago")
+    return UNKNOWN if ago_s is None else f"{_span(ago_s)} ago"
 
 
 def _name(row: Mapping[str, Any]) -> str:
@@ -174,7 +184,7 @@ def _partitions(
     if not body:
         return _card(title, _NONE)
     ago_s = status.get("surveyed_s_ago")
-    asked = "not asked for yet" if ago_s is None else f"marks of {_span(ago_s)} ago"
+    asked = "no complete look yet" if ago_s is None else f"last complete look {_span(ago_s)} ago"
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return _card(f"{title} <small>{asked}</small>", f'<div class="wide" tabindex="0">{table}</div>')
 

@@ -56,7 +56,7 @@ li { margin-bottom: 0.25rem; } li::marker { color: inherit; }
 li.warn, li.bad { color: var(--ink); } li.warn b { color: var(--warn); }
 li.bad b { color: var(--bad); }
 footer { display: flex; flex-wrap: wrap; gap: 0.3rem 1.2rem; }
-a { color: var(--link); }
+a { color: var(--link); } .reasons a { color: inherit; }
 @media (max-width: 44rem) {
   body { padding: 0.6rem; }
   thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }

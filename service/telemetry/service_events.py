@@ -75,6 +75,21 @@ class ServiceEvents(Narrator):
         if self._first("brokers_awaited"):
             self._logger.error("brokers_awaited", reason=printable(reason))
 
+    def brokers_unreachable(self, places: str) -> None:
+        """Say that no broker answers at all; ``places``: addresses, and what is wrong there."""
+        self._metrics.brokers_awaited.of().inc()
+        away = self._health.brokers_away
+        self._health.brokers_away = outage = self._outage(away, places)
+        if self._first("brokers_unreachable") or away is None:
+            since = f"no broker answers since {outage.since}"
+            self._logger.error("brokers_unreachable", reason=f"{since} ({outage.reason})")
+
+    def brokers_reached(self) -> None:
+        """Say that a broker answers again."""
+        away, self._health.brokers_away = self._health.brokers_away, None
+        outage_s = 0.0 if away is None else self._monotonic_s() - away.began_s
+        self._logger.info("brokers_reached", outage_s=round(outage_s, 3))
+
     def batch_left(self, reason: str) -> None:
         """Say that a stop found a batch unfinished.
 

@@ -16,7 +16,6 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service.core.records import TopicPartition
     from service.core.survey import Standing
     from service.telemetry.health import Health
     from service.telemetry.metrics import Metrics
@@ -37,7 +36,11 @@ _TOTALS: Final = {
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What never changes while the process runs. ``claim_store``: whether there is one."""
+    """What never changes while the process runs.
+
+    claim_store  whether there is one
+    runbooks     address of the folder of the docs, for links
+    """
 
     app: str
     instance: str
@@ -47,6 +50,7 @@ class Identity(msgspec.Struct, frozen=True):
     version: str
     librdkafka: str
     claim_store: bool
+    runbooks: str
 
 
 class Status:
@@ -71,7 +75,7 @@ class Status:
         """Return what JSON can hold."""
         health, identity, now_s = self._health, self._identity, self._wall_s()
         verdict = health.readyz()
-        ours, written = self._partitions()
+        ours, written = self._partitions(now_s)
         return {
             "app": identity.app,
             "instance": identity.instance,
@@ -81,6 +85,10 @@ class Status:
             "state": health.state(),
             "ready": verdict.ok,
             "reasons": verdict.reasons,
+            "causes": [
+                {"reason": cause.text, "runbook": f"{identity.runbooks.rstrip('/')}/{cause.page}"}
+                for cause in health.causes()
+            ],
             "at": now_s,
             "uptime_s": round(now_s - self._began_s, 3),
             "last_transaction": self._last(now_s),
@@ -100,18 +108,17 @@ class Status:
             },
         }
 
-    def _partitions(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        health = self._health
-        standings, lags = health.standings, health.lags
-        ours = health.partitions | (lags.keys() - standings.keys())
+    def _partitions(self, now_s: float) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Return the rows of our inputs and of what is written to; each row is of one look."""
+        standings, lags = self._health.standings, self._health.lags
+        ours = self._health.partitions | (lags.keys() - standings.keys())
         mine = [
-            _row(where, standings.get(where)) | {"lag": lags.get(where)} for where in sorted(ours)
+            {"topic": where[0], "partition": where[1], "lag": lags.get(where)}
+            if (one := standings.get(where)) is None
+            else _row(one, now_s)
+            for where in sorted(ours)
         ]
-        for row in mine:
-            standing = standings.get((row["topic"], row["partition"]))
-            if row["lag"] is None and standing is not None:
-                row["lag"] = standing.lag
-        written = [_row(where, one) for where, one in sorted(standings.items()) if not one.ours]
+        written = [_row(one, now_s) for _, one in sorted(standings.items()) if not one.ours]
         return mine, written
 
     def _last(self, now_s: float) -> dict[str, Any] | None:
@@ -150,29 +157,29 @@ class Status:
         }
 
     def _claim_store(self) -> dict[str, Any]:
-        away_s = self._health.claims_away_s
+        away = self._health.claims_away
         if not self._identity.claim_store:
             return {"state": "none"}
-        if away_s is None:
+        if away is None:
             return {"state": "up"}
-        return {"state": "away", "away_s": round(self._health.monotonic_s() - away_s, 3)}
+        away_s = self._health.monotonic_s() - away.began_s
+        return {"state": "away", "away_s": round(away_s, 3), "reason": away.reason}
 
 
-def _row(where: TopicPartition, standing: Standing | None) -> dict[str, Any]:
-    row: dict[str, Any] = {"topic": where[0], "partition": where[1]}
-    if standing is None:
-        return row
-    row |= {"low": standing.low, "stable": standing.stable, "end": standing.end}
-    row |= {"gap": standing.gap, "open_s": round(standing.open_s, 3)}
-    if standing.ours:
-        margin_s = standing.margin_s
-        row |= {
-            "committed": standing.committed,
-            "position": standing.position,
-            "lag_s": _rounded(standing.lag_s),
-            "retention_margin_s": NEVER if margin_s == math.inf else _rounded(margin_s),
-        }
-    return row
+def _row(standing: Standing, now_s: float) -> dict[str, Any]:
+    """Return one partition, spelled as ``hapax offsets --json`` spells it."""
+    row: dict[str, Any] = {
+        "seen_s_ago": _ago(standing.at_s, now_s),
+        "open_transaction_seconds": round(standing.open_s, 3),
+    }
+    if not standing.ours:
+        return standing.log_figures() | row
+    margin_s = standing.margin_s
+    row |= {
+        "lag_seconds": _rounded(standing.lag_s),
+        "retention_margin_seconds": NEVER if margin_s == math.inf else _rounded(margin_s),
+    }
+    return standing.figures() | row
 
 
 def _ago(at_s: float | None, now_s: float) -> float | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from service.telemetry.health import STALL_S
 from service.telemetry.narrator import Narrator, named, printable
 
 if TYPE_CHECKING:
@@ -35,9 +34,9 @@ class SurveyEvents(Narrator):
             forget_standing(self._metrics, where)
         for where in found.keys() & kept.keys():
             self._stand(where, found[where])
-        self._keep_lags(kept)
         self._health.standings = kept
-        self._health.surveyed_s = at_s
+        if complete:
+            self._health.surveyed_s = at_s
         if self._tells_debug:
             self._logger.debug(
                 "logs_surveyed",
@@ -54,20 +53,12 @@ class SurveyEvents(Narrator):
         if self._first("survey_failed"):
             self._logger.warning("survey_failed", reason=printable(reason))
 
-    def _keep_lags(self, standings: Mapping[TopicPartition, Standing]) -> None:
-        """Tell the lag in place of a loop that tells it no more: it holds, or it stands still."""
-        lags_s = self._health.lags_s
-        if lags_s is not None and self._monotonic_s() - lags_s < STALL_S:
-            return
-        lags = {where: one.lag for where, one in standings.items() if one.lag is not None}
-        self._health.lags = {**self._health.lags, **lags}
-        for (topic, partition), lag in lags.items():
-            self._metrics.consumer_lag.of(topic, str(partition)).set(lag)
-
     def _stand(self, where: TopicPartition, standing: Standing) -> None:
         labels, metrics = (where[0], str(where[1])), self._metrics
-        metrics.stable_gap.of(*labels).set(standing.gap)
+        metrics.stable_gap.of(*labels).set(standing.undecided)
         metrics.open_transaction_seconds.of(*labels).set(standing.open_s)
+        if standing.ours:
+            metrics.consumer_lag.of(*labels).set(standing.lag)
         if standing.lag_s is not None:
             metrics.consumer_lag_seconds.of(*labels).set(standing.lag_s)
         if standing.margin_s is None:
@@ -79,16 +70,12 @@ class SurveyEvents(Narrator):
 def forget_standing(metrics: Metrics, where: TopicPartition) -> None:
     """Remove the series of a partition that nobody tells any more: they would alert for ever."""
     labels = (where[0], str(where[1]))
+    metrics.consumer_lag.remove(*labels)
     metrics.consumer_lag_seconds.remove(*labels)
     metrics.retention_margin_seconds.remove(*labels)
     metrics.open_transaction_seconds.remove(*labels)
     metrics.stable_gap.remove(*labels)
 
 
-def _facts(standing: Standing) -> dict[str, object]:
-    return {
-        "low": standing.low,
-        "committed": standing.committed,
-        "stable": standing.stable,
-        "end": standing.end,
-    }
+def _facts(standing: Standing) -> Mapping[str, object]:
+    return standing.figures() if standing.ours else standing.log_figures()

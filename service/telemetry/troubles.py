@@ -6,12 +6,11 @@ written stay in the log, and so do passwords in addresses.
 
 from __future__ import annotations
 
-import re
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from service.telemetry.narrator import printable
+from service.telemetry.narrator import printable, without_user
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +24,6 @@ _FOREIGN: Final = {
     "dead_letter_written": frozenset({"error"}),
     "library_logged": frozenset({"text"}),
 }
-_USER: Final = re.compile(r"//[^/\s@]*@")
 
 
 class Trouble(NamedTuple):
@@ -50,7 +48,7 @@ class Troubles:
             name = str(event.get("event", ""))
             hidden = _BOUND | _FOREIGN.get(name, frozenset())
             facts = [f"{key}={value}" for key, value in event.items() if key not in hidden]
-            text = printable(_USER.sub("//***@", " ".join(facts)))
+            text = printable(without_user(" ".join(facts)))
             self._kept.append(Trouble(self._wall_s(), method, name, text))
         return event
 

@@ -110,6 +110,7 @@ def _identity(settings: Settings) -> Identity:
         version=__version__,
         librdkafka=library_version(),
         claim_store=settings.dedup.redis_url is not None,
+        runbooks=settings.telemetry.runbooks_url,
     )
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from service.adapters.kafka_marks import Marks
 from service.adapters.kafka_spans import Spans
-from service.core.lag import Standing, position
+from service.core.partition_offsets import PartitionOffsets, position
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,15 +21,32 @@ if TYPE_CHECKING:
 OLDEST_WITHIN_S = 5.0
 
 
-class Standings:
-    """Asks for the standing of all input partitions, as often as it is told to."""
+class Look(PartitionOffsets, frozen=True, kw_only=True):
+    """One input partition with the age of what is unread.
+
+    oldest_ms  timestamp of the oldest unread record, Unix time; None: none, or not known
+    empty      whether the unread offsets hold no record, only markers and aborted ones
+    """
+
+    oldest_ms: int | None = None
+    empty: bool = False
+
+    def lag_s(self, now_ms: int) -> float | None:
+        """Age of the oldest unread record; 0.0 when nothing is unread, None: not known."""
+        if not self.lag or self.empty:
+            return 0.0
+        return None if self.oldest_ms is None else max(0.0, (now_ms - self.oldest_ms) / 1000)
+
+
+class Looks:
+    """Looks at all input partitions, as often as it is told to."""
 
     def __init__(self, settings: Settings, marks: Marks) -> None:
         self._settings = settings
         self._marks = marks
         self._spans = Spans(settings)
 
-    def look(self) -> list[Standing]:
+    def look(self) -> list[Look]:
         """Return them by topic and partition. Raises PreflightError."""
         marks = self._marks
         places = marks.partitions(self._settings.input.topics)
@@ -38,24 +55,27 @@ class Standings:
         # Asked for later than what they are compared with, so that no lag is negative.
         stable, highs = marks.stable_ends(places), marks.highs(places)
         found = [
-            Standing(
+            Look(
                 topic=where[0],
                 partition=where[1],
-                low=lows[where],
+                low_watermark=lows[where],
                 committed=committed[where],
                 position=position(
                     committed[where], lows[where], stable[where], self._settings.input.start
                 ),
-                stable=stable[where],
-                high=max(highs[where], stable[where]),
+                last_stable_offset=stable[where],
+                high_watermark=max(highs[where], stable[where]),
             )
             for where in places
         ]
         return self._dated(found)
 
-    def _dated(self, found: list[Standing]) -> list[Standing]:
+    def _dated(self, found: list[Look]) -> list[Look]:
         unread = {
-            (one.topic, one.partition): (max(one.position or 0, one.low), one.stable)
+            (one.topic, one.partition): (
+                max(one.position or 0, one.low_watermark),
+                one.last_stable_offset,
+            )
             for one in found
             if one.lag
         }
@@ -63,7 +83,7 @@ class Standings:
         return [_dated(one, oldest) for one in found]
 
 
-def _dated(one: Standing, oldest: dict[TopicPartition, Seen | None]) -> Standing:
+def _dated(one: Look, oldest: dict[TopicPartition, Seen | None]) -> Look:
     """Return it with the age of its oldest unread record, as far as its broker told."""
     where = (one.topic, one.partition)
     if where not in oldest:
@@ -75,7 +95,7 @@ def _dated(one: Standing, oldest: dict[TopicPartition, Seen | None]) -> Standing
 
 
 @contextmanager
-def standings(settings: Settings) -> Iterator[Standings]:
+def looks(settings: Settings) -> Iterator[Looks]:
     """Give the one who asks; close its connections afterwards."""
     with closing(Marks(settings)) as marks:
-        yield Standings(settings, marks)
+        yield Looks(settings, marks)

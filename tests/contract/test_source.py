@@ -128,12 +128,11 @@ def test_what_is_settled_is_where_to_read_again(world: World) -> None:
     assert world.source.settled()[(world.topic, 0)] == 0
 
 
-def test_ends_and_lag_are_those_of_a_reader(world: World) -> None:
+def test_ends_are_those_of_a_reader(world: World) -> None:
     world.write(*TEN)
     joined(world)
     take(world, 4, records_max=4)
     assert world.source.ends() == {(world.topic, 0): 10, (world.topic, 1): 0}
-    assert world.source.lag()[(world.topic, 0)] == 6
 
 
 def test_a_group_without_offsets_has_none_committed(world: World) -> None:

@@ -121,7 +121,7 @@ def test_a_transaction_of_somebody_that_stays_open_is_seen_until_it_is_over(
         await_(lambda: gauge(port, "open_transaction_seconds", lambda s: s > 1), 60, worker.text)
         assert gauge(port, "stable_gap", lambda records: records == 1)
         (row,) = status(port)["partitions"]
-        assert row["end"] == row["stable"] + row["gap"]
+        assert row["high_watermark"] == row["last_stable_offset"] + row["undecided"]
         producer.commit_transaction(30)
     await_(lambda: gauge(port, "open_transaction_seconds", lambda s: s == 0), 60, worker.text)
     await_(lambda: gauge(port, "consumer_lag_seconds", lambda s: s == 0), 60, worker.text)

@@ -63,7 +63,14 @@ BROKER = {
     "auto.create.topics.enable": "false",
 }
 SOUND = Partition(leader=1, replicas=(1, 2, 3), in_sync=(1, 2, 3))
-LOG = Log(low=5, stable=10, stable_later=10, high=10, committed=10, since={HOUR_MS: 8})
+LOG = Log(
+    low_watermark=5,
+    last_stable_offset=10,
+    stable_later=10,
+    high_watermark=10,
+    committed=10,
+    since={HOUR_MS: 8},
+)
 MEMBER = Member("shop-0", "/10.0.0.1", "shop-0", ("in",), 2)
 
 

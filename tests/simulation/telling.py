@@ -25,9 +25,6 @@ class Telling:
     def loop_moved(self) -> None:
         """Nothing to tell."""
 
-    def lag_observed(self, _lag: object) -> None:
-        """Nothing to tell."""
-
     def __getattr__(self, name: str) -> Callable[..., None]:
         if name not in TOLD:
             raise AttributeError(name)

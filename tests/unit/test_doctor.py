@@ -101,9 +101,9 @@ FAULTS: list[tuple[str, Verdict, Change]] = [
     ("claim-ttl", WARN, with_topic("in", retention__ms="-1")),
     ("claim-ttl", FAIL, with_log("in", committed=7, since={8 * DAY_MS: 8})),
     ("dead-letter-retention", WARN, with_topic("dead", retention__ms=str(DAY_MS))),
-    ("open-transactions", WARN, with_log("out", high=12)),
-    ("open-transactions", FAIL, with_log("out", high=12, since={20_000: 12})),
-    ("open-transactions", FAIL, with_log("in", high=12, since={900_000: 12})),
+    ("open-transactions", WARN, with_log("out", high_watermark=12)),
+    ("open-transactions", FAIL, with_log("out", high_watermark=12, since={20_000: 12})),
+    ("open-transactions", FAIL, with_log("in", high_watermark=12, since={900_000: 12})),
     (
         "rights",
         FAIL,
@@ -143,7 +143,12 @@ FAULTS: list[tuple[str, Verdict, Change]] = [
         "claim-memory",
         WARN,
         with_log(
-            "in", since={HOUR_MS: 0}, high=10**9, stable=10**9, stable_later=10**9, committed=10**9
+            "in",
+            since={HOUR_MS: 0},
+            high_watermark=10**9,
+            last_stable_offset=10**9,
+            stable_later=10**9,
+            committed=10**9,
         ),
     ),
     ("claims-present", WARN, with_claims(claimed=False)),
@@ -194,13 +199,23 @@ def test_a_setting_that_does_not_fit_is_named(check: str, environ: dict[str, str
 def test_a_group_without_members_is_named_only_while_records_wait() -> None:
     empty = with_group(state="EMPTY", members=())(healthy())
     assert troubles(judged(empty)) == {}
-    logs = {**KAFKA.logs, ("in", 1): Log(low=0, stable=9, high=9, committed=3)}
+    logs = {
+        **KAFKA.logs,
+        ("in", 1): Log(low_watermark=0, last_stable_offset=9, high_watermark=9, committed=3),
+    }
     waiting = with_kafka(group=empty.kafka.group, logs=logs)(empty)
     assert troubles(judged(waiting)) == {"group-state": WARN}
 
 
 def test_a_transaction_that_moved_on_between_the_looks_is_no_trouble() -> None:
-    assert troubles(judged(with_log("out", stable=6, stable_later=9, high=10)(healthy()))) == {}
+    assert (
+        troubles(
+            judged(
+                with_log("out", last_stable_offset=6, stable_later=9, high_watermark=10)(healthy())
+            )
+        )
+        == {}
+    )
 
 
 def test_what_brokers_do_not_tell_is_neither_praised_nor_blamed() -> None:

@@ -190,6 +190,10 @@ class Surveyor:
     def __init__(self, *answers: Survey | Exception) -> None:
         self.answers = list(answers)
         self.asked: list[dict[tuple[str, int], int]] = []
+        self.away = ""
+
+    def unanswered(self) -> str:
+        return self.away
 
     def survey(self, committed: dict[tuple[str, int], int]) -> Survey:
         self.asked.append(committed)
@@ -238,6 +242,48 @@ def test_whatever_fails_is_told_and_ends_nothing() -> None:
     assert not thread.look()
     assert thread.look()
     assert told.of("survey_failed") == [{"reason": "ValueError: unforeseen"}]
+
+
+def test_brokers_that_answer_no_more_are_told_at_each_pulse_and_their_return_once() -> None:
+    told, asked = Told(), Surveyor()
+    thread = lookout(asked, told)
+    thread.look()
+    asked.away = "kafka:9092: connection refused"
+    assert not thread.pulse()
+    assert not thread.pulse()
+    assert told.of("brokers_unreachable") == [{"places": asked.away}] * 2
+    asked.away = ""
+    assert thread.pulse()  # whatever is known is old: survey now
+    assert not thread.pulse()
+    assert told.names().count("brokers_reached") == 1
+
+
+def test_a_survey_that_no_broker_answers_says_so_as_a_pulse_does() -> None:
+    told = Told()
+    away = Survey(1000.0, failures=["away"], away="kafka:9092: no answer")
+    thread = lookout(Surveyor(away), told)
+    assert not thread.look()
+    assert told.of("brokers_unreachable") == [{"places": "kafka:9092: no answer"}]
+    assert thread.look()
+    assert told.names().count("brokers_reached") == 1
+
+
+def test_partitions_that_came_or_went_are_surveyed_before_their_turn() -> None:
+    stood = [Standpoint({P0: 3}), Standpoint({P0: 9}), Standpoint({P0: 9, P1: 0})]
+    thread = lookout(Surveyor(), Told(), standpoint=lambda: stood.pop(0))
+    thread.look()
+    assert not thread.pulse()
+    assert thread.pulse()
+
+
+def test_a_pulse_that_fails_is_told_and_ends_nothing() -> None:
+    def moved() -> Standpoint:
+        raise RuntimeError("changed size during iteration")
+
+    told = Told()
+    assert not lookout(Surveyor(), told, standpoint=moved).pulse()
+    (failed,) = told.of("survey_failed")
+    assert failed["reason"].startswith("RuntimeError: changed size")
 
 
 def test_while_brokers_are_away_the_looks_become_rarer_up_to_a_minute() -> None:

@@ -81,6 +81,7 @@ DEFAULTS = {
     "HAPAX_TELEMETRY__LOG_LEVEL": "info",
     "HAPAX_TELEMETRY__LOG_FORMAT": "auto",
     "HAPAX_TELEMETRY__SURVEY_INTERVAL": "10s",
+    "HAPAX_TELEMETRY__RUNBOOKS_URL": "https://hapax.example/docs",
     "HAPAX_TELEMETRY__TRACING": "false",
 }
 
@@ -142,6 +143,7 @@ ELSEWHERE = {
     "HAPAX_TELEMETRY__LOG_LEVEL": "debug",
     "HAPAX_TELEMETRY__LOG_FORMAT": "json",
     "HAPAX_TELEMETRY__SURVEY_INTERVAL": "30s",
+    "HAPAX_TELEMETRY__RUNBOOKS_URL": "https://runbooks.example/hapax",
     "HAPAX_TELEMETRY__TRACING": "true",
 }
 

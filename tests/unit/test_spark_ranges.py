@@ -223,22 +223,6 @@ def test_a_task_that_resists_is_not_cancelled_at_every_turn() -> None:
     assert driver.journal.count("cancel 0") == 1
 
 
-def test_lag_is_told_about_once_a_second() -> None:
-    driver = Driver(lanes=1)
-
-    def scenario() -> Scenario:
-        driver.assign({P0: 10, P1: 5}, p0=4, p1=5)
-        yield from driver.started(0)
-        driver.jobs.end(0, **done(P0, 4, 10))
-        yield from driver.turns(60)
-
-    driver.play(scenario())
-    lags = [facts["lags"] for facts in driver.told.of("lag_observed")]
-    assert lags[0] == {P0: 6, P1: 0}
-    assert lags[-1] == {P0: 0, P1: 0}
-    assert 3 <= len(lags) <= 6
-
-
 def test_tasks_that_are_lost_after_they_committed_are_planned_again_without_limit() -> None:
     driver = Driver(lanes=1)
 

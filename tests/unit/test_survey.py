@@ -41,7 +41,7 @@ def standing(
 def test_nothing_unread_has_no_lag_and_nothing_to_lose() -> None:
     found = standing(10, Marks(2, 10, 10))
     assert (found.lag, found.lag_s, found.margin_s) == (0, 0.0, math.inf)
-    assert (found.gap, found.open_s, found.ours) == (0, 0.0, True)
+    assert (found.undecided, found.open_s, found.ours) == (0, 0.0, True)
 
 
 def test_what_is_unread_is_as_old_as_its_record_and_lives_as_long_as_retention_lets_it() -> None:
@@ -74,7 +74,7 @@ def test_without_the_age_or_the_retention_the_margin_is_not_told() -> None:
 
 def test_records_behind_an_open_transaction_are_no_lag_but_can_be_lost() -> None:
     found = standing(7, Marks(2, 7, 9), age_s=6 * DAY_S)
-    assert (found.lag, found.lag_s, found.gap) == (0, 0.0, 2)
+    assert (found.lag, found.lag_s, found.undecided) == (0, 0.0, 2)
     assert found.margin_s == pytest.approx(DAY_S)
 
 
@@ -142,7 +142,12 @@ def test_what_is_written_to_has_a_gap_and_no_lag() -> None:
     ours, written = Outlook().of(survey, Standpoint({P0: 4}, {P0: 6}))
     assert (ours.ours, ours.position) == (True, 6)
     assert (written.topic, written.partition, written.ours) == ("out", 3, False)
-    assert (written.gap, written.lag, written.lag_s, written.margin_s) == (3, None, None, None)
+    assert (written.undecided, written.ours, written.lag_s, written.margin_s) == (
+        3,
+        False,
+        None,
+        None,
+    )
     assert (written.committed, written.position) == (None, None)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from threading import Event
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from service.telemetry.events import Events
 from tests.unit.test_telemetry_events import ORDERS, Told
+from tests.unit.test_telemetry_survey import OURS
 
 STARTING = "starting: transactions are not initialised yet"
 UNASSIGNED = "waiting for the first assignment of partitions"
@@ -96,7 +98,10 @@ def test_failures_are_forgotten_when_there_is_nothing_more_to_do(ready: Told) ->
 
 def test_claims_that_are_away_end_readiness_under_pause(ready: Told) -> None:
     ready.events.claims_unavailable("timeout", "pause")
-    assert ready.health.readyz() == (False, ["the claim store gives no answer"])
+    assert ready.health.readyz() == (
+        False,
+        ["the claim store gives no answer", "timeout, since 22:13:20"],
+    )
     assert ready.health.livez().ok
     ready.events.claims_recovered(3.0)
     assert ready.health.readyz().ok
@@ -128,10 +133,12 @@ def test_assignments_add_up_and_losses_take_away(told: Told) -> None:
 
 def test_the_lag_of_a_partition_that_went_away_is_not_shown_any_more(told: Told) -> None:
     told.events.partitions_assigned([ORDERS, ("orders", 1)])
-    told.events.lag_observed({ORDERS: 5, ("orders", 1): 6})
+    told.events.logs_surveyed(
+        [OURS, msgspec.structs.replace(OURS, partition=1)], told.wall_s, complete=True
+    )
     told.events.partitions_revoked([ORDERS])
     assert told.value("consumer_lag", topic="orders", partition="0") is None
-    assert told.value("consumer_lag", topic="orders", partition="1") == 6
+    assert told.value("consumer_lag", topic="orders", partition="1") == OURS.lag
 
 
 def test_a_producer_that_died_unfenced_is_fatal(told: Told) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from service.commands.offsets import figures
 from service.core.micro_batches import Numbers
 from service.telemetry.events import Events
 from service.telemetry.health import Health
@@ -19,6 +20,7 @@ from service.telemetry.metrics import Metrics
 from service.telemetry.page import page
 from service.telemetry.status import Identity, Status
 from service.telemetry.troubles import Troubles
+from service.wiring.offsets import Look
 from tests.unit.test_telemetry_events import ORDERS, OUT_STANDING, WHERE
 from tests.unit.test_telemetry_settled import SETTLED
 from tests.unit.test_telemetry_survey import OURS
@@ -57,6 +59,7 @@ class Told:
             "version": "1.2.3",
             "librdkafka": "2.16.1",
             "claim_store": False,
+            "runbooks": "https://runbooks.example/hapax/",
         }
         self._status = Status(
             Identity(**(facts | identity)),
@@ -170,35 +173,83 @@ def test_each_partition_shows_all_its_marks(told: Told) -> None:
     assert mine == {
         "topic": "orders",
         "partition": 0,
-        "low": 0,
+        "low_watermark": 0,
         "committed": 5,
         "position": 7,
-        "stable": 9,
-        "end": 9,
+        "last_stable_offset": 9,
+        "high_watermark": 9,
+        "undecided": 0,
         "lag": 4,
-        "lag_s": 60.0,
-        "retention_margin_s": 3600.0,
-        "gap": 0,
-        "open_s": 0.0,
+        "lost": 0,
+        "lag_seconds": 60.0,
+        "retention_margin_seconds": 3600.0,
+        "open_transaction_seconds": 0.0,
+        "seen_s_ago": 0.0,
     }
-    assert written.items() >= {"topic": "out", "low": 1, "stable": 5, "end": 8, "gap": 3}.items()
+    assert (
+        written.items()
+        >= {
+            "topic": "out",
+            "low_watermark": 1,
+            "last_stable_offset": 5,
+            "high_watermark": 8,
+            "undecided": 3,
+        }.items()
+    )
 
 
-def test_the_lag_that_the_loop_saw_last_is_newer_than_the_surveys(told: Told) -> None:
+def test_rows_have_the_names_of_hapax_offsets(told: Told) -> None:
     told.work()
-    told.events.lag_observed({ORDERS: 2})
-    assert [row["lag"] for row in told.status["partitions"]] == [2]
+    (row,) = told.status["partitions"]
+    look = Look(
+        topic="orders",
+        partition=0,
+        low_watermark=0,
+        committed=5,
+        position=7,
+        last_stable_offset=9,
+        high_watermark=9,
+    )
+    (offsets,) = figures([look])["partitions"]
+    assert offsets.keys() <= row.keys()
+    assert {name: row[name] for name in offsets if name != "lag_seconds"} == look.figures()
+
+
+def test_figures_that_brokers_renew_no_more_grow_old_and_the_page_says_why(told: Told) -> None:
+    told.work()
+    told.wall_s += 30
+    told.monotonic_s += 3
+    told.events.loop_moved()
+    told.events.logs_surveyed([], told.wall_s, complete=False)
+    told.events.brokers_unreachable("kafka:9092: connection refused")
+    assert told.status["state"] == "running"  # for a moment
+    told.wall_s += 4
+    told.monotonic_s += 4
+    told.events.loop_moved()
+    status = told.status
+    assert (status["state"], status["ready"]) == ("stalled", False)
+    assert status["reasons"] == [
+        "no broker answers since 22:13:50 (kafka:9092: connection refused)"
+    ]
+    assert status["surveyed_s_ago"] == 34
+    assert [row["seen_s_ago"] for row in status["partitions"]] == [34]
+    shown = told.page
+    assert "no broker answers since 22:13:50 (kafka:9092: connection refused)" in shown.text
+    assert "last complete look 34.0 s ago" in shown.text
+    link = "https://runbooks.example/hapax/alerts.md#hapaxbrokersaway"
+    assert ("a", "href", link) in shown.attributes
+    told.events.brokers_reached()
+    assert (told.status["state"], told.status["reasons"]) == ("running", [])
 
 
 def test_partitions_that_nobody_has_surveyed_yet_are_there_without_marks(told: Told) -> None:
     told.events.partitions_assigned([ORDERS])
     assert told.status["partitions"] == [{"topic": "orders", "partition": 0, "lag": None}]
-    assert "not asked for yet" in told.page.text
+    assert "no complete look yet" in told.page.text
 
 
 def test_partitions_that_left_are_not_shown(told: Told) -> None:
     told.work()
-    told.events.lag_observed({ORDERS: 2})
     told.events.partitions_revoked([ORDERS])
     assert told.status["partitions"] == []
 
@@ -233,7 +284,7 @@ def test_the_claim_store_is_up_away_or_not_there() -> None:
     assert told.status["claim_store"] == {"state": "up"}
     told.events.claims_unavailable("timeout", "pause")
     told.monotonic_s += 4
-    assert told.status["claim_store"] == {"state": "away", "away_s": 4.0}
+    assert told.status["claim_store"] == {"state": "away", "away_s": 4.0, "reason": "timeout"}
     assert told.status["state"] == "paused"
     assert "the claim store gives no answer" in told.page.text
     assert "away for 4.0 s" in told.page.text
@@ -345,9 +396,9 @@ def test_the_page_comes_again_by_itself_and_fits_a_phone(told: Told) -> None:
 def test_cells_carry_the_name_of_their_column_for_narrow_screens(told: Told) -> None:
     told.work()
     names = [value for tag, name, value in told.page.attributes if name == "data-name"]
-    assert names[:9] == [
+    assert names[:10] == [
         "low", "committed", "position", "last stable", "end", "lag", "lag, time", "deleted in",
-        "open for",
+        "open for", "seen",
     ]  # fmt: skip
 
 

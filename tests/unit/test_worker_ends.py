@@ -130,14 +130,6 @@ def test_errors_and_repeats_of_the_client_are_told() -> None:
     assert pipeline.told.of("records_repeated") == [{"count": 3, "partition": P0}]
 
 
-def test_lag_is_told_once_a_second_at_most() -> None:
-    pipeline = Pipeline()
-    pipeline.broker.hide(P0, 1)
-    pipeline.ends.settle({}, pipeline.clock.now_s + 5.0)
-    pipeline.run()
-    assert 4 <= len(pipeline.told.of("lag_observed")) <= 6
-
-
 def test_a_run_bounded_by_records_ends_after_exactly_so_many() -> None:
     pipeline = Pipeline(records_max=5, batch_max=3)
     pipeline.write(*[b"%d" % n for n in range(9)])

@@ -21,11 +21,13 @@ import msgspec
 from service import __version__
 from service.core.errors import ConfigurationError
 from service.core.findings import counts
+from service.core.partition_offsets import PartitionOffsets, position
 from service.settings import VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from service.core.facts import Log, TopicPartition
     from service.core.findings import Finding
     from service.settings import Settings
     from service.wiring.doctor.case import Case
@@ -115,7 +117,7 @@ def _files(findings: tuple[Finding, ...], case: Case | None) -> dict[str, Any]:
         str_keys=True,
     )
     offsets = {
-        f"{topic}/{number}": msgspec.to_builtins(log, str_keys=True)
+        f"{topic}/{number}": _offsets(case, (topic, number), log)
         for (topic, number), log in sorted(case.kafka.logs.items())
     }
     files = {
@@ -127,6 +129,26 @@ def _files(findings: tuple[Finding, ...], case: Case | None) -> dict[str, Any]:
     }
     status = _status(case.settings)
     return files if status is None else {**files, "status.json": status}
+
+
+def _offsets(case: Case, where: TopicPartition, log: Log) -> dict[str, Any]:
+    """Return one partition as ``hapax offsets --json`` spells it, and what only this look has."""
+    told: dict[str, Any] = msgspec.to_builtins(log, str_keys=True)
+    low, stable, end = log.low_watermark, log.last_stable_offset, log.high_watermark
+    if low is None or stable is None or end is None:
+        return told
+    offsets = PartitionOffsets(
+        topic=where[0],
+        partition=where[1],
+        low_watermark=low,
+        committed=log.committed,
+        position=position(log.committed, low, stable, case.settings.input.start),
+        last_stable_offset=stable,
+        high_watermark=end,
+    )
+    if where[0] in case.settings.input.topics:
+        return told | offsets.figures()
+    return told | offsets.log_figures()
 
 
 def _status(settings: Settings) -> Any:

@@ -62,7 +62,8 @@ class Case(NamedTuple):
             f"{name}/{number}"
             for name, number in places
             if (name, number) not in seen
-            or None in {seen[(name, number)].high, seen[(name, number)].stable}
+            or seen[(name, number)].high_watermark is None
+            or seen[(name, number)].last_stable_offset is None
         ]
         why = next((why for what, why in self.kafka.untold.items() if "offsets of" in what), "")
         return f"offsets of {', '.join(missing)}{why and ': '}{why}" if missing else ""

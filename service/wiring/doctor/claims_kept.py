@@ -109,7 +109,7 @@ def _memory(case: Case) -> Iterator[Said]:
 def _needed(case: Case) -> int:
     """Return the bytes of all claims that live at once, from the input of the last hour."""
     last_hour = sum(
-        max(0, (log.high or 0) - log.since[HOUR_MS])
+        max(0, (log.high_watermark or 0) - log.since[HOUR_MS])
         for name in case.inputs
         for _, log in case.logs(name)
         if HOUR_MS in log.since

@@ -57,18 +57,19 @@ def _positions(case: Case) -> Iterator[Said]:
             at = log.committed
             if at is None:
                 continue
-            if log.low is not None and at < log.low:
+            if log.low_watermark is not None and at < log.low_watermark:
                 sound = False
                 yield fail(
-                    f"{place}: the group stands at {at}, the log begins at {log.low}: "
-                    f"{log.low - at} offsets are gone; the service leaves with exit code 6",
+                    f"{place}: the group stands at {at}, the log begins at "
+                    f"{log.low_watermark}: {log.low_watermark - at} offsets are gone; the service "
+                    "leaves with exit code 6",
                     "decide about the gap as docs/runbooks.md says, and raise the retention",
                 )
-            elif log.high is not None and at > log.high:
+            elif log.high_watermark is not None and at > log.high_watermark:
                 sound = False
                 yield fail(
-                    f"{place}: the group stands at {at}, behind the end of the log at {log.high}: "
-                    "the topic was made again, or cut off",
+                    f"{place}: the committed offset {at} is beyond the end of the log at "
+                    f"{log.high_watermark}: the topic was made again, or cut off",
                     "choose a new HAPAX_APP, or set the offset as docs/runbooks.md says",
                 )
     if sound:
@@ -86,9 +87,9 @@ def _open(case: Case) -> Iterator[Said]:
                 continue
             sound = False
             age = open_age_ms(case.settings, name)
-            told = f"{place}: an open transaction holds readers at offset {log.stable}"
+            told = f"{place}: an open transaction holds readers at offset {log.last_stable_offset}"
             fix = "find its owner with hapax transactions list; abort it if nobody owns it"
-            if log.since.get(age, 0) > (log.stable or 0):
+            if log.since.get(age, 0) > (log.last_stable_offset or 0):
                 yield fail(f"{told}; the record there is older than {duration_text(age)}", fix)
             elif name in written(case.settings):
                 yield warn(f"{told}, and did so for a moment", f"look again; then {fix}")

@@ -4,20 +4,21 @@ import msgspec
 import pytest
 
 from service.commands.offsets import figures, show
-from service.core.lag import Standing, position
+from service.core.partition_offsets import position
+from service.wiring.offsets import Look
 
 
 def standing(
     committed: int | None = 20, *, low: int = 10, stable: int = 50, oldest_ms: int | None = 1_000
-) -> Standing:
-    return Standing(
+) -> Look:
+    return Look(
         topic="in",
         partition=0,
-        low=low,
+        low_watermark=low,
         committed=committed,
         position=position(committed, low, stable, "earliest"),
-        stable=stable,
-        high=60,
+        last_stable_offset=stable,
+        high_watermark=60,
         oldest_ms=oldest_ms,
     )
 
