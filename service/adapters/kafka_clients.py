@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from confluent_kafka import KafkaException, libversion
 
 from service.core.errors import ConfigurationError
+from service.settings.redaction import secret_values
+from service.settings.secrets import Strike
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -41,9 +43,12 @@ def build(client: Callable[..., Client], properties: Mapping[str, Any], logger: 
         return client(dict(properties), logger=logger)
     except KafkaException as error:
         named = "".join(f"; {each}" for each in _unreadable(properties))
+        # The client repeats a value that it does not take.
+        strike = Strike(secret_values({name: str(value) for name, value in properties.items()}))
+        said = strike(error.args[0].str())
         raise ConfigurationError(
-            [f"HAPAX_KAFKA__PROPERTIES or a setting beside it: {error.args[0].str()}{named}"]
-        ) from error
+            [f"HAPAX_KAFKA__PROPERTIES or a setting beside it: {said}{named}"]
+        ) from None
 
 
 def _unreadable(properties: Mapping[str, Any]) -> Iterator[str]:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path  # noqa: TC003 - typer reads the annotation
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from service.commands.screen import JsonFlag, refusals
@@ -59,6 +60,7 @@ def doctor(
             write_bundle(bundle, os.environ, findings, case)
     from service.commands.doctor_screen import figures, show  # noqa: PLC0415 - for this command
 
+    findings = _without_secrets(findings)
     if as_json:
         from service.commands.screen import print_json  # noqa: PLC0415 - as above
 
@@ -81,6 +83,16 @@ def _examined() -> tuple[Sequence[Finding], Case | None, int]:
         return refused(error.problems), None, int(ExitCode.CONFIGURATION)
     failed = any(finding.verdict is Verdict.FAIL for finding in found.findings)
     return found.findings, found.case, _FAILED if failed else 0
+
+
+def _without_secrets(findings: Sequence[Finding]) -> list[Finding]:
+    from service.settings.secrets import Strike, secrets_around  # noqa: PLC0415 - as above
+
+    strike = Strike(secrets_around(os.environ))
+    return [
+        msgspec.structs.replace(each, saw=strike(each.saw), fix=strike(each.fix))
+        for each in findings
+    ]
 
 
 def _print_rights(as_json: bool) -> None:

@@ -18,6 +18,9 @@ def run(environ: dict[str, str] | None = None) -> int:
 
         return int(serve(settings))
     except ConfigurationError as error:
+        from service.settings.secrets import Strike, secrets_around  # noqa: PLC0415 - as above
+
+        strike = Strike(secrets_around(os.environ if environ is None else environ))
         for problem in error.problems:
-            sys.stderr.write(f"hapax: {problem}\n")
+            sys.stderr.write(f"hapax: {strike(problem)}\n")
         return int(ExitCode.CONFIGURATION)

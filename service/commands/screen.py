@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 import sys
 import time
@@ -18,7 +19,7 @@ import typer
 from service.core.errors import ConfigurationError, ExitCode, HapaxError, StopError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from rich.text import Text
 
@@ -78,7 +79,7 @@ def refusals(
     try:
         yield
     except HapaxError as error:
-        problems = [printable(each) for each in getattr(error, "problems", None) or [str(error)]]
+        problems = struck(getattr(error, "problems", None) or [str(error)])
         if as_json:
             print_json({"ok": False, "problems": problems})
         else:
@@ -86,6 +87,14 @@ def refusals(
                 typer.echo(f"{prefix}{problem}", err=True)
         code = error.exit_code if isinstance(error, StopError) else otherwise
         raise typer.Exit(int(code)) from error
+
+
+def struck(texts: Iterable[str]) -> list[str]:
+    """Return texts of errors as a terminal may show them, without a secret of the environment."""
+    from service.settings.secrets import Strike, secrets_around  # noqa: PLC0415 - for an error
+
+    strike = Strike(secrets_around(os.environ))
+    return [printable(strike(text)) for text in texts]
 
 
 def printable(text: str | bytes) -> str:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from service.core.errors import PreflightError
+from service.settings.redaction import secret_values
+from service.settings.secrets import Strike
 
 if TYPE_CHECKING:
     from pyspark import SparkConf, SparkContext
@@ -24,6 +26,12 @@ if TYPE_CHECKING:
 LOG4J = Path(__file__).with_name("spark_log4j2.properties")
 DRIVER_MEMORY = "1g"
 """Enough for ranges and small collects; pipelines with state set spark.driver.memory."""
+
+REDACTED = (
+    "(?i)secret|password|passwd|passphrase|token|credential|jaas|signature|authorization|cookie"
+    "|(access|account|api|private)[._]?key|[.]key$|[.]sas[.]|extensions|://[^/\\s@]*@"
+)
+"""Properties that Spark must not show: their names or values match (settings/redaction.py)."""
 
 NO_JAVA = (
     "Spark needs Java 17 or newer, on the PATH or named by JAVA_HOME; the JVM did not start."
@@ -59,7 +67,7 @@ def open_context(options: SparkOptions) -> SparkContext:
     try:
         return SparkContext.getOrCreate(conf)
     except Exception as error:
-        raise _refusal(error) from error
+        raise _refusal(error, options) from error
 
 
 def open_session(options: SparkOptions) -> SparkSession:
@@ -70,7 +78,7 @@ def open_session(options: SparkOptions) -> SparkSession:
     try:
         return SparkSession.builder.config(conf=conf).getOrCreate()
     except Exception as error:
-        raise _refusal(error) from error
+        raise _refusal(error, options) from error
 
 
 def require_pyspark() -> None:
@@ -92,6 +100,8 @@ def _conf(options: SparkOptions) -> SparkConf:
         "spark.python.worker.reuse": "true",
         # Over TCP every job waits 40 ms for a delayed acknowledgement (measured: 60 ms, so 20).
         "spark.python.unix.domain.socket.enabled": "true",
+        # Environment page, event log: Spark's own list knows neither account keys nor logins.
+        "spark.redaction.regex": REDACTED,
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "8",
@@ -126,8 +136,8 @@ def _environment(*, local: bool) -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(known))
 
 
-def _refusal(error: Exception) -> PreflightError:
-    text = " ".join(str(error).split())
+def _refusal(error: Exception, options: SparkOptions) -> PreflightError:
+    text = " ".join(Strike(secret_values(options.properties))(str(error)).split())
     if "JAVA_GATEWAY_EXITED" in text:
         return PreflightError([NO_JAVA])
     return PreflightError([f"Spark did not start: {type(error).__name__}: {text[:500]}"])

@@ -5,6 +5,7 @@ forms, texts  how a value is written; units reads durations and sizes
 kafka_properties, spark_properties  further properties, and why some are refused
 rules         what two settings must keep together; pipeline_rules for the DataFrame form
 environment   finds the variables, validates, and tells every problem at once
+redaction     what is secret by its name or by its place; secrets: by its value, in any text
 names         variables that nothing reads
 reference     the table for people
 """

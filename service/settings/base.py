@@ -50,15 +50,20 @@ class Variable(NamedTuple):
 
     @property
     def file_name(self) -> str | None:
-        """The variable that names a file with the value; None when it is no secret."""
-        return f"{self.name}_FILE" if self.form.secret else None
+        """The variable that names a file with the value; None where it can hold no secret."""
+        return f"{self.name}_FILE" if self.form.secret or self.form.filed else None
 
     def shown(self, settings: BaseModel) -> str:
         """Return the value in these settings as anybody may see it."""
+        value = self.value(settings)
+        return UNSET_TEXT if value is None else self.form.show(value)
+
+    def value(self, settings: BaseModel) -> Any:
+        """Return the value in these settings."""
         value: Any = settings
         for field in self.fields:
             value = getattr(value, field)
-        return UNSET_TEXT if value is None else self.form.show(value)
+        return value
 
 
 UNSET_TEXT: Final = "unset"

@@ -20,6 +20,7 @@ from service.settings.base import PREFIX, Variable
 from service.settings.model import BY_NAME, VARIABLES, Settings
 from service.settings.names import unread
 from service.settings.problem import Problem
+from service.settings.redaction import hidden
 from service.settings.rules import broken_rules
 
 if TYPE_CHECKING:
@@ -96,19 +97,21 @@ def _find(variable: Variable, environ: Mapping[str, str]) -> Given | None:
 
 
 def _read_secret(name: str, path: str) -> str:
+    # A text without a slash may be the secret itself, set in the wrong variable.
+    label = f"{name}={json.dumps(path)}" if "/" in path else name
     try:
         with Path(path).open("rb") as file:
             content = file.read(_SECRET_BYTES_MAX + 1)
         text = content.decode().rstrip("\r\n")
     except UnicodeDecodeError:
-        raise ValueError(f"{name}={json.dumps(path)}: the file is no UTF-8 text") from None
+        raise ValueError(f"{label}: the file is no UTF-8 text") from None
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "the path is not valid"
-        raise ValueError(f"{name}={json.dumps(path)}: the file cannot be read: {why}") from None
+        raise ValueError(f"{label}: the file cannot be read: {why}") from None
     if len(content) > _SECRET_BYTES_MAX:
-        raise ValueError(f"{name}={json.dumps(path)}: the file is too large for a secret")
+        raise ValueError(f"{label}: the file is too large for a secret")
     if not text:
-        raise ValueError(f"{name}={json.dumps(path)}: the file is empty")
+        raise ValueError(f"{label}: the file is empty")
     return text
 
 
@@ -169,6 +172,7 @@ def _refusals(line: ErrorDetails, given: Mapping[str, Given]) -> Iterator[Proble
 
 
 def _quoted(text: str) -> str:
+    text = hidden(text)
     if len(text) > _QUOTED_CHARACTERS_MAX:
         text = text[:_QUOTED_CHARACTERS_MAX] + "…"
     return json.dumps(text, ensure_ascii=False)

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 from pydantic_core import core_schema
 
+from service.settings.redaction import secrets_in
 from service.settings.units import duration_ms, duration_text, size_bytes, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 _TRUE: Final = frozenset({"true", "yes", "on", "1"})
 _FALSE: Final = frozenset({"false", "no", "off", "0"})
@@ -30,6 +31,8 @@ class Form:
     show      value to text, as anybody may see it
     secret    never in errors, logs or on a screen; may come from a file
     quotable  the text as given may be repeated in an error
+    filed     may come from a file, although it can be no secret, too
+    parts     from the text to what must not be seen of it, wherever it turns up
     """
 
     allowed: str
@@ -37,6 +40,8 @@ class Form:
     show: Callable[[Any], str] = str
     secret: bool = False
     quotable: bool = True
+    filed: bool = False
+    parts: Callable[[str], Iterable[str]] = secrets_in
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: Callable[[Any], core_schema.CoreSchema]

@@ -45,7 +45,7 @@ class Security(Group):
         default=None, description="Password of the private key."
     )
     oauth_token_url: Annotated[str | None, HTTP_URL] = Field(
-        default=None, description="Where OAUTHBEARER fetches its tokens."
+        default=None, repr=False, description="Where OAUTHBEARER fetches its tokens."
     )
     oauth_client_id: Annotated[str | None, TEXT] = Field(
         default=None, description="Client of OAUTHBEARER."
@@ -72,6 +72,7 @@ class Kafka(Group):
     )
     properties: Annotated[dict[str, str], KAFKA_PROPERTIES] = Field(
         default_factory=dict,
+        repr=False,
         description="Further librdkafka properties for consumer and producer. Those that would "
         "break the guarantee, or that have a setting of their own, are refused.",
         json_schema_extra={"default": "{}"},

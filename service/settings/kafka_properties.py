@@ -11,6 +11,7 @@ import re
 from typing import Final
 
 from service.settings.forms import Form
+from service.settings.redaction import hidden, hidden_values, secrets_in_json
 
 _NAME: Final = re.compile(r"[a-z0-9._]+")
 _HINT: Final = 'write a JSON object like {"linger.ms": 5}'
@@ -133,7 +134,7 @@ def _parse(text: str) -> dict[str, str]:
 
 
 def _show(properties: dict[str, str]) -> str:
-    return json.dumps(properties, sort_keys=True)
+    return json.dumps(hidden_values(properties), sort_keys=True)
 
 
 class _Pairs(list[tuple[str, object]]):
@@ -146,7 +147,7 @@ def _checked(pairs: _Pairs) -> dict[str, str]:
     for name, value in pairs:
         why = refusal(name)
         if not _NAME.fullmatch(name):
-            problems.append(f"{json.dumps(name)} is no name of a librdkafka property")
+            problems.append(f"{json.dumps(hidden(name))} is no name of a librdkafka property")
         elif why is not None:
             problems.append(f"{name} is refused: {why}")
         elif name in properties:
@@ -162,5 +163,10 @@ def _checked(pairs: _Pairs) -> dict[str, str]:
 
 # Not quotable: a secret in the wrong place is still a secret.
 KAFKA_PROPERTIES: Final = Form(
-    "JSON object of librdkafka names and plain values", _parse, show=_show, quotable=False
+    "JSON object of librdkafka names and plain values",
+    _parse,
+    show=_show,
+    quotable=False,
+    filed=True,
+    parts=secrets_in_json,
 )

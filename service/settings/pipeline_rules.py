@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from service.settings.problem import Problem
+from service.settings.redaction import hidden
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,9 +55,9 @@ def _checkpoint(settings: Settings) -> Iterator[Problem]:
     elif not master.startswith("local") and _is_local(checkpoint):
         yield Problem(
             (_CHECKPOINT, "HAPAX_SPARK__MASTER"),
-            f"{_CHECKPOINT}={checkpoint} is a folder of this machine, which the executors of "
-            f"HAPAX_SPARK__MASTER={master} do not see: name shared storage with its scheme, like "
-            "s3a://bucket/orders (a volume that all of them mount is written file:///)",
+            f"{_CHECKPOINT}={hidden(checkpoint)} is a folder of this machine, which the executors "
+            f"of HAPAX_SPARK__MASTER={hidden(master)} do not see: name shared storage with its "
+            "scheme, like s3a://bucket/orders (a volume that all of them mount is written file:///)",
         )
 
 

@@ -7,19 +7,21 @@ from pydantic import Field
 from service.settings.base import Group
 from service.settings.forms import duration, whole
 from service.settings.spark_properties import SPARK_PROPERTIES
-from service.settings.texts import FUNCTION, PATH, TEXT
+from service.settings.texts import ADDRESS, FUNCTION, PATH
 
 
 class Spark(Group):
     """How the pipeline runs with `HAPAX_ENGINE=spark`."""
 
-    master: Annotated[str, TEXT] = Field(
+    master: Annotated[str, ADDRESS] = Field(
         default="local[*]",
+        repr=False,
         description="Where tasks run: local[N] within this container, or the address of a "
         "cluster (spark://host:port, k8s://https://host:port).",
     )
     properties: Annotated[dict[str, str], SPARK_PROPERTIES] = Field(
         default_factory=dict,
+        repr=False,
         description="Further Spark properties. Those that would break the guarantee, or that "
         "have a setting of their own, are refused.",
         json_schema_extra={"default": "{}"},
@@ -41,8 +43,9 @@ class Spark(Group):
         description="A function from DataFrame to DataFrame, run by Structured Streaming instead "
         "of HAPAX_TRANSFORM. Unset: records.",
     )
-    checkpoint: Annotated[str | None, TEXT] = Field(
+    checkpoint: Annotated[str | None, ADDRESS] = Field(
         default=None,
+        repr=False,
         description="Where a pipeline keeps its positions and state: a folder or an address on "
         "durable storage. Required with HAPAX_SPARK__PIPELINE; records need none.",
     )

@@ -7,6 +7,7 @@ import re
 from typing import Final
 
 from service.settings.forms import Form
+from service.settings.redaction import hidden, hidden_values, secrets_in_json
 
 _NAME: Final = re.compile(r"spark\.[A-Za-z0-9._-]+")
 _HINT: Final = 'write a JSON object like {"spark.executor.memory": "4g"}'
@@ -41,7 +42,7 @@ def _parse(text: str) -> dict[str, str]:
 
 def _problem(name: str, value: object) -> str | None:
     if not _NAME.fullmatch(name):
-        return f"{json.dumps(name)} is no name of a Spark property"
+        return f"{json.dumps(hidden(name))} is no name of a Spark property"
     if name in _REFUSED:
         return f"{name} is refused: {_REFUSED[name]}"
     if not isinstance(value, str | bool) or not str(value).isprintable():
@@ -50,10 +51,15 @@ def _problem(name: str, value: object) -> str | None:
 
 
 def _show(properties: dict[str, str]) -> str:
-    return json.dumps(properties, sort_keys=True)
+    return json.dumps(hidden_values(properties), sort_keys=True)
 
 
 # Not quotable: a secret in the wrong place is still a secret.
 SPARK_PROPERTIES: Final = Form(
-    "JSON object of Spark properties and plain values", _parse, show=_show, quotable=False
+    "JSON object of Spark properties and plain values",
+    _parse,
+    show=_show,
+    quotable=False,
+    filed=True,
+    parts=secrets_in_json,
 )

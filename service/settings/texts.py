@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
 from service.settings.forms import Form
+from service.settings.redaction import HIDDEN, hidden, secrets_in
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pydantic import SecretStr
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -120,12 +123,20 @@ def _redis_url(text: str) -> str:
 
 
 def _redis_url_shown(url: SecretStr) -> str:
-    parts = urlsplit(url.get_secret_value())
-    login, at, place = parts.netloc.rpartition("@")
-    user, colon, _ = login.partition(":")
     # The query is hidden as a whole: the Redis client reads a password from there, too.
-    query = "?***" if parts.query else ""
-    return f"{parts.scheme}://{user}{colon and ':***'}{at}{place}{parts.path}{query}"
+    return hidden(url.get_secret_value())
+
+
+def _redis_url_parts(text: str) -> Iterator[str]:
+    yield from secrets_in(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        yield text
+        return
+    # Whatever the login looks like: the client takes it from here.
+    login = parts.netloc.rpartition("@")[0]
+    yield login.partition(":")[2] or login
 
 
 def _split_url(text: str) -> SplitResult | None:
@@ -151,12 +162,19 @@ ID_SOURCES: Final = Form(
 )
 TEXT: Final = Form("text", _one_line)
 PATH: Final = Form("path", _one_line)
-HTTP_URL: Final = Form("`https://…` or `http://…`", _http_url, quotable=False)
-SECRET: Final = Form("text", _secret, show=lambda _: "***", secret=True, quotable=False)
+# Storage and clusters take logins in their addresses, whatever one may think of it.
+ADDRESS: Final = Form("text", _one_line, show=hidden, quotable=False)
+HTTP_URL: Final = Form(
+    "`https://…` or `http://…`", _http_url, show=hidden, quotable=False, filed=True
+)
+SECRET: Final = Form(
+    "text", _secret, show=lambda _: HIDDEN, secret=True, quotable=False, parts=lambda text: (text,)
+)
 REDIS_URL: Final = Form(
     "`redis://…`, `rediss://…` or `unix://…`",
     _redis_url,
     show=_redis_url_shown,
     secret=True,
     quotable=False,
+    parts=_redis_url_parts,
 )

@@ -10,16 +10,19 @@ import logging
 import os
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, cast
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
+    from service.settings.secrets import Strike
     from service.telemetry.client_events import ClientEvents
     from service.telemetry.troubles import Troubles
 
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "json", "console"]
+
+_KEPT: Final = frozenset({"app", "instance", "engine", "event", "level", "timestamp", "exc_info"})
 
 
 def configure_logs(
@@ -28,11 +31,13 @@ def configure_logs(
     *,
     stream: TextIO | None = None,
     troubles: Troubles | None = None,
+    strike: Strike | None = None,
     **bound: str,
 ) -> FilteringBoundLogger:
     """Return the process's logger; every line carries ``bound`` (app, instance, engine).
 
-    Warnings and worse are kept by ``troubles``, too.
+    Warnings and worse are kept by ``troubles``, too. ``strike`` takes secrets out of every text
+    but the bound ones, tracebacks included.
 
     Levels below ``level`` cost a call that returns at once. ``auto``: console when ``stream``
     (default: stdout) is a terminal, otherwise one JSON object per line, UTF-8.
@@ -48,14 +53,21 @@ def configure_logs(
     ]
     if troubles is not None:
         processors.insert(0, troubles)
+    if strike is not None:
+        processors.insert(0, _without(strike))
     target: object
     if console:
         colors = stream.isatty() and not os.environ.get("NO_COLOR")
         plain = structlog.dev.plain_traceback
         processors.append(structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain))
+        if strike is not None:
+            processors.append(lambda _logger, _method, text: strike(cast("str", text)))
         target = structlog.PrintLogger(stream)
     else:
-        processors += [structlog.processors.format_exc_info, json_line]
+        processors.append(structlog.processors.format_exc_info)
+        if strike is not None:
+            processors.append(_without(strike))
+        processors.append(json_line)
         target = structlog.BytesLogger(stream.buffer)
     logger = structlog.wrap_logger(
         target,
@@ -64,6 +76,18 @@ def configure_logs(
         context_class=dict,
     )
     return cast("FilteringBoundLogger", logger.bind(**bound))
+
+
+def _without(strike: Strike) -> Processor:
+    """Return what takes secrets out of a line; who speaks and what happened stay."""
+
+    def struck(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        for key, value in event.items():
+            if key not in _KEPT:
+                event[key] = strike.value(value)
+        return event
+
+    return struck
 
 
 def json_line(_logger: WrappedLogger, _method: str, event: EventDict) -> bytes:

@@ -15,6 +15,7 @@ The order of ``serve`` is the order in which a start can fail, cheapest first.
 from __future__ import annotations
 
 import gc
+import os
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ from service.core.errors import (
 from service.core.survey import Standpoint
 from service.core.transform import Transformer, load_transform
 from service.engines.spark_session import require_pyspark
+from service.settings.secrets import Strike, secrets_around, secrets_of
 from service.telemetry.events import Events
 from service.telemetry.health import Health
 from service.telemetry.http import TelemetryServer
@@ -62,6 +64,7 @@ def serve(settings: Settings) -> ExitCode:
         settings.telemetry.log_level,
         settings.telemetry.log_format,
         troubles=troubles,
+        strike=Strike({*secrets_of(settings), *secrets_around(os.environ)}),
         app=settings.app,
         instance=settings.instance,
         engine=settings.engine,

@@ -32,9 +32,11 @@ spec:
 def settable() -> dict[str, str]:
     """Return what may stand in a ConfigMap, with its meaning: no secrets, but their files."""
     return {
-        variable.file_name or variable.name: variable.meaning
+        name: variable.meaning
         for variable in VARIABLES
         if variable.name not in OWNED
+        for name in (None if variable.form.secret else variable.name, variable.file_name)
+        if name is not None
     }
 
 

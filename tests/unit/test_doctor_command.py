@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tarfile
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from service.adapters.kafka_features import Listener
 from service.adapters.reach import reach, split
 from service.commands.doctor_screen import summary
 from service.commands.tree import app
+from service.core.errors import ConfigurationError
 from service.core.findings import Finding, Verdict
 from service.sandbox.ports import Ports
 from service.telemetry.health import Health
@@ -210,6 +212,39 @@ def test_an_archive_holds_no_secret_wherever_it_came_from(
     assert json.loads(files["hapax-doctor/offsets.json"])["in/0"]["committed"] == 10
     shown = json.loads(files["hapax-doctor/settings.json"])
     assert shown["HAPAX_DEDUP__REDIS_URL"].endswith("@cache:6379/0?***")
+
+
+def test_an_archive_does_not_follow_a_link_nor_keep_the_mode_of_an_old_file(tmp_path: Path) -> None:
+    foreign, link = tmp_path / "foreign", tmp_path / "link.tar.gz"
+    foreign.write_text("precious")
+    link.symlink_to(foreign)
+    old, other_name = tmp_path / "old.tar.gz", tmp_path / "other-name"
+    old.write_text("old")
+    old.chmod(0o666)
+    other_name.hardlink_to(old)
+    for target in (link, old):
+        write_bundle(target, ENVIRON, [], None)
+        assert target.is_file()
+        assert not target.is_symlink()
+        assert target.stat().st_mode & 0o777 == 0o600
+        assert tarfile.is_tarfile(target)
+    assert foreign.read_text() == "precious"
+    assert other_name.read_text() == "old"
+    assert sorted(each.name for each in tmp_path.iterdir()) == [
+        "foreign",
+        "link.tar.gz",
+        "old.tar.gz",
+        "other-name",
+    ]
+
+
+def test_an_archive_never_takes_the_place_of_a_device_or_a_folder(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/null")
+    for target in (tmp_path, tmp_path / "pipe", tmp_path / "device"):
+        with pytest.raises(ConfigurationError, match="no regular file"):
+            write_bundle(target, ENVIRON, [], None)
+    assert (tmp_path / "device").is_symlink()
 
 
 def test_an_archive_holds_what_the_service_on_this_machine_says(tmp_path: Path) -> None:

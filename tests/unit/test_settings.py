@@ -158,6 +158,12 @@ SECRETS = {
     "HAPAX_DEDUP__KEY_PASSWORD",
 }
 
+MAY_HOLD_SECRETS = {
+    "HAPAX_KAFKA__PROPERTIES",
+    "HAPAX_KAFKA__SECURITY__OAUTH_TOKEN_URL",
+    "HAPAX_SPARK__PROPERTIES",
+}
+
 
 def test_the_defaults_are_these() -> None:
     effective = load_settings(REQUIRED).effective()
@@ -297,9 +303,10 @@ def test_every_variable_says_what_it_is() -> None:
 
 
 def test_secrets_are_these_and_their_files_hide_no_other_variable() -> None:
-    secrets = {variable.name: variable.file_name for variable in VARIABLES if variable.file_name}
-    assert secrets.keys() == SECRETS
-    assert not set(secrets.values()) & {variable.name for variable in VARIABLES}
+    files = {variable.name: variable.file_name for variable in VARIABLES if variable.file_name}
+    assert {variable.name for variable in VARIABLES if variable.form.secret} == SECRETS
+    assert files.keys() == SECRETS | MAY_HOLD_SECRETS
+    assert not set(files.values()) & {variable.name for variable in VARIABLES}
 
 
 def test_on_spark_transactions_are_larger_unless_they_are_set() -> None:

@@ -6,14 +6,16 @@ environment, is struck out of every text, wherever it came from.
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import tarfile
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.error import URLError
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from urllib.request import urlopen
 
 import msgspec
@@ -22,10 +24,10 @@ from service import __version__
 from service.core.errors import ConfigurationError
 from service.core.findings import counts
 from service.core.partition_offsets import PartitionOffsets, position
-from service.settings import VARIABLES
+from service.settings.secrets import Strike, secrets_around, secrets_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from service.core.facts import Log, TopicPartition
     from service.core.findings import Finding
@@ -34,9 +36,8 @@ if TYPE_CHECKING:
 
 STATUS_TIMEOUT_S, STATUS_BYTES_MAX = 1.0, 1 << 20
 FOLDER = "hapax-doctor"
-STRUCK = "***"
-_SECRET_MIN = 2
-"""One letter stands everywhere; striking it out would leave nothing to read."""
+SECRET_LENGTH_MIN = 2
+"""An archive leaves the house: rather a text with holes than a short password in it."""
 
 
 def write_bundle(
@@ -48,54 +49,39 @@ def write_bundle(
     cannot be written.
     """
     files = _files(tuple(findings), case)
-    struck = sorted(set(secrets(environ)), key=len, reverse=True)
+    held = () if case is None else secrets_of(case.settings)
+    strike = Strike({*secrets_around(environ), *held}, SECRET_LENGTH_MIN)
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, content in files.items():
+            text = json.dumps(strike.value(content), indent=2)
+            _add(archive, name, strike(text).encode())
     try:
-        path.touch(mode=0o600)
-        with tarfile.open(path, "w:gz") as archive:
-            for name, content in files.items():
-                _add(archive, name, _strike(json.dumps(content, indent=2), struck))
+        _replace(path, packed.getvalue())
     except OSError as error:
         raise ConfigurationError(
             [f"--bundle {path}: the file cannot be written: {error.strerror or error}"]
         ) from None
 
 
-def secrets(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield every secret that the environment holds or points at, in all its spellings."""
-    for variable in VARIABLES:
-        if not variable.form.secret:
-            continue
-        for text in _values(environ, variable.name, variable.file_name):
-            # Of an address only the password is secret; the rest is needed to understand.
-            for part in _passwords(text) if "://" in text else (text,):
-                for spelling in (part, quote(part, safe=""), json.dumps(part)[1:-1]):
-                    if len(spelling) >= _SECRET_MIN:
-                        yield spelling
+def _replace(path: Path, content: bytes) -> None:
+    """Put a new file, readable for its owner alone, in the place of whatever stands there.
 
-
-def _values(environ: Mapping[str, str], name: str, file_name: str | None) -> Iterator[str]:
-    if text := environ.get(name, "").strip():
-        yield text
-    if file_name is not None and (path := environ.get(file_name, "").strip()):
-        try:
-            yield Path(path).read_text(encoding="utf-8").rstrip("\r\n")
-        except (OSError, ValueError):
-            return
-
-
-def _passwords(address: str) -> Iterator[str]:
-    """Yield the passwords inside an address; all of it where it cannot be read."""
+    A link is replaced and not followed, a file keeps neither its mode nor its other names, and a
+    write that fails leaves what was there. Raises OSError.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is no regular file")
+    number, name = tempfile.mkstemp(prefix=".hapax-doctor-", dir=path.parent)  # mode 0600
     try:
-        parts = urlsplit(address)
-    except ValueError:
-        yield address
-        return
-    password = parts.netloc.rpartition("@")[0].partition(":")[2]
-    yield password
-    yield unquote(password)
-    for name, value in parse_qsl(parts.query):
-        if "password" in name:
-            yield value
+        with os.fdopen(number, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 def _files(findings: tuple[Finding, ...], case: Case | None) -> dict[str, Any]:
@@ -163,12 +149,6 @@ def _status(settings: Settings) -> Any:
             return json.loads(answer.read(STATUS_BYTES_MAX))
     except (URLError, OSError, ValueError):
         return None
-
-
-def _strike(text: str, struck: Iterable[str]) -> bytes:
-    for secret in struck:
-        text = text.replace(secret, STRUCK)
-    return text.encode()
 
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
