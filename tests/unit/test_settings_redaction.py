@@ -157,13 +157,13 @@ def test_secrets_of_the_environment_are_found_wherever_they_are(tmp_path: Path) 
                 SPARK: '{"spark.hadoop.fs.s3a.secret.key": "s3-key"',
                 "AWS_SECRET_ACCESS_KEY": "of-somebody-else",
                 "SOME_TOKEN": "true",
-                "HOME": "/home/shop",
+                "HOME": "/data/shop",
             }
         )
     )
     said = "p@ssword p%40ssword in-a-file misplaced misspelt-one s3-key of-somebody-else"
     assert known(said) == " ".join(["***"] * 7)
-    assert known("true /home/shop cache") == "true /home/shop cache"
+    assert known("true /data/shop cache") == "true /data/shop cache"
 
 
 def test_secrets_are_struck_at_any_depth_in_every_spelling() -> None:
