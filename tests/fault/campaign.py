@@ -170,6 +170,7 @@ class _Campaign:
             healed_s=round((scene.healed_s or scene.began_s) - stage.began_s, 2),
             recovery_from=scene.since,
             recovery_s=recovery_s,
+            kafka_s=scene.kafka_s and round(scene.kafka_s, 2),
             stall_s=round(stage.offsets.longest_stall_s(scene.began_s, until_s), 2),
             promise="" if promised_s is None else f"{fault.promise}, {self._plan.membership}",
             promised_s=promised_s,
@@ -179,6 +180,7 @@ class _Campaign:
         self._say(
             f"{'/'.join(fault.rows):10} {fault.name} ({scene.target}) struck {scene.struck}, "
             f"recovered {recovery_s} s after {scene.since}, "
+            f"{f'Kafka itself {strike.kafka_s} s, ' if strike.kafka_s else ''}"
             f"stall {strike.stall_s} s, lag {stage.offsets.lag} {strike.note}"
             f"{f' LATE: promised {promised_s:g} s' if late else ''}"
         )

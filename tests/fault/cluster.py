@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from confluent_kafka import ElectionType, KafkaException, TopicPartition
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 INTERNAL = {"offsets": "__consumer_offsets", "transactions": "__transaction_state"}
 ASK_S = 5.0
+LED_ASK_S = 0.5
 IN_STEP_S = 90.0
 
 
@@ -80,6 +82,27 @@ class Cluster:
         """Return all partitions of these topics."""
         found = self._admin.list_topics(timeout=ASK_S).topics
         return [(name, each) for name in topics for each in found[name].partitions]
+
+    def await_led(self, places: Sequence[Place], timeout_s: float = IN_STEP_S) -> float:
+        """Wait until brokers that run answer as leaders of all these partitions.
+
+        Returns the seconds that it took, which no client can undercut. Asked by plain frames: the
+        client's own calls wait for brokers that are gone.
+        """
+        began_s = time.monotonic()
+        lines = [wire.Line(broker.port, LED_ASK_S) for broker in self.brokers if broker.running]
+        missing = set(places)
+        try:
+            while missing and time.monotonic() - began_s < timeout_s:
+                for line in lines:
+                    with suppress(OSError):
+                        missing -= wire.ends(line, missing, wire.UNCOMMITTED).keys()
+                time.sleep(0.02)
+        finally:
+            for line in lines:
+                line.close()
+        assert not missing, f"not led after {timeout_s} s: {sorted(missing)}"
+        return time.monotonic() - began_s
 
     def move_leaders(self, places: Sequence[Place]) -> int:
         """Make another replica of each partition the leader; return how many have moved."""

@@ -49,6 +49,7 @@ class Strike(msgspec.Struct, kw_only=True, frozen=True):
     at_s        when it struck; ``healed_s`` when it was taken away
     recovery_s  from ``recovery_from`` to the first visible output, of every input partition that
                 had one before, of a record that was written after that moment
+    kafka_s     of that, until brokers led every partition again: no client can be sooner
     stall_s     longest time that a last stable offset stood still below its high watermark
     promise     which promise of a time it is held against, and ``promised_s`` how long; only where
                 the fault came alone
@@ -61,6 +62,7 @@ class Strike(msgspec.Struct, kw_only=True, frozen=True):
     at_s: float
     healed_s: float
     recovery_from: str = "strike"
+    kafka_s: float | None = None
     recovery_s: float | None = None
     stall_s: float | None = None
     promise: str = ""

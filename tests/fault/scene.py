@@ -19,6 +19,7 @@ class Scene:
 
     struck  how often the fault really struck
     since_s the moment from which recovery is measured (wall clock), ``since`` in words
+    kafka_s from the strike until all partitions had a leader again; None: not measured
     broken  what the row demands beyond the invariants, and did not get
     """
 
@@ -31,6 +32,7 @@ class Scene:
         self.began_s = time.time()
         self.since_s = self.began_s
         self.since = "strike"
+        self.kafka_s: float | None = None
         self.healed_s: float | None = None
         self.notes: list[str] = []
         self.broken: list[str] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from tests.fault.cluster import INTERNAL
 from tests.kit.faults import Rule
 
 if TYPE_CHECKING:
@@ -34,9 +35,12 @@ def broker_of(scene: Scene, role: str) -> Broker:
 def kill(scene: Scene, role: str) -> None:
     """Kill a broker; it comes back when everything goes on without it."""
     broker = broker_of(scene, role)
+    stage = scene.stage
+    places = stage.cluster.places([stage.topics.source, *stage.topics.outputs, *INTERNAL.values()])
     scene.mark("kill")
     broker.kill()
     scene.hit()
+    scene.kafka_s = stage.cluster.await_led(places)
     scene.await_recovery()
     broker.start()
     scene.heal()
