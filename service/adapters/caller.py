@@ -10,10 +10,15 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+_LOOK_S = 0.1
 
 
 class HangingError(Exception):
@@ -34,16 +39,33 @@ class Caller:
         )
         self._thread.start()
 
-    def call(self, method: Callable[..., Any], *arguments: object, timeout_s: float) -> None:
-        """Call and wait; raise what it raises, or HangingError. After that use a new Caller."""
+    def call(
+        self,
+        method: Callable[..., Any],
+        *arguments: object,
+        timeout_s: float,
+        suspect: Callable[[], bool] = lambda: False,
+        suspect_timeout_s: float = 0.0,
+    ) -> None:
+        """Call and wait; raise what it raises, or HangingError. After that use a new Caller.
+
+        suspect  asked ten times a second while the call runs: once it is true, the call may take
+                 another ``suspect_timeout_s`` and no more
+        """
         self._calls.put(lambda: method(*arguments))
-        try:
-            error = self._answers.get(timeout=timeout_s)
-        except queue.Empty:
-            self.close()
-            raise HangingError(f"no return after {timeout_s:.0f} s") from None
-        if error is not None:
-            raise error
+        began_s = time.monotonic()
+        until_s, suspected = began_s + timeout_s, False
+        while (left_s := until_s - time.monotonic()) > 0:
+            with suppress(queue.Empty):
+                error = self._answers.get(timeout=min(_LOOK_S, left_s))
+                if error is not None:
+                    raise error
+                return
+            if not suspected and suspect():
+                suspected = True
+                until_s = min(until_s, time.monotonic() + suspect_timeout_s)
+        self.close()
+        raise HangingError(f"no return after {time.monotonic() - began_s:.1f} s")
 
     def close(self) -> None:
         """Let the thread end after the call that it is in."""

@@ -38,3 +38,14 @@ def test_a_call_that_hangs_is_left_behind_and_its_late_answer_reaches_nobody() -
     assert left.wait(10)
     caller._thread.join(10)
     assert not caller._thread.is_alive()
+
+
+def test_a_call_under_suspicion_has_less_time_and_one_without_has_all() -> None:
+    gate = threading.Event()
+    caller = Caller()
+    with pytest.raises(HangingError, match="no return after 0"):
+        caller.call(gate.wait, timeout_s=60, suspect=lambda: True, suspect_timeout_s=0.05)
+    gate.set()
+    caller = Caller()
+    caller.call(gate.wait, timeout_s=60, suspect=lambda: True)
+    caller.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 from confluent_kafka import KafkaError
@@ -262,3 +263,31 @@ def test_offsets_whose_call_never_returns_cost_the_producer_and_not_the_process(
     kafka.open()
     whole(kafka)
     gate.set()
+
+
+@pytest.mark.parametrize("hung", [0, 1])
+def test_offsets_that_wait_after_a_lost_connection_are_given_up_soon(
+    monkeypatch: Patch, hung: int
+) -> None:
+    monkeypatch.setattr(kafka_transaction, "LOST_S", 0.05)
+    gate = threading.Event()
+    kafka, producer, _ = transaction(monkeypatch)
+    kafka._hung = hung
+    outbox = kafka._outbox
+    assert outbox is not None
+
+    def lose() -> None:
+        outbox.log.log(7, "", "FAIL", "Disconnected: the group's coordinator is gone")
+        gate.wait()
+
+    producer.on["send_offsets_to_transaction"] = lose
+    kafka.begin()
+    began_s = time.monotonic()
+    with pytest.raises(ProducerDeadError, match="hangs"):
+        kafka.send_offsets(P0)
+    gate.set()
+    assert time.monotonic() - began_s < kafka_transaction.RESEND_S / 2
+    assert kafka._hung == hung + 1, "the next call may take twice as long"
+    kafka.open()
+    whole(kafka)
+    assert kafka._hung == 0
