@@ -100,7 +100,10 @@ def faults_table(runs: Sequence[Run]) -> str:
             if not run.shared:
                 timed[strike.fault].append(strike)
     return table(
-        ("fault", "rows", "faults#", "struck#", "p50 s#", "p99 s#", "max s#", "LSO stall s#"),
+        (
+            *("fault", "rows", "faults#", "struck#", "p50 s#", "p99 s#", "max s#"),
+            *("beyond the brokers, max s#", "LSO stall s#"),
+        ),
         (
             (
                 fault,
@@ -108,6 +111,7 @@ def faults_table(runs: Sequence[Run]) -> str:
                 len(strikes),
                 sum(one.struck for one in strikes),
                 *_spread([one.recovery_s for one in timed[fault] if one.recovery_s is not None]),
+                _seconds(max((_beyond_s(one) for one in timed[fault]), default=0.0)),
                 _seconds(max((one.stall_s or 0.0 for one in timed[fault]), default=0.0)),
             )
             for fault, strikes in sorted(kinds.items())
@@ -226,6 +230,13 @@ def _verdict(run: Run) -> str:
 
 def _bound(found: int, events: int) -> str:
     return f"{events / 3:,.0f}" if found == 0 else ""  # the rule of three
+
+
+def _beyond_s(strike: Strike) -> float:
+    """Return what recovery took after the brokers led every partition again; 0: not measured."""
+    if strike.recovery_s is None or strike.kafka_s is None:
+        return 0.0
+    return max(0.0, strike.recovery_s - strike.kafka_s)
 
 
 def _spread(seconds: list[float]) -> tuple[str, str, str]:

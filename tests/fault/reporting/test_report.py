@@ -99,6 +99,12 @@ def test_a_promise_of_a_time_is_told_with_how_often_it_was_kept() -> None:
     assert "| back, static | 2 | 4 | 2 | 2.0 | inf | inf |" in text
 
 
+def test_what_brokers_took_themselves_is_taken_off_the_time_to_recover() -> None:
+    strikes = [strike(recovery_s=8.0, kafka_s=6.5), strike(recovery_s=5.0, kafka_s=3.0)]
+    text = tables.faults_table([run(strikes=[*strikes, strike(recovery_s=1.0)])])
+    assert "| worker killed | P1 | 3 | 3 | 5.0 | 8.0 | 8.0 | 2.0 |" in text
+
+
 def test_times_of_a_run_on_a_shared_machine_are_left_out_and_its_faults_are_counted() -> None:
     slow = [strike(promise="back, static", promised_s=2.0, recovery_s=40.0)]
     quick = [strike(promise="back, static", promised_s=2.0, recovery_s=1.0)]
