@@ -15,8 +15,9 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from service.adapters.kafka_access import refusal
 from service.adapters.kafka_clients import build, consumer_properties
-from service.adapters.kafka_errors import FORBIDDEN, UNKNOWN_TOPIC, describe
+from service.adapters.kafka_errors import COORDINATOR_MOVES, FORBIDDEN, UNKNOWN_TOPIC, describe
 from service.adapters.kafka_orphans import admin_properties
+from service.core.committed_metadata import CommittedMetadata
 from service.core.errors import PreflightError
 
 if TYPE_CHECKING:
@@ -85,9 +86,27 @@ class Marks:
         wanted = set(topics)
         return wanted - self._known().keys() if wanted else set()
 
+    def leaders(self) -> dict[Where, tuple[str, int]]:
+        """Return where the leader of each partition listens; those without one are left out."""
+        found = self._metadata()
+        brokers = {number: (one.host, one.port) for number, one in found.brokers.items()}
+        return {
+            (name, number): brokers[partition.leader]
+            for name, topic in found.topics.items()
+            for number, partition in topic.partitions.items()
+            if partition.leader in brokers
+        }
+
     def _known(self) -> dict[str, dict[int, Any]]:
+        return {
+            name: each.partitions
+            for name, each in self._metadata().topics.items()
+            if each.error is None
+        }
+
+    def _metadata(self) -> Any:
         try:
-            metadata = self._consumer.list_topics(timeout=BROKERS_TIMEOUT_S)
+            return self._consumer.list_topics(timeout=BROKERS_TIMEOUT_S)
         except KafkaException as error:
             problem = (
                 f"no broker answered at HAPAX_KAFKA__BOOTSTRAP_SERVERS={self._servers}"
@@ -95,9 +114,6 @@ class Marks:
                 " check address, port, protocol and credentials"
             )
             raise PreflightError([problem]) from error
-        return {
-            name: each.partitions for name, each in metadata.topics.items() if each.error is None
-        }
 
     def lows(self, partitions: Iterable[Where]) -> Progress:
         """Return the first offsets that are still there."""
@@ -124,29 +140,48 @@ class Marks:
         ``stable``: wait for transactions that carry an offset to be decided. Else the offset
         before them is told at once.
         """
+        answers = self._answers(partitions, group, stable=stable)
+        return {where: one.offset if one.offset >= 0 else None for where, one in answers.items()}
+
+    def beside(self, partitions: Iterable[Where]) -> dict[Where, CommittedMetadata]:
+        """Return what stands beside the group's offsets."""
+        answers = self._answers(partitions, None, stable=True)
+        return {where: CommittedMetadata.decode(one.metadata) for where, one in answers.items()}
+
+    def _answers(
+        self, partitions: Iterable[Where], group: str | None, *, stable: bool
+    ) -> dict[Where, TopicPartition]:
+        """Ask for committed offsets; a coordinator that has just started is asked again."""
         group = group or self._group
         asked = [TopicPartition(*where) for where in partitions]
         consumer = self._consumer if stable else self._plain
         if group != self._group:
             consumer = build(Consumer, {**self._properties, "group.id": group}, None)
-        try:
-            answers = consumer.committed(asked, ANSWER_TIMEOUT_S if stable else BROKERS_TIMEOUT_S)
-        except KafkaException as error:
-            problem = (
-                f"the committed offsets of group {group} cannot be told"
-                f" ({describe(error.args[0])}); a transaction that carries them may be open"
-            )
-            raise PreflightError([problem]) from error
-        refused = [
-            f"{one.topic}/{one.partition}: its committed offset cannot be told: {one.error}"
-            for one in answers
-            if one.error is not None
-        ]
-        if refused:
-            raise PreflightError(refused)
-        return {
-            (one.topic, one.partition): one.offset if one.offset >= 0 else None for one in answers
-        }
+        timeout_s = ANSWER_TIMEOUT_S if stable else BROKERS_TIMEOUT_S
+        give_up_s = time.monotonic() + timeout_s
+        while True:
+            left_s = max(0.1, give_up_s - time.monotonic())
+            answers: list[TopicPartition] = []
+            try:
+                answers = consumer.committed(asked, left_s)
+            except KafkaException as error:
+                refused, passing = [error.args[0]], error.args[0].code() in COORDINATOR_MOVES
+            else:
+                refused = [one.error for one in answers if one.error is not None]
+                passing = all(one.code() in COORDINATOR_MOVES for one in refused)
+            if not refused:
+                return {(one.topic, one.partition): one for one in answers}
+            if not passing or time.monotonic() > give_up_s:
+                reasons = "; ".join(dict.fromkeys(describe(one) for one in refused))
+                raise PreflightError(
+                    [
+                        (
+                            f"the committed offsets of group {group} cannot be told ({reasons});"
+                            " a transaction that carries them may be open"
+                        )
+                    ]
+                )
+            time.sleep(_REST_S)
 
     def compacted(self, topics: Iterable[str]) -> set[str]:
         """Return the topics that are compacted, as far as we may know."""

@@ -32,13 +32,15 @@ def replay_id(app: str) -> str:
     return f"{app}/replay"
 
 
-def alone(settings: Settings, transactional_id: str, clock: Clock) -> KafkaTransaction:
-    """Return transactions without offsets, under any id."""
+def alone(
+    settings: Settings, transactional_id: str, clock: Clock, source: Placing | None = None
+) -> KafkaTransaction:
+    """Return transactions under any id; without offsets, unless ``source`` knows about them."""
     strict = settings.model_copy(update={"guarantee": "exactly_once"})
     named = {"transactional.id": transactional_id, "client.id": transactional_id}
     return KafkaTransaction(
         producer_properties(strict) | named,
-        cast("Placing", None),  # asked for offsets alone, and none are sent
+        cast("Placing", source),  # asked for offsets alone, and none are sent
         required_topics=frozenset(),
         round_robin=False,
         deadline_s=settings.transaction.timeout_ms / 1000,
@@ -104,7 +106,7 @@ class KafkaReplay:
 
 def _interrupted(error: BatchAbortedError | ProducerDeadError) -> Exception:
     if isinstance(error, ProducerDeadError) and error.fenced:
-        return TwinError("another replay of this pipeline has begun: one at a time")
+        return TwinError("another replay or skip of this pipeline has begun: one at a time")
     if isinstance(error, BatchAbortedError) and error.content:
         return StopError(
             f"a dead letter cannot be written back: {error}. Leave it out by a filter, or let the"

@@ -15,11 +15,12 @@ from service.adapters.redis_connection import unavailable
 from service.core.records import Coordinates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from redis import Redis
 
 _LOW = 2**32
+_AT_ONCE = 1_000
 
 
 class Owned(NamedTuple):
@@ -69,6 +70,53 @@ class Desk:
             return bool(self._redis.hdel(place.key, place.field))
         except (RedisError, OSError) as error:
             raise unavailable(self._redis, error) from error
+
+    def release(self, owned: Sequence[tuple[bytes, Coordinates]]) -> int:
+        """Forget those of the claims that belong to the coordinates beside them; return how many.
+
+        Three round trips for all of them, a thousand at a time.
+        """
+        try:
+            return sum(
+                self._release(owned[at : at + _AT_ONCE]) for at in range(0, len(owned), _AT_ONCE)
+            )
+        except (RedisError, OSError) as error:
+            raise unavailable(self._redis, error) from error
+
+    def _release(self, owned: Sequence[tuple[bytes, Coordinates]]) -> int:
+        epoch, segments = self._redis.hmget(self._meta, "epoch", "segments")
+        if not isinstance(epoch, bytes) or not isinstance(segments, bytes):
+            return 0
+        now_ms, prefix = int(time.time() * 1000), self._meta + b":" + epoch
+        asked = [
+            (place, owner)
+            for claim, owner in owned
+            for place in places(prefix, segments, self._digests([claim]), now_ms)
+        ]
+        answers = self._redis.pipeline(transaction=False)
+        for place, _ in asked:
+            answers.hget(place.key, place.field)
+        found = [
+            (place, owner, unpack_owner(packed))
+            for (place, owner), packed in zip(asked, answers.execute(), strict=True)
+            if isinstance(packed, bytes) and packed
+        ]
+        topics = self._topics({number for _, _, (number, _, _) in found})
+        gone = self._redis.pipeline(transaction=False)
+        for place, owner, (number, partition, offset) in found:
+            if Coordinates(topics[number], partition, offset) == owner:
+                gone.hdel(place.key, place.field)
+        return sum(gone.execute())
+
+    def _topics(self, numbers: Collection[int]) -> dict[int, str]:
+        if not numbers:
+            return {}
+        names = self._redis.hmget(self._meta, [f"number:{number}" for number in numbers])
+        # A topic's id stays in the store: coordinates name the topic alone.
+        return {
+            number: name.decode().partition("/")[0] if isinstance(name, bytes) else ""
+            for number, name in zip(numbers, names, strict=True)
+        }
 
     def _find(self, claim: bytes) -> tuple[Place, bytes] | None:
         epoch, segments = self._redis.hmget(self._meta, "epoch", "segments")

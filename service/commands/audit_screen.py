@@ -85,7 +85,16 @@ def sentences(audit: Audit) -> list[str]:
     """Return the result in words."""
     records = audit.totals["records"]
     if audit.clean:
+        unknown = audit.totals["unexplained"]
         words = [f"Kept: {records:,} records judged, each with its effect once, in order."]
+        if unknown:
+            # Without the transform nothing tells whether they should have had an effect.
+            words = [
+                (
+                    f"Not refuted: {records:,} records judged; {unknown:,} of them have no effect,"
+                    " which only the transform can explain: audit without --no-transform."
+                ),
+            ]
         if not records:
             words = ["Nothing to judge: no record stands below a committed offset."]
     else:

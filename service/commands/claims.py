@@ -18,6 +18,7 @@ from service.commands.screen import (
     printable,
     refusals,
     telling,
+    typed_id,
 )
 from service.commands.times import age_text, point_ms
 from service.core.errors import HapaxError
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 EventId = Annotated[
     str, typer.Argument(metavar="ID", help=r"The event's id; \x00 stands for a NUL byte.")
 ]
+
+_WHY_TWICE = (
+    "claims share an expiry with those of one TTL, so that each lives for at least that long."
+)
 
 app = typer.Typer(name="claims", help="Show, forget and rebuild claims.", no_args_is_help=True)
 
@@ -47,14 +52,18 @@ def show(event_id: EventId, as_json: JsonFlag = False) -> None:
       hapax claims show 'https://shop.example/orders\x00815' --json
     """
     with refusals(as_json=as_json):
+        wanted = typed_id(event_id)
         settings = _settings()
         from service.wiring.claims import claims  # noqa: PLC0415 - clients are loaded for good settings
 
         with claims(settings) as asked:
-            owners = asked.owners(id_bytes(event_id))
+            owners = asked.owners(wanted)
         if not owners:
             raise _nobody(event_id, settings)
     _print_owners(event_id, owners, as_json=as_json)
+    if not as_json:
+        ttl = age_text(settings.dedup.ttl_ms / 1000)
+        typer.echo(f"An id is remembered for one to two HAPAX_DEDUP__TTL ({ttl}): {_WHY_TWICE}")
 
 
 @app.command()
@@ -69,11 +78,11 @@ def forget(event_id: EventId, yes: YesFlag = False, as_json: JsonFlag = False) -
       hapax claims forget order-815 --yes --json
     """
     with refusals(as_json=as_json):
+        wanted = typed_id(event_id)
         settings = _settings()
         from service.wiring.claims import claims  # noqa: PLC0415 - as in show
 
         with claims(settings) as asked:
-            wanted = id_bytes(event_id)
             owners = asked.owners(wanted)
             if not owners:
                 raise _nobody(event_id, settings)

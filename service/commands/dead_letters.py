@@ -18,6 +18,7 @@ from service.commands.screen import (
     printable,
     refusals,
     telling,
+    typed_id,
 )
 from service.commands.times import point_ms
 from service.core.dead_letters import Wanted
@@ -105,11 +106,12 @@ def show(
       hapax dead-letters show order-815 --json
     """
     with refusals(as_json=as_json):
+        event_id = typed_id(which)
         settings = _settings()
         from service.wiring.dead_letters import dead_letters  # noqa: PLC0415 - as in list_
 
         with telling() as told, dead_letters(settings, told.tell) as letters:
-            found = letters.named(which, id_bytes(which))
+            found = letters.named(which, event_id)
     one, replayed = found
     if as_json:
         print_json(figures(one, replayed) | content(one))
@@ -197,10 +199,16 @@ def _wanted(
         raise ConfigurationError(
             [f"--source {source}: write topic, topic/partition or topic/partition/offset"]
         )
+    since_ms = None if since is None else point_ms("--since", since)
+    until_ms = None if until is None else point_ms("--until", until)
+    if since_ms is not None and until_ms is not None and since_ms >= until_ms:
+        raise ConfigurationError(
+            [f"--since {since} is not before --until {until}: no record can be between them"]
+        )
     return Wanted(
         reason=reason,
-        since_ms=None if since is None else point_ms("--since", since),
-        until_ms=None if until is None else point_ms("--until", until),
+        since_ms=since_ms,
+        until_ms=until_ms,
         event_id=id_bytes(event_id),
         source=source,
     )

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from service.commands.offsets_moves import rewind, set_, skip
 from service.commands.screen import JsonFlag, print_json, print_table, refusals
 from service.commands.times import age_text, span_ms
-from service.core.errors import PreflightError
+from service.core.errors import ConfigurationError, PreflightError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from service.wiring.offsets import Look
 
+PAUSE_MIN_S = 0.2
 _COLUMNS = (
     "partition",
     "low",
@@ -32,7 +34,15 @@ _COLUMNS = (
 )
 
 
+app = typer.Typer(name="offsets", invoke_without_command=True)
+app.command(name="set")(set_)
+app.command()(rewind)
+app.command()(skip)
+
+
+@app.callback()
 def offsets(
+    context: typer.Context,
     watch: Annotated[
         bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")
     ] = False,
@@ -44,7 +54,7 @@ def offsets(
     low: first offset still there. committed: the group's offset. position: where
     a process goes on. stable: last stable offset, the end for our readers. high:
     end of the log. lag: offsets unread, markers of transactions included. lag
-    time: age of the oldest unread record. undecided: offsets behind an open
+    time: age of the oldest unread record. undecided: offsets after the first open
     transaction. Joins no group. With --watch --json: one object a line.
 
     Examples:
@@ -52,8 +62,12 @@ def offsets(
       hapax offsets --watch --interval 5s
       hapax offsets --json
     """
+    if context.invoked_subcommand is not None:
+        return
     with refusals(as_json=as_json):
-        interval_s = min(86_400.0, max(0.2, span_ms("--interval", interval) / 1000))
+        interval_s = min(86_400.0, span_ms("--interval", interval) / 1000)
+        if interval_s < PAUSE_MIN_S:
+            raise ConfigurationError([f"--interval {interval}: at least {PAUSE_MIN_S * 1000:g}ms"])
         from service.settings import load_settings  # noqa: PLC0415 - errors of all kinds end here
 
         settings = load_settings(dict(os.environ))
@@ -88,7 +102,8 @@ def _watch(look: Callable[[], list[Look]], interval_s: float, *, as_json: bool) 
                     if console.is_terminal:
                         console.clear()
                     show(found)
-            time.sleep(max(0.0, interval_s - (time.monotonic() - began_s)))
+            # Brokers that answer slowly are not asked without a pause.
+            time.sleep(max(PAUSE_MIN_S, interval_s - (time.monotonic() - began_s)))
     except KeyboardInterrupt:
         return
 
@@ -144,7 +159,7 @@ def _remark(one: Look) -> str:
     if one.position is None:
         return "no committed offset, and HAPAX_INPUT__START is refuse"
     if one.committed is not None and one.committed > one.high_watermark:
-        return "committed behind the end: the topic was made again, or truncated"
+        return "committed beyond the end: the topic was recreated, or truncated"
     if one.committed is None:
         return "no committed offset yet"
     return "an open transaction holds readers back" if one.undecided else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import signal
 import sys
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _PARTITIONS = 4
+_PARTITIONS_MAX = 10_000
+_TOPIC = r"[A-Za-z0-9._-]{1,249}"
 _WORKERS = 4
 # The wheel holds no rules: they belong to the checkout that it was installed from, if any.
 _RULES = Path(__file__).parents[2] / "deploy" / "monitoring" / "alerts.yaml"
@@ -81,6 +84,8 @@ def up(  # noqa: PLR0913, PLR0917 - each is an option of the command
     from service.sandbox import Sandbox, secure_environment  # noqa: PLC0415 - other commands do not wait for clients
 
     topics = [_parse_topic(one) for one in topic or []]
+    if nodes not in {1, 3}:
+        raise typer.BadParameter("A sandbox has 1 node or 3.", param_hint="--nodes")
     if rules is not None and not monitoring:
         raise typer.BadParameter("Rules are for --monitoring.", param_hint="--rules")
     with (
@@ -123,9 +128,15 @@ def fetch(
 
 def _parse_topic(text: str) -> tuple[str, int]:
     name, _, partitions = text.partition(":")
-    if not name or not (partitions or "1").isdecimal() or partitions == "0":
+    count = partitions or str(_PARTITIONS)
+    if not count.isascii() or not count.isdecimal() or not 1 <= int(count[:9]) <= _PARTITIONS_MAX:
         raise typer.BadParameter(f"{text!r} is not NAME or NAME:PARTITIONS.", param_hint="--topic")
-    return name, int(partitions or _PARTITIONS)
+    if not re.fullmatch(_TOPIC, name) or name in {".", ".."}:
+        raise typer.BadParameter(
+            f"{name!r} cannot name a topic: letters, digits, dots, dashes, underscores.",
+            param_hint="--topic",
+        )
+    return name, int(count)
 
 
 @contextmanager

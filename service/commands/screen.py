@@ -134,6 +134,13 @@ def id_bytes(text: str) -> bytes:
     )
 
 
+def typed_id(text: str) -> bytes:
+    """Return the id that a person typed; raises ConfigurationError for none."""
+    if not text:
+        raise ConfigurationError(["an event's id is at least one byte: name it"])
+    return id_bytes(text)
+
+
 def confirm(question: str, *, yes: bool) -> None:
     """Ask on a terminal; elsewhere ``--yes`` must have been said."""
     if yes:

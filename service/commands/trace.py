@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +18,7 @@ from service.commands.screen import (
     telling,
 )
 from service.commands.times import moment_text, point_ms
-from service.core.errors import HapaxError
+from service.core.errors import ConfigurationError, HapaxError
 from service.core.fates import verdict
 from service.core.records import Coordinates
 
@@ -31,11 +32,14 @@ def trace(
     which: Annotated[
         str,
         typer.Argument(
-            metavar="ID|PLACE",
+            metavar="[ID|PLACE]",
             help=r"An event's id (\x00 stands for a NUL byte), or topic/partition/offset of an "
             "input record, an output or a dead letter.",
         ),
-    ],
+    ] = "",
+    event_id: Annotated[
+        str, typer.Option("--id", help="An event's id that looks like a place.")
+    ] = "",
     since: Annotated[
         str | None,
         typer.Option(
@@ -54,7 +58,7 @@ def trace(
     letter (also those in a transaction that is not decided), and who owns its id.
     Reads inputs and outputs from a time on: use places where you know them, and
     --since where records are old or carry times of their own.
-    Exit code 1: nothing was found.
+    Exit code 1: nothing was found, or the place is beyond the end of its partition.
 
     Examples:
       hapax trace orders/3/4711
@@ -63,6 +67,8 @@ def trace(
       hapax trace 'https://shop.example/orders\x00815' --json
     """
     with refusals(as_json=as_json):
+        if bool(which) == bool(event_id):
+            raise ConfigurationError(["name one id, by itself or with --id, or one place"])
         since_ms = None if since is None else point_ms("--since", since)
         from service.settings import load_settings  # noqa: PLC0415 - errors of all kinds end here
 
@@ -70,7 +76,8 @@ def trace(
         from service.wiring.trace import following  # noqa: PLC0415 - clients are loaded for good settings
 
         topics = {*settings.input.topics, settings.output.topic, settings.dead_letter.topic}
-        at = _place(which, topics | set(output_topic or ()))
+        at = None if event_id else _place(which, topics | set(output_topic or ()))
+        which = which or event_id
         with telling() as told, following(settings, output_topic or (), told.tell) as asked:
             from_ms = point_ms("--since", since or _DEFAULT_SINCE)
             if at is not None:
@@ -90,12 +97,24 @@ def trace(
 
 
 def _place(text: str, topics: set[str | None]) -> Coordinates | None:
-    """Return the place that a person means; an id may look like one, a topic of ours decides."""
+    """Return the place that a person means; None for an id.
+
+    Raises ConfigurationError for a place where no record of the pipeline can be: an id that looks
+    like one is given by --id, for a mistyped place would be searched as an id, and not be found.
+    """
+    if not re.fullmatch(r"[^/]+/[-+]?[0-9]+/[-+]?[0-9]+", text):
+        return None
+    hint = "; for an id that looks like a place use --id"
     try:
         at = Coordinates.parse(text)
     except ValueError:
-        return None
-    return at if at.topic in topics else None
+        problem = f"{text}: partition and offset are numbers from 0 on{hint}"
+        raise ConfigurationError([problem]) from None
+    if at.topic not in topics:
+        known = ", ".join(sorted(topic for topic in topics if topic))
+        problem = f"{text}: {at.topic} is no topic of this pipeline ({known}){hint}"
+        raise ConfigurationError([f"{problem}, for a topic of the transform --output-topic"])
+    return at
 
 
 def _show(one: Sighting) -> None:
@@ -122,7 +141,7 @@ def _lines(one: Sighting) -> list[tuple[str, str]]:
         lines.append((kind if kind == "output" else "dead", f"{effect.at}{part}{seen}"))
     if one.owners is not None:
         owned = ", ".join(f"{owner} ({source})" for source, owner in one.owners.items())
-        lines.append(("claim", owned or "nobody's"))
+        lines.append(("claim", owned or "none"))
     return [*lines, ("verdict", verdict(one))]
 
 

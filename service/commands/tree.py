@@ -5,11 +5,10 @@ from __future__ import annotations
 import typer
 
 from service import __version__
-from service.commands import claims, config, dead_letters, sandbox, transactions
+from service.commands import claims, config, dead_letters, offsets, sandbox, transactions
 from service.commands.audit import audit
 from service.commands.demo import demo
 from service.commands.doctor import doctor
-from service.commands.offsets import offsets
 from service.commands.publish import publish
 from service.commands.run import run as run_service
 from service.commands.trace import trace
@@ -24,12 +23,12 @@ app = typer.Typer(
 app.add_typer(claims.app, name="claims")
 app.add_typer(config.app, name="config")
 app.add_typer(dead_letters.app, name="dead-letters")
+app.add_typer(offsets.app, name="offsets")
 app.add_typer(sandbox.app, name="sandbox")
 app.add_typer(transactions.app, name="transactions")
 app.command()(audit)
 app.command()(demo)
 app.command()(doctor)
-app.command()(offsets)
 app.command()(publish)
 app.command()(trace)
 

@@ -32,7 +32,7 @@ ANOMALIES = (
     Class("dedup_loss", "dedup loss", "events of which every record was dropped as a duplicate"),
     Class("doubled", "doubled", "effects too many of a record that was processed twice"),
     Class("repeated", "repeated", "records with an effect although their id had one already"),
-    Class("out_of_order", "out of order", "effects behind one of a later record"),
+    Class("out_of_order", "out of order", "effects after one of a later record"),
     Class("torn", "torn", "records with some of their outputs only"),
     Class("wrong", "wrong", "records whose outputs are not what the transform answers"),
     Class("orphaned", "orphaned", "effects that name a record which is not there"),

@@ -14,6 +14,18 @@ if TYPE_CHECKING:
     from service.core.transform import Failure
 
 
+_TEXT_MAX = 200
+
+
+def _named(record: Record, failure: Failure) -> str:
+    """Return record, type and text of a failure; the text may hold what strangers wrote."""
+    text = "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode()
+        for each in failure.text[:_TEXT_MAX]
+    )
+    return f"{record.coordinates} failed ({failure.reason}: {text})"
+
+
 class DeadLetterRate:
     """Stops the service when too many of the recent records fail.
 
@@ -34,15 +46,17 @@ class DeadLetterRate:
         if failures and self._topic is None:
             index, failure = next(iter(failures.items()))
             raise DeadLetterLimitError(
-                f"record {records[index].coordinates} failed ({failure.reason}) and no dead-letter"
-                " topic is configured: set HAPAX_DEAD_LETTER__TOPIC or mend the transform"
+                f"record {_named(records[index], failure)}, and no dead-letter topic is"
+                " configured: set HAPAX_DEAD_LETTER__TOPIC or fix the transform"
             )
         recent, failed = self._recent(count, len(failures))
         if recent >= self._records_min and failed > self._rate_max * recent:
+            last = max(failures, default=None)
+            example = "" if last is None else f" The last: {_named(records[last], failures[last])}."
             raise DeadLetterLimitError(
                 f"{failed} of the last {recent} records failed, more than"
-                f" HAPAX_DEAD_LETTER__RATE_MAX={self._rate_max:g}: mend the transform or the"
-                " input, then start again (nothing of the last batch was committed)"
+                f" HAPAX_DEAD_LETTER__RATE_MAX={self._rate_max:g}: fix the transform or the"
+                f" input, then start again (nothing of the last batch was committed).{example}"
             )
 
     def settle(self, count: int, failures: int) -> None:

@@ -121,7 +121,7 @@ def _sentence(name: str, row: Row, tables: Tables) -> str:
     lane = tables.output_bounds[row["lane"]]
     effect = f"{lane.topic}/{lane.partition}/{row['at']}"
     if name == "out_of_order":
-        return f"{source} at {effect}, behind {row['last']['offset']}"
+        return f"{source} at {effect}, after {row['last']['offset']}"
     if name in {"doubled", "torn", "wrong"}:
         due = "" if row["due"] is None or row["due"] < 0 else f", {row['due']} due"
         return f"{source}: {row['effects']} effects{due}, the last at {effect}"

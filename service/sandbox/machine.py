@@ -183,6 +183,8 @@ def _install(packages: tuple[str, ...]) -> bool:
     if apt is None or os.geteuid() != 0:
         return False
     with alone("apt"):
+        # Before anything is changed: root may not have meant this machine to change.
+        say(f"Running as root: {packages[0]} is missing, apt-get installs it for all users")
         say("Fetching the list of Debian packages")
         _apt(apt, "update")
         for package in packages:

@@ -146,7 +146,7 @@ class AuditTopics:
             time.sleep(SETTLE_REST_S)
         self.remarks += [
             f"{topic}/{number}: a transaction is open at {ends[(topic, number)]}, and nobody reads"
-            f" what stands behind it up to {begun[(topic, number)]}"
+            f" what is after it up to {begun[(topic, number)]}"
             for topic, number in behind
         ]
         return ends

@@ -182,7 +182,7 @@ class Replay:
                     [
                         f"{topic}/{number}: a transaction has been open at"
                         f" {bounds[(topic, number)][1]} for long, and what was replayed may stand"
-                        " behind it; see hapax transactions list"
+                        " after it; see hapax transactions list"
                         for topic, number in behind
                     ]
                 )

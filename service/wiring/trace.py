@@ -51,13 +51,15 @@ class Trace:
     def place(self, at: Coordinates, since_ms: int | None) -> list[Sighting]:
         """Follow the record that stands there, in an input, an output or the dead letters."""
         where = (at.topic, at.partition)
+        if where in {*self._inputs, *self._outputs}:
+            self._require_begun(at)
         if where in self._inputs:
             return self._followed([self._sighting(at, self._one(at))], b"", since_ms)
         if where not in self._outputs:
             raise HapaxError(f"{at}: no such partition among inputs, outputs and dead letters")
         found = self._one(at, "read_uncommitted")
         if found is None:
-            raise HapaxError(f"{at}: no record stands there; deleted, a marker, or not there yet")
+            raise HapaxError(f"{at}: no record is there: it was deleted, or is a marker")
         effect = _effect(found, visible=True)
         if effect is None:
             raise HapaxError(f"{at}: no record of this pipeline wrote that (no hapax-source)")
@@ -65,6 +67,16 @@ class Trace:
         if (source.topic, source.partition) not in self._inputs:
             raise HapaxError(f"{at} came from {source}, which is in no input of this pipeline")
         return self._followed([self._sighting(source, self._one(source))], b"", since_ms)
+
+    def _require_begun(self, at: Coordinates) -> None:
+        """Raise HapaxError for an offset that no record has yet."""
+        where = (at.topic, at.partition)
+        end = self._marks.highs([where])[where]
+        if at.offset >= end:
+            raise HapaxError(
+                f"{at} is not there: it is beyond the end of {at.topic}/{at.partition}, which is"
+                f" {end}"
+            )
 
     def event(self, event_id: bytes, since_ms: int) -> list[Sighting]:
         """Follow all records that have this id, among those from then on."""

@@ -51,6 +51,14 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
     return set_
 
 
+def test_records_whose_lack_of_an_effect_nothing_explains_are_not_called_kept() -> None:
+    found_ = found()
+    found_.totals["unexplained"] = 4
+    first = sentences(found_)[0]
+    assert "each with its effect once" not in first
+    assert "9 records judged; 4 of them have no effect" in first
+
+
 def test_a_clean_audit_leaves_with_0_and_says_so(answers: Callable[[Any], None]) -> None:
     answers(found())
     done = RUN.invoke(app, ["audit"], env=REQUIRED)

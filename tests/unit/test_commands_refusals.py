@@ -32,7 +32,29 @@ COMMANDS: dict[str, dict[str, str]] = {
 }
 WRONG = {
     "offsets --interval 2": "--interval 2: the unit is missing",
+    "offsets --watch --interval 0s": "--interval 0s: at least 200ms",
+    "offsets set": "Missing argument",
+    "offsets set orders": "name the offset once",
+    "offsets set orders/0/1 latest": "name the offset once",
+    "offsets set orders 7": "an offset belongs to one partition",
+    "offsets set orders/-1/7": "write TOPIC, TOPIC/PARTITION",
+    "offsets set orders/0 soon": "TO soon: write an age",
+    "offsets set orders/0/1 --yes --dry-run": "exclude each other",
+    "offsets rewind": "name one of --by, --to and --to-offset",
+    "offsets rewind --by 1 --to 1h": "name one of --by, --to and --to-offset",
+    "offsets rewind --to-offset 7": "name the partition",
+    "offsets rewind orders/0/7 --by 1": "name the offset by --to-offset",
+    "offsets skip orders/0": "write TOPIC/PARTITION/OFFSET",
+    "offsets skip orders/0/7 --dead-letter": "HAPAX_DEAD_LETTER__TOPIC is not set",
     "dead-letters list --since soon": "--since soon: write an age",
+    "dead-letters list --since 1h --until 2h": "--since 1h is not before --until 2h",
+    "dead-letters show ''": "an event's id is at least one byte",
+    "claims show ''": "an event's id is at least one byte",
+    "claims forget ''": "an event's id is at least one byte",
+    "trace ''": "name one id",
+    "trace e-1 --id e-2": "name one id",
+    "trace nosuch/0/0": "nosuch is no topic of this pipeline",
+    "trace orders/0/-1": "partition and offset are numbers from 0 on",
     "dead-letters list --source a/b/c/d": "--source a/b/c/d: write topic",
     "dead-letters list": "HAPAX_DEAD_LETTER__TOPIC is not set",
     "dead-letters replay --yes": "HAPAX_DEAD_LETTER__TOPIC is not set",
@@ -79,11 +101,41 @@ def test_programs_get_the_sentence_as_json() -> None:
 
 @pytest.mark.parametrize("command", WRONG)
 def test_what_cannot_be_meant_is_one_sentence_and_exit_code_2(command: str) -> None:
-    done = RUN.invoke(app, command.split(), env=ENVIRONMENT, input="{}\n")
+    words = ["" if word == "''" else word for word in command.split()]
+    done = RUN.invoke(app, words, env=ENVIRONMENT, input="{}\n")
     assert done.exit_code == 2, done.output
     assert done.stdout == ""
+    if "Usage:" in done.stderr:  # the parser's own words
+        assert WRONG[command] in done.stderr
+        return
     (told,) = done.stderr.splitlines()
     assert WRONG[command] in told
+
+
+def test_an_id_that_looks_like_a_place_is_given_by_name() -> None:
+    env = {**ENVIRONMENT, "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+    done = RUN.invoke(app, ["trace", "--id", "2030/01/31"], env=env)
+    assert done.exit_code == 3, done.output
+    assert "no broker answered" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--topic", "a b"],
+        ["--topic", ".."],
+        ["--topic", "a:0"],
+        ["--topic", "a:99999999999"],
+        ["--nodes", "2"],
+        ["--rules", "x"],
+    ],
+)
+def test_a_sandbox_that_cannot_be_meant_is_refused_before_anything_starts(
+    arguments: list[str],
+) -> None:
+    done = RUN.invoke(app, ["sandbox", "up", *arguments])
+    assert done.exit_code == 2, done.output
+    assert "Usage:" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["claims show e-1", "claims forget e-1 --yes"])
@@ -111,6 +163,9 @@ def test_what_changes_things_asks_and_without_a_terminal_wants_a_flag(command: s
     "command",
     [
         "offsets",
+        "offsets set",
+        "offsets rewind",
+        "offsets skip",
         "dead-letters list",
         "dead-letters show",
         "dead-letters replay",

@@ -86,3 +86,36 @@ def test_no_time_lies_before_the_first(marks: Marks) -> None:
     marks._consumer = consumer  # type: ignore[assignment]
     assert marks.at_time([("in", 0)], -7) == {("in", 0): 5}
     assert consumer.asked == [[(0, 0)]]
+
+
+class _Loading:
+    """A coordinator that has just started: it answers the third time."""
+
+    def __init__(self, code: int) -> None:
+        self.asked = 0
+        self._code = code
+
+    def committed(self, asked: list[TopicPartition], _timeout_s: float) -> list[TopicPartition]:
+        self.asked += 1
+        if self.asked < 3:
+            raise KafkaException(KafkaError(self._code))
+        return [TopicPartition(one.topic, one.partition, 7, "hapax topic=abc") for one in asked]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def test_a_coordinator_that_has_just_started_is_asked_again(marks: Marks) -> None:
+    consumer = _Loading(KafkaError.NOT_COORDINATOR)
+    marks._consumer = consumer  # type: ignore[assignment]
+    assert marks.committed([("in", 0)]) == {("in", 0): 7}
+    assert consumer.asked == 3
+    assert marks.beside([("in", 0)])["in", 0].topic_id == "abc"
+
+
+def test_a_right_that_is_missing_is_not_asked_for_again(marks: Marks) -> None:
+    consumer = _Loading(KafkaError.GROUP_AUTHORIZATION_FAILED)
+    marks._consumer = consumer  # type: ignore[assignment]
+    with pytest.raises(PreflightError, match="GROUP_AUTHORIZATION_FAILED"):
+        marks.committed([("in", 0)])
+    assert consumer.asked == 1

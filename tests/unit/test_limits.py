@@ -16,21 +16,25 @@ def failures(count: int) -> dict[int, Failure]:
     return dict.fromkeys(range(count), FAILURE)
 
 
+def records(count: int) -> list[Record]:
+    return [Record("in", 0, offset, None, b"") for offset in range(count)]
+
+
 def rate() -> DeadLetterRate:
     return DeadLetterRate(topic="dead", rate_max=0.1, records_min=1000)
 
 
 def commit(limit: DeadLetterRate, count: int, failed: int) -> None:
-    limit.admit(count, failures(failed), [])
+    limit.admit(count, failures(failed), records(count))
     limit.settle(count, failed)
 
 
 def test_the_first_poison_stops_the_service_when_it_has_nowhere_to_go() -> None:
-    records = [Record("in", 0, 4, None, b""), Record("in", 0, 5, None, b"")]
+    two = [Record("in", 0, 4, None, b""), Record("in", 0, 5, None, b"")]
     limit = DeadLetterRate(topic=None, rate_max=0.1, records_min=1000)
-    limit.admit(2, {}, records)
-    with pytest.raises(DeadLetterLimitError, match=r"in/0/5 failed \(ValueError\)") as caught:
-        limit.admit(2, {1: FAILURE}, records)
+    limit.admit(2, {}, two)
+    with pytest.raises(DeadLetterLimitError, match=r"in/0/5 failed \(ValueError: no\)") as caught:
+        limit.admit(2, {1: FAILURE}, two)
     assert "HAPAX_DEAD_LETTER__TOPIC" in str(caught.value)
     assert caught.value.exit_code is ExitCode.DEAD_LETTER_LIMIT
 
@@ -43,11 +47,21 @@ def test_the_share_is_not_judged_before_there_are_enough_records() -> None:
         commit(limit, 100, 100)
 
 
+def test_too_many_failures_name_the_last_record_its_error_and_what_it_says() -> None:
+    evil = Failure("ValueError", "\x1b[2J" + "x" * 1000, 3)
+    with pytest.raises(DeadLetterLimitError) as caught:
+        rate().admit(1000, failures(101) | {107: evil}, records(1000))
+    text = str(caught.value)
+    assert "The last: in/0/107 failed (ValueError: \\x1b[2Jxxx" in text
+    assert text.isprintable()
+    assert len(text) < 500
+
+
 def test_exactly_the_share_is_admitted_and_one_more_is_not() -> None:
     limit = rate()
     commit(limit, 1000, 100)
     with pytest.raises(DeadLetterLimitError, match="101 of the last 1000 records failed"):
-        rate().admit(1000, failures(101), [])
+        rate().admit(1000, failures(101), records(1000))
 
 
 def test_only_recent_records_count() -> None:

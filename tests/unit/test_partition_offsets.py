@@ -58,6 +58,6 @@ def test_sums_are_of_all_and_an_unknown_age_makes_the_sum_unknown() -> None:
 def test_the_table_says_what_is_odd(capsys: pytest.CaptureFixture[str]) -> None:
     show([standing(), standing(5), standing(None), standing(90)])
     told = capsys.readouterr().out
-    for words in ("LOST 5", "open transaction", "no committed offset yet", "made again"):
+    for words in ("LOST 5", "open transaction", "no committed offset yet", "beyond the end"):
         assert words in told
     assert "total" in told
