@@ -21,7 +21,8 @@ def main() -> None:
     if sys.argv[1:] == ["run"]:
         # Until the service listens itself nothing is open that would have to be drained. The first
         # process of a container would otherwise not hear the signal at all.
-        signal.signal(signal.SIGTERM, _leave)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, _leave)
         _end(_run())
     from service.commands.tree import app  # noqa: PLC0415
 

@@ -11,15 +11,18 @@ import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from service.core.errors import PreflightError
+from service.engines.spark_start import StartAbandonedError, never, start
 from service.settings.redaction import secret_values
 from service.settings.secrets import Strike
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
@@ -59,26 +62,46 @@ class SparkOptions(msgspec.Struct, frozen=True):
         return self.master.startswith("local")
 
 
-def open_context(options: SparkOptions) -> SparkContext:
-    """Start Spark without its SQL part; raise PreflightError when it cannot start."""
+def open_context(options: SparkOptions, abandoned: Callable[[], bool] = never) -> SparkContext:
+    """Start Spark without its SQL part; raise PreflightError when it cannot start.
+
+    ``abandoned``: asked meanwhile; StartAbandonedError is raised soon after it has said yes, and no
+    process is left.
+    """
+    return _context(options, _conf(options), abandoned)
+
+
+def open_session(options: SparkOptions, abandoned: Callable[[], bool] = never) -> SparkSession:
+    """Start Spark with DataFrames; otherwise as ``open_context``."""
     conf = _conf(options)
-    from pyspark import SparkContext  # noqa: PLC0415 - only after _conf has found it
-
-    try:
-        return SparkContext.getOrCreate(conf)
-    except Exception as error:
-        raise _refusal(error, options) from error
-
-
-def open_session(options: SparkOptions) -> SparkSession:
-    """Start Spark with DataFrames; raise PreflightError when it cannot start."""
-    conf = _conf(options)
+    _context(options, conf, abandoned)
     from pyspark.sql import SparkSession  # noqa: PLC0415 - only after _conf has found it
 
     try:
+        # On our own thread, for which Spark remembers that this is its session.
         return SparkSession.builder.config(conf=conf).getOrCreate()
     except Exception as error:
         raise _refusal(error, options) from error
+
+
+def _context(options: SparkOptions, conf: SparkConf, abandoned: Callable[[], bool]) -> SparkContext:
+    from pyspark import SparkContext  # noqa: PLC0415 - only after _conf has found it
+
+    try:
+        context = start(lambda: SparkContext.getOrCreate(conf), abandoned)
+    except StartAbandonedError:
+        raise
+    except Exception as error:
+        raise _refusal(error, options) from error
+    # It prints the end of its connection to a JVM that is gone, with a traceback.
+    server: Any = getattr(context, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = _ignore
+    return context
+
+
+def _ignore(*_arguments: object) -> None:
+    """Say nothing: whoever uses Spark next notices that it is gone."""
 
 
 def require_pyspark() -> None:

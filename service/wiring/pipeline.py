@@ -17,6 +17,7 @@ from service.engines.spark_kafka import java_option
 from service.engines.spark_pipeline import Progress
 from service.engines.spark_session import SparkOptions, open_session
 from service.engines.spark_spool import Place, query_id
+from service.engines.spark_start import StartAbandonedError
 from service.sandbox.connector import connector_jars
 from service.spark import open_publisher, register
 from service.wiring.lookout import start_lookout
@@ -43,9 +44,11 @@ def run_pipeline(shared: Shared, stack: ExitStack) -> None:
     options = SparkOptions(
         settings.app, spark.master, _properties(shared), connector_jars(spark.jars)
     )
-    session = open_session(options)
+    try:
+        session = open_session(options, lambda: shared.lifecycle.stopping)
+    except StartAbandonedError:
+        return
     stack.callback(spark_pipeline.close, session)
-    shared.lifecycle.listen()  # after Spark, which takes SIGINT for itself
     spark_pipeline.prepare(session, settings)
     register(session)
     records = spark_pipeline.read_input(session, settings)

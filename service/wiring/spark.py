@@ -16,6 +16,7 @@ from service.engines.spark_jobs import SparkJobs
 from service.engines.spark_ports import Pacing
 from service.engines.spark_reports import Reports
 from service.engines.spark_session import SparkOptions, open_context
+from service.engines.spark_start import StartAbandonedError
 from service.telemetry.logs import ClientLogger
 from service.wiring import parts
 from service.wiring.lookout import start_lookout
@@ -63,12 +64,13 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
         watch=shared.watchdog.watch,
     )
     shared.events.preflight_passed(check(shared, member, claims))
-    context = open_context(
-        SparkOptions(settings.app, settings.spark.master, settings.spark.properties)
-    )
+    options = SparkOptions(settings.app, settings.spark.master, settings.spark.properties)
+    try:
+        context = open_context(options, lambda: shared.lifecycle.stopping)
+    except StartAbandonedError:
+        return
     jobs = SparkJobs(context, partial(run_plans, settings), lanes=settings.spark.lanes)
     stack.callback(jobs.close)
-    shared.lifecycle.listen()  # again: Spark has taken SIGINT for itself
     if shared.lifecycle.stopping:
         return
     stack.callback(member.close)
