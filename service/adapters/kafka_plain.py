@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaException
 
 from service.adapters.kafka_errors import CONTENT, FORBIDDEN, describe
-from service.adapters.kafka_producing import KafkaProducing
+from service.adapters.kafka_producing import KafkaProducing, offsets_of
 from service.adapters.kafka_source import KafkaSource
 from service.core.errors import BatchAbortedError, ProducerDeadError, StopError
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from service.core.ports import Message
+    from service.core.suspicion import Marks
 
 
 class KafkaAtLeastOnce(KafkaProducing[KafkaSource]):
@@ -27,6 +28,7 @@ class KafkaAtLeastOnce(KafkaProducing[KafkaSource]):
 
     _progress: Mapping[tuple[str, int], int] = MappingProxyType({})
     _messages: Sequence[Message] = ()
+    _marks: Marks | None = None
 
     def open(self) -> Any:
         """Build a producer; return cluster metadata."""
@@ -41,18 +43,20 @@ class KafkaAtLeastOnce(KafkaProducing[KafkaSource]):
     def begin(self) -> None:
         """Start; nothing is sent before commit, so an abort has nothing to undo."""
         self._began_s = self._clock.monotonic()
-        self._messages, self._progress = (), {}
+        self._messages, self._progress, self._marks = (), {}, None
 
     def send(self, messages: Sequence[Message]) -> None:
         """Keep the outputs until commit."""
         self._messages = messages
 
-    def send_offsets(self, progress: Mapping[tuple[str, int], int]) -> None:
+    def send_offsets(
+        self, progress: Mapping[tuple[str, int], int], marks: Marks | None = None
+    ) -> None:
         """Keep the progress until commit."""
         foreign = progress.keys() - self._source.assignment()
         if foreign:
             raise BatchAbortedError(f"partitions are no longer ours: {sorted(foreign)}")
-        self._progress = progress
+        self._progress, self._marks = progress, marks
 
     def commit(self) -> None:
         """Flush the outputs, then commit the offsets."""
@@ -92,7 +96,7 @@ class KafkaAtLeastOnce(KafkaProducing[KafkaSource]):
 
     def _commit_offsets(self) -> None:
         with self._watch("commit"):
-            self._source.commit(self._progress)
+            self._source.commit(offsets_of(self._source, self._progress, self._marks))
 
 
 class KafkaAtMostOnce(KafkaAtLeastOnce):

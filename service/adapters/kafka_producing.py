@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicPartition
 
 from service.adapters.kafka_errors import describe
 from service.adapters.kafka_producer import Outbox
 from service.core.errors import ProducerDeadError, StopError
 from service.core.ports import Source
+from service.core.suspicion import marked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from confluent_kafka import TopicPartition
-
     from service.adapters.kafka_producer import LogLine
     from service.core.ports import Clock, Watch
     from service.core.records import TopicPartition as Where
+    from service.core.suspicion import Mark, Marks
 
 
 class Placing(Source, Protocol):
@@ -26,6 +26,25 @@ class Placing(Source, Protocol):
 
     def offset(self, where: Where, offset: int) -> TopicPartition:
         """Return an offset to commit."""
+
+
+def offsets_of(
+    source: Placing, progress: Mapping[Where, int], marks: Marks | None
+) -> list[TopicPartition]:
+    """Return offsets to commit, each with what is to stand beside it."""
+    offsets = [source.offset(where, offset) for where, offset in progress.items()]
+    if not marks:
+        return offsets
+    return [
+        one if (mark := marks.get((one.topic, one.partition))) is None else _marked(one, mark)
+        for one in offsets
+    ]
+
+
+def _marked(one: TopicPartition, mark: Mark) -> TopicPartition:
+    known = cast("int | None", one.leader_epoch)
+    epoch = () if known is None else (known,)  # the client refuses a None
+    return TopicPartition(one.topic, one.partition, one.offset, marked(one.metadata, mark), *epoch)
 
 
 Bringing = TypeVar("Bringing", bound=Source)

@@ -18,6 +18,7 @@ from service.adapters.kafka_orphans import orphans
 from service.adapters.kafka_positions import Positions
 from service.adapters.kafka_stands import Stands
 from service.adapters.kafka_topic_identity import TopicIdentity
+from service.core.committed_metadata import CommittedMetadata
 from service.core.errors import StopError
 from service.core.ports import Batch, Changes
 
@@ -209,9 +210,14 @@ class KafkaSource:
         """Return an offset to commit, with the id of its topic beside it."""
         return self._consumer.log.topics.offset(where, offset)
 
-    def commit(self, progress: Mapping[Where, int]) -> None:
+    def beside(self, where: Where) -> CommittedMetadata:
+        """Return what stood beside the group's offset when it was last asked for."""
+        if self._stands[where].beside is None:
+            self.committed([where])
+        return CommittedMetadata.decode(self._stands[where].beside)
+
+    def commit(self, offsets: list[TopicPartition]) -> None:
         """Commit offsets outside of any transaction (the weaker guarantees only)."""
-        offsets = [self.offset(where, offset) for where, offset in progress.items()]
         with self._consumer.asking("commit"):
             self._consumer.client.commit(offsets=offsets, asynchronous=False)
 

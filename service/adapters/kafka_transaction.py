@@ -23,7 +23,7 @@ from service.adapters.kafka_errors import (
     reaction,
     transactional_error,
 )
-from service.adapters.kafka_producing import KafkaProducing, Placing
+from service.adapters.kafka_producing import KafkaProducing, Placing, offsets_of
 from service.core.errors import (
     BatchAbortedError,
     MemberFencedError,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from service.adapters.kafka_producer import Outbox
     from service.core.ports import Message
+    from service.core.suspicion import Marks
 
 CALL_TIMEOUT_S = 3.0
 """One blocking call. Resumable ones are repeated until the deadline, so this is also how often
@@ -152,14 +153,16 @@ class KafkaTransaction(KafkaProducing[Placing]):
             self._check_topics(outbox)
             raise
 
-    def send_offsets(self, progress: Mapping[tuple[str, int], int]) -> None:
+    def send_offsets(
+        self, progress: Mapping[tuple[str, int], int], marks: Marks | None = None
+    ) -> None:
         """Add the progress, with the metadata of a live member of the group, read just now.
 
         The broker never checks who owns a partition, and takes offsets without a live member
         unfenced: both are refused here.
         """
         outbox = self._producer()
-        offsets = [self._source.offset(where, offset) for where, offset in progress.items()]
+        offsets = offsets_of(self._source, progress, marks)
         try:
             foreign = progress.keys() - self._source.assignment()
             if foreign:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from service.adapters.memory_log import MemoryLog
     from service.core.ports import Clock, Message
     from service.core.records import Progress, Record, TopicPartition
+    from service.core.suspicion import Marks
 
     Place = TopicPartition | str
     Name = tuple[str, int]
@@ -42,6 +43,7 @@ class Ongoing(msgspec.Struct):
     state: str = "empty"
     places: dict[Place, None] = msgspec.field(default_factory=dict)
     offsets: Progress = msgspec.field(default_factory=dict)
+    marks: Marks = msgspec.field(default_factory=dict)
     sequences: dict[TopicPartition, int] = msgspec.field(default_factory=dict)
     due_s: float = math.inf
     late_offsets: Progress | None = None
@@ -51,7 +53,7 @@ class Ongoing(msgspec.Struct):
 class MemoryCoordinator:
     """Transactions over ``logs`` and the group's offsets. ``Name``: transactional id and epoch.
 
-    committed  the group's offsets
+    committed  the group's offsets; beside: the marks that stand beside some of them
     watch      told of each commit: the records that it made visible, and its offsets
     expired    transactions that timed out
     clock      without one none ever does; otherwise after ``timeout_s``, at the next of the
@@ -68,6 +70,7 @@ class MemoryCoordinator:
         scan_s: float,
     ) -> None:
         self.committed: Progress = {}
+        self.beside: Marks = {}
         self.group = group
         self.logs = logs
         self.watch: Callable[[Sequence[Record], Progress], None] = lambda _records, _offsets: None
@@ -116,13 +119,20 @@ class MemoryCoordinator:
         for message in messages:
             self.logs[where].produce(message, name[0])
 
-    def add_offsets(self, name: Name, member: tuple[str, int], progress: Progress) -> None:
+    def add_offsets(
+        self,
+        name: Name,
+        member: tuple[str, int],
+        progress: Progress,
+        marks: Marks | None = None,
+    ) -> None:
         """Take progress into the transaction, if the group believes the member."""
         producer = self._producer(name)
         if OFFSETS not in producer.places:
             raise InvalidTransactionStateError("TxnOffsetCommit: INVALID_TXN_STATE")
         self.group.admit(member, progress)
         producer.offsets.update(progress)
+        producer.marks = dict(marks or {})
 
     def end_transaction(self, name: Name, *, commit: bool) -> None:
         """Make the transaction visible, or none of it.
@@ -197,9 +207,13 @@ class MemoryCoordinator:
             if isinstance(place, tuple):
                 visible += self.logs[place].mark(name, commit=commit)
         offsets, producer.offsets = producer.offsets, {}
+        marks, producer.marks = producer.marks, {}
         producer.places = {}
         producer.due_s = math.inf
         producer.state = "committed" if commit else "aborted"
         if commit:
             self.committed.update(offsets)
+            for where in offsets:
+                self.beside.pop(where, None)
+            self.beside.update(marks)
             self.watch(visible, offsets)

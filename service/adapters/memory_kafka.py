@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from service.core.committed_metadata import CommittedMetadata
 from service.core.errors import BatchAbortedError, MemberFencedError
 from service.core.ports import Batch, Changes
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from service.adapters.memory_broker import MemoryBroker
     from service.core.records import Progress, TopicPartition
+    from service.core.suspicion import Mark
 
 
 ANSWER_TIMEOUT_S = 5.0
@@ -68,6 +70,7 @@ class MemorySource:
         self._settled: Progress = {}
         self._ends_told: Progress = {}
         self._unplaced: set[TopicPartition] = set()
+        self._beside: dict[TopicPartition, Mark | None] = {}
         self._changes = Changes()
 
     def take(self, records_max: int, wait_s: float) -> Batch:
@@ -125,6 +128,11 @@ class MemorySource:
             raise BatchAbortedError("committed: UNSTABLE_OFFSET_COMMIT", resolved=False)
         _raise(fault, "committed")
         return {where: self._broker.committed.get(where) for where in wanted}
+
+    def beside(self, where: TopicPartition) -> CommittedMetadata:
+        """Return what stood beside the group's offset when the partition was placed."""
+        mark = self._beside.get(where)
+        return CommittedMetadata() if mark is None else CommittedMetadata(**mark._asdict())
 
     def assignment(self) -> frozenset[TopicPartition]:
         """Return the partitions that are ours now."""
@@ -205,6 +213,7 @@ class MemorySource:
                 continue
             self._unplaced.discard(where)
             offset = self._broker.committed.get(where)
+            self._beside[where] = self._broker.beside.get(where)
             if offset is None:
                 offset = self._settled[where] = 0
             self._position[where] = offset

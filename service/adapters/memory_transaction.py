@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from service.adapters.memory_kafka import Fault, Faults, MemorySource
     from service.core.ports import Clock, Message
     from service.core.records import Progress, TopicPartition
+    from service.core.suspicion import Marks
 
 
 Wire = Callable[[str, Callable[[], None], Callable[[], None]], None]
@@ -104,7 +105,9 @@ class MemoryTransaction:
         self._rejected = any(self._broker.rejects(message) for message in messages)
         self._after("send", fault)
 
-    def send_offsets(self, progress: Mapping[TopicPartition, int]) -> None:
+    def send_offsets(
+        self, progress: Mapping[TopicPartition, int], marks: Marks | None = None
+    ) -> None:
         """Add the progress, of partitions that are ours, in the name of a live member."""
         fault = self._before("send_offsets")
         try:
@@ -118,7 +121,8 @@ class MemoryTransaction:
             broker = self._broker
             self._add("AddOffsetsToTxn", OFFSETS)
             self._ask(
-                "TxnOffsetCommit", lambda name: broker.add_offsets(name, member, dict(progress))
+                "TxnOffsetCommit",
+                lambda name: broker.add_offsets(name, member, dict(progress), marks),
             )
         except BatchAbortedError:
             self._abort()

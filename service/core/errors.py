@@ -29,6 +29,7 @@ class ExitCode(IntEnum):
     DEAD_LETTER_LIMIT = 5
     POSITION_LOST = 6
     WATCHDOG = 7
+    CALL_HUNG = 8
 
 
 class HapaxError(Exception):

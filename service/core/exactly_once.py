@@ -31,11 +31,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from service.core.identity import Identified, Identity
+    from service.core.isolation import Applies
     from service.core.limits import DeadLetterRate
     from service.core.plan import Plan, Planner
     from service.core.ports import Batch, Claims, Clock, Transaction
     from service.core.records import Coordinates, Progress, Record
-    from service.core.transform import Result, Transformer
+    from service.core.suspicion import Marks
+    from service.core.transform import Result
 
 
 EXAMPLES_MAX = 10
@@ -45,11 +47,13 @@ EXAMPLES_MAX = 10
 class Interrupt:
     """Says that step 4 should end early: what is transformed so far makes the batch.
 
-    Set from a signal handler or the watchdog's thread, hence one plain attribute.
+    Set from a signal handler or the watchdog's thread, hence plain attributes. ``record`` is the
+    one in the hands of business code: the watchdog asks for how long it has been.
     """
 
     def __init__(self) -> None:
         self.due = False
+        self.record: Record | None = None
 
 
 class ExactlyOnce:
@@ -60,7 +64,7 @@ class ExactlyOnce:
         *,
         identity: Identity,
         claims: Claims | None,
-        transformer: Transformer,
+        transformer: Applies,
         planner: Planner,
         transaction: Transaction,
         dead_letter_rate: DeadLetterRate,
@@ -116,10 +120,10 @@ class ExactlyOnce:
             claimed=self._claims is not None,
         )
 
-    def end(self, progress: Progress) -> None:
-        """Commit progress behind which there is no record (control records, aborted data)."""
+    def end(self, progress: Progress, marks: Marks | None = None) -> None:
+        """Commit progress alone: beyond control records and aborted data, or for its ``marks``."""
         self._transaction.begin()
-        self._transaction.send_offsets(progress)
+        self._transaction.send_offsets(progress, marks)
         self._transaction.commit()
 
     def _claim(self, batch: Batch, found: Identified) -> tuple[Mapping[int, Coordinates], bool]:
@@ -164,7 +168,9 @@ class ExactlyOnce:
             elif index in refused:
                 results.append(refused[index])
             else:
+                interrupt.record = record
                 results.append(apply(record))
+        interrupt.record = None
         return results
 
     def _execute(self, batch: Batch, plan: Plan, times: list[float]) -> None:
@@ -173,7 +179,7 @@ class ExactlyOnce:
         try:
             transaction.send(plan.messages)
             times.append(monotonic())
-            transaction.send_offsets(plan.progress)
+            transaction.send_offsets(plan.progress, batch.marks)
             times.append(monotonic())
             transaction.commit()
             times.append(monotonic())

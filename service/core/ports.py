@@ -14,8 +14,10 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from service.core.committed_metadata import CommittedMetadata
     from service.core.records import Coordinates, Progress, Record, TopicPartition
     from service.core.settled import Settled
+    from service.core.suspicion import Marks
 
 
 IN_DOUBT = "a request of the last transaction may still be on its way"
@@ -34,12 +36,14 @@ class Batch(msgspec.Struct, gc=False):
              may lie behind control records and aborted data, and a partition may stand here
              without records (end-of-partition events)
     unreadable  by index: records that the client cannot decode whole, with the reason
+    marks    what to write beside the offsets that this batch commits (suspicion.py)
     """
 
     records: list[Record]
     first: Progress
     next: Progress
     unreadable: dict[int, str] = msgspec.field(default_factory=dict)
+    marks: Marks = msgspec.field(default_factory=dict)
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
@@ -94,6 +98,9 @@ class Source(Protocol):
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """Return the group's stable committed offsets; None where there is none."""
 
+    def beside(self, where: TopicPartition) -> CommittedMetadata:
+        """Return what stood beside the group's offset when it was last asked for."""
+
     def assignment(self) -> frozenset[TopicPartition]:
         """Return the partitions that are ours now."""
 
@@ -147,8 +154,13 @@ class Transaction(Protocol):
     def send(self, messages: Sequence[Message]) -> None:
         """Hand the outputs over. Not yet durable, not yet visible."""
 
-    def send_offsets(self, progress: Mapping[TopicPartition, int]) -> None:
-        """Add the progress, with the metadata of a live member of the group."""
+    def send_offsets(
+        self, progress: Mapping[TopicPartition, int], marks: Marks | None = None
+    ) -> None:
+        """Add the progress, with the metadata of a live member of the group.
+
+        ``marks``: what is to stand beside these offsets; without one the mark there is dropped.
+        """
 
     def commit(self) -> None:
         """Make all of it visible. Returns only when it is certain."""
@@ -160,8 +172,8 @@ class Core(Protocol):
     def run(self, batch: Batch, condemned: Mapping[Coordinates, str], attempt: int) -> Settled:
         """Give every record of ``batch`` its one effect, or raise and leave none."""
 
-    def end(self, progress: Progress) -> None:
-        """Commit progress behind which there is no record."""
+    def end(self, progress: Progress, marks: Marks | None = None) -> None:
+        """Commit progress alone, without a record; ``marks`` as in ``send_offsets``."""
 
 
 class Claims(Protocol):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from service.core.exactly_once import Interrupt
+    from service.core.records import Coordinates, Record
 
 TICK_S = 0.1
 
@@ -44,6 +45,11 @@ class Watchdog:
         self._alarm_ticks = 0.0
         self._overdue: Callable[[], bool] = bool
         self._overdue_ticks, self._overdue_ticks_max = 0, 0.0
+        self._calls: Interrupt | None = None
+        self._call_ticks_max = 0.0
+        self._on_hang: Callable[[Coordinates, float], None] = _ignore
+        self._record: Record | None = None
+        self._record_ticks = 0
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
 
@@ -85,8 +91,29 @@ class Watchdog:
         """
         self._overdue, self._overdue_ticks_max = overdue, margin_s / TICK_S
 
+    def limit_calls(
+        self, calls: Interrupt, timeout_s: float, on_hang: Callable[[Coordinates, float], None]
+    ) -> None:
+        """End the process when business code has held one record for longer."""
+        self._calls, self._call_ticks_max, self._on_hang = calls, timeout_s / TICK_S, on_hang
+
+    def _hanging(self) -> Record | None:
+        """Return the record that has been in the hands of business code for too long."""
+        calls = self._calls
+        record = None if calls is None else calls.record
+        if record is None or record is not self._record:
+            self._record, self._record_ticks = record, 0
+            return None
+        self._record_ticks += 1
+        return record if self._record_ticks > self._call_ticks_max else None
+
     def _run(self) -> None:
         while not self._stopped.wait(TICK_S):
+            record = self._hanging()
+            if record is not None:
+                self._on_hang(record.coordinates, self._record_ticks * TICK_S)
+                self._leave(int(ExitCode.CALL_HUNG))
+                return
             self._ticks += 1
             self._alarm_ticks -= 1
             interrupt = self._alarm
@@ -105,3 +132,7 @@ class Watchdog:
     def _end(self, call: str, ticks: int) -> None:
         self._on_overrun(call, ticks * TICK_S)
         self._leave(int(ExitCode.WATCHDOG))
+
+
+def _ignore(_coordinates: Coordinates, _seconds: float) -> None:
+    """Stand for a limit that nobody has set."""

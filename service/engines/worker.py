@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from service.core.settled import Settled
     from service.engines.lifecycle import Lifecycle
     from service.engines.recovery import Recovery
+    from service.engines.suspects import Suspects
     from service.engines.watchdog import Watchdog
     from service.telemetry.events import Events
 
@@ -57,6 +58,7 @@ class Worker:
         watchdog: Watchdog,
         sizing: Sizing,
         ends: Ends,
+        suspects: Suspects,
     ) -> None:
         self._core = core
         self._source = source
@@ -71,6 +73,7 @@ class Worker:
         self._bounds = sizing.bounds
         self._cut_after_s = sizing.cut_after_s
         self._ends = ends
+        self._suspects = suspects
         self._batch = Batch([], {}, {})
         self._membership = Membership(source, events, clock)
         self._done_seen_s = 0.0
@@ -84,6 +87,7 @@ class Worker:
                 if self._done():
                     self._lifecycle.stop("the bounded run is done")
             except REACTIONS as error:
+                self._suspects.fail()
                 self._recovery.recover(error, self._batch)
         self._leave()
 
@@ -93,6 +97,9 @@ class Worker:
         if pending and not self._lifecycle.overdue:
             with suppress(*REACTIONS, StopError):
                 self._commit_ends(pending)
+        if not self._lifecycle.overdue:
+            with suppress(*REACTIONS, StopError):
+                self._suspects.leave()
 
     def _turn(self) -> None:
         self._batch = Batch([], {}, {})
@@ -102,6 +109,7 @@ class Worker:
         self._events.loop_moved()
         self._observe()
         if batch.records:
+            self._suspects.mark(batch)
             self._process(batch)
         else:
             self._end_idle(batch)
@@ -114,6 +122,7 @@ class Worker:
         self._batch = Batch([], {}, {})
         progress = {where: offset for where, (_first, offset) in settled.offsets.items()}
         self._source.settle(progress)
+        self._suspects.settle(progress, batch)
         if settled.records < len(batch.records):
             self._source.rewind({**batch.first, **progress})
         self._events.transaction_settled(settled)
@@ -133,6 +142,7 @@ class Worker:
 
     def _end_idle(self, batch: Batch) -> None:
         """Commit ends of partitions on which nothing is in flight."""
+        self._suspects.idle(batch.next)
         self._ends.note(batch.next)
         partitions = self._ends.due(self._clock.monotonic())
         if partitions:
@@ -150,12 +160,14 @@ class Worker:
                 self._ends.note(moved)
                 raise
             self._source.settle(moved)
+            self._suspects.settle(moved)
             self._ends.settle(moved, 0.0)
             self._events.ends_committed(moved)
             self._recovery.settle(moved)
 
     def _observe(self) -> None:
         changes = self._membership.observe()
+        self._suspects.observe(changes)
         self._ends.forget([*(changes.assigned or []), *changes.revoked, *changes.lost])
         self._membership.adopt_orphans()
 

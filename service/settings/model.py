@@ -8,6 +8,7 @@ from service.settings.base import Group, variables
 from service.settings.forms import choice
 from service.settings.kafka import ConsumerGroup, Kafka, Transaction
 from service.settings.pipeline import (
+    Call,
     DeadLetter,
     Dedup,
     Input,
@@ -59,6 +60,7 @@ class Settings(Group):
     transaction: Transaction
     group: ConsumerGroup
     spark: Spark
+    call: Call
     retry: Retry
     stop_after: StopAfter
     shutdown: Shutdown

@@ -106,6 +106,19 @@ class Dedup(Group):
     )
 
 
+class Call(Group):
+    """One call of the transform."""
+
+    timeout_ms: Annotated[int | None, duration("100ms", "24h")] = Field(
+        default=None,
+        alias="timeout",
+        description="A call that takes longer ends the process with exit code 8 and names the "
+        "record, which is then called in a process of its own and becomes a dead letter when it "
+        "hangs again. Longer than the slowest call that is legal. Unset: as long as "
+        "HAPAX_GROUP__POLL_INTERVAL_MAX allows.",
+    )
+
+
 class Retry(Group):
     """How often something is tried."""
 

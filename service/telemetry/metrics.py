@@ -82,6 +82,14 @@ class Metrics:
     records_late = Row(
         Counter, "Rows that a DataFrame pipeline dropped because they came after its watermark."
     )
+    partitions_suspected = Row(
+        Counter,
+        "Times a partition was taken over at an offset at which a process had died: its next "
+        "records go through the transform in a process of their own.",
+    )
+    records_condemned = Row(
+        Counter, "Records found to kill or hang the process that calls the transform with them."
+    )
     batches_halved = Row(Counter, "Times the batch size was halved to isolate a culprit.")
     dedup_lookups = Row(
         Counter,

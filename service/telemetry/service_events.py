@@ -15,6 +15,8 @@ from service.telemetry.narrator import Narrator, printable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from service.core.records import Coordinates
+
 WATCHDOG_LINE_WAIT_S: Final = 1.0
 """How long the watchdog waits for its own line: a stuck stdout may be what it caught."""
 STACK_MAX: Final = 8
@@ -126,6 +128,26 @@ class ServiceEvents(Narrator):
         )
         line.start()
         line.join(WATCHDOG_LINE_WAIT_S)
+
+    def call_hung(self, coordinates: Coordinates, seconds: float) -> None:
+        """Say which record a call of the transform never returns from; the process ends.
+
+        Returns within a second, like ``watchdog_fired``.
+        """
+        line = Thread(target=self._tell_hung, args=(str(coordinates), seconds), daemon=True)
+        line.start()
+        line.join(WATCHDOG_LINE_WAIT_S)
+
+    def _tell_hung(self, record: str, seconds: float) -> None:
+        self._logger.critical(
+            "call_hung", record=record, seconds=round(seconds, 3), stack=_main_stack()
+        )
+        sys.stderr.write(
+            f"hapax: the transform has not returned from record {record} for {seconds:.1f} s"
+            " (HAPAX_CALL__TIMEOUT): the process ends with exit code 8; when the record hangs"
+            " again it becomes a dead letter\n"
+        )
+        sys.stderr.flush()
 
     def _last_poll_s(self) -> float:
         loop_s = self._health.loop_s

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from service.core.ports import Batch, Core
     from service.core.records import Coordinates, Progress, Record
     from service.core.settled import Settled
+    from service.core.suspicion import Marks
 
 LINKS_MAX = 128
 """What an SDK keeps unless told otherwise (OTEL_SPAN_LINK_COUNT_LIMIT)."""
@@ -67,9 +68,9 @@ class TracedCore:
             trace = (f"{context.trace_id:032x}", f"{context.span_id:016x}")
             return msgspec.structs.replace(settled, trace=trace)
 
-    def end(self, progress: Progress) -> None:
+    def end(self, progress: Progress, marks: Marks | None = None) -> None:
         """Commit progress without records. No span: an idle input would fill the store."""
-        self._core.end(progress)
+        self._core.end(progress, marks)
 
     def _attributes(self, batch: Batch, topics: list[str], attempt: int) -> Attributes:
         attributes: Attributes = {

@@ -11,7 +11,7 @@ from service.telemetry.claim_events import ClaimEvents
 from service.telemetry.narrator import named, printable
 
 if TYPE_CHECKING:
-    from service.core.records import Coordinates, Progress
+    from service.core.records import Coordinates, Progress, TopicPartition
     from service.core.settled import Settled
 
 LINES_PER_MINUTE: Final = 10
@@ -46,6 +46,30 @@ class TransactionEvents(ClaimEvents):
                 attempts=attempts,
                 error=printable(error),
             )
+
+    def records_suspected(
+        self, partition: TopicPartition, first: int, until: int, deaths: int
+    ) -> None:
+        """Say that processes died at ``first``: calls below ``until`` are made in another one."""
+        self._metrics.partitions_suspected.of().inc()
+        self._logger.warning(
+            "records_suspected",
+            partition=named(partition),
+            first=first,
+            until=until,
+            deaths=deaths,
+        )
+
+    def record_condemned(self, coordinates: Coordinates, how: str, deaths: int) -> None:
+        """Say which record killed its process: it becomes a dead letter."""
+        self._metrics.records_condemned.of().inc()
+        self._logger.error(
+            "record_condemned", record=str(coordinates), how=printable(how), deaths=deaths
+        )
+
+    def isolation_failed(self, reason: str) -> None:
+        """Say that suspects are called in this very process: there is no other one."""
+        self._logger.error("isolation_failed", reason=printable(reason))
 
     def batch_aborted(self, reason: str, records: int, attempt: int, rewound_to: Progress) -> None:
         """Say that nothing of the batch is visible; it is taken again from ``rewound_to``."""

@@ -155,12 +155,15 @@ def _run_worker(shared: Shared, stack: ExitStack) -> None:
     stack.callback(transaction.close)
     if shared.lifecycle.stopping:
         return
+    transformer = Transformer(function, shared.settings.retry.attempts)
+    isolation = parts.isolation(shared, transformer)
+    stack.callback(isolation.close)
     worker = parts.worker(
         shared,
         source=source,
         transaction=transaction,
         claims=claims,
-        transformer=Transformer(function, shared.settings.retry.attempts),
+        isolation=isolation,
     )
     # What the start left lives for ever: keep it out of every later garbage collection (the
     # first full one took 20 to 60 ms out of a batch).

@@ -13,11 +13,14 @@ from service.adapters.kafka_source import KafkaSource
 from service.adapters.kafka_transaction import KafkaTransaction
 from service.core.exactly_once import ExactlyOnce, Interrupt
 from service.core.identity import Identity
+from service.core.isolation import Isolation
 from service.core.limits import DeadLetterRate, FenceBudget, Pace, Patience
 from service.core.plan import Destinations, Planner
 from service.engines.assignment import Bounds, Ends
+from service.engines.isolated_calls import IsolatedCalls
 from service.engines.lifecycle import Lifecycle
 from service.engines.recovery import Recovery
+from service.engines.suspects import Suspects
 from service.engines.watchdog import Watchdog
 from service.engines.worker import Sizing, Worker
 from service.telemetry.logs import ClientLogger
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from service.adapters.redis_claims import RedisClaims
+    from service.core.isolation import Applies
     from service.core.transform import Transformer
     from service.settings import Settings
     from service.telemetry.events import Events
@@ -39,6 +43,8 @@ CUT_AFTER_S = 1.0
 FAREWELL_S = 10.0
 """Longest that clients, Spark and the telemetry port may take to close when the last transaction is
 decided or given up, which takes the transaction timeout."""
+CALL_SHARE = 0.9
+"""Of ``max.poll.interval.ms``: a batch that takes longer is taken from us anyway."""
 ENDS_IDLE_S, ENDS_INTERVAL_S = 0.3, 1.0
 PRODUCER_FENCES_MAX, MEMBER_FENCES_MAX = 4, 2
 
@@ -76,7 +82,33 @@ def share(settings: Settings, events: Events) -> Shared:
     watchdog.limit_stop(
         lambda: lifecycle.overdue, settings.transaction.timeout_ms / 1000 + FAREWELL_S
     )
+    watchdog.limit_calls(interrupt, call_limit_s(settings), events.call_hung)
     return Shared(settings, events, clock, interrupt, lifecycle, watchdog)
+
+
+def call_limit_s(settings: Settings) -> float:
+    """Return how long business code may hold one record.
+
+    Unset: so long that the group has all but given the partition to another member.
+    """
+    timeout_ms = settings.call.timeout_ms
+    if timeout_ms is None:
+        return CALL_SHARE * settings.group.poll_interval_max_ms / 1000
+    return timeout_ms / 1000
+
+
+def isolation(shared: Shared, transformer: Transformer) -> Isolation:
+    """Return the transformer, with another process for records that may have killed one."""
+    settings, events = shared.settings, shared.events
+    return Isolation(
+        transformer,
+        IsolatedCalls(settings.transform, settings.retry.attempts, call_limit_s(settings)),
+        shared.interrupt,
+        on_death=lambda record, how, deaths: events.record_condemned(
+            record.coordinates, how, deaths
+        ),
+        on_failure=events.isolation_failed,
+    )
 
 
 def source(shared: Shared) -> KafkaSource:
@@ -154,7 +186,7 @@ def worker(
     source: KafkaSource,
     transaction: Producing,
     claims: RedisClaims | None,
-    transformer: Transformer,
+    isolation: Isolation,
 ) -> Worker:
     """Return the engine with its core and its recovery."""
     settings = shared.settings
@@ -174,10 +206,11 @@ def worker(
         transaction_timeout_s=settings.transaction.timeout_ms / 1000,
     )
     bare = core(
-        settings, transaction, claims, transformer, clock=shared.clock, interrupt=shared.interrupt
+        settings, transaction, claims, isolation, clock=shared.clock, interrupt=shared.interrupt
     )
+    whole = traced(settings, bare)
     return Worker(
-        core=traced(settings, bare),
+        core=whole,
         source=source,
         recovery=recovery,
         events=shared.events,
@@ -187,6 +220,9 @@ def worker(
         watchdog=shared.watchdog,
         sizing=_sizing(settings, patience),
         ends=ends,
+        suspects=Suspects(
+            source, whole, isolation, shared.events, records_max=settings.transaction.records_max
+        ),
     )
 
 
@@ -194,7 +230,7 @@ def core(  # noqa: PLR0913 - what differs between a worker and a task
     settings: Settings,
     transaction: Producing,
     claims: RedisClaims | None,
-    transformer: Transformer,
+    transformer: Applies,
     *,
     clock: SystemClock,
     interrupt: Interrupt,

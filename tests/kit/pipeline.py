@@ -14,6 +14,7 @@ from service.adapters.memory_kafka import MemorySource
 from service.adapters.memory_transaction import MemoryTransaction
 from service.core.exactly_once import ExactlyOnce, Interrupt
 from service.core.identity import Identity
+from service.core.isolation import Death, Isolation
 from service.core.limits import DeadLetterRate, FenceBudget, Pace, Patience
 from service.core.plan import Destinations, Planner
 from service.core.records import Output
@@ -21,14 +22,16 @@ from service.core.transform import Transformer
 from service.engines.assignment import Bounds, Ends
 from service.engines.lifecycle import Lifecycle
 from service.engines.recovery import Recovery
+from service.engines.suspects import Suspects
 from service.engines.watchdog import Watchdog
 from service.engines.worker import Sizing, Worker
-from tests.kit.doubles import Script, StuckError, Ticking, Told
+from tests.kit.doubles import CrashError, Script, StuckError, Ticking, Told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from service.adapters.memory_kafka import Fault
+    from service.core.ports import Batch
     from service.core.records import Record, TopicPartition
     from service.core.transform import Transform
     from service.telemetry.events import Events
@@ -50,8 +53,36 @@ def upper(record: Record) -> Any:
     return Output(value.upper())
 
 
+class Elsewhere:
+    """Another process: a CrashError of the transform ends it, and not the worker."""
+
+    def __init__(self, transform: Transform) -> None:
+        self._transformer = Transformer(transform, 1)
+        self.called: list[int] = []
+
+    def call(self, record: Record) -> Any:
+        self.called.append(record.offset)
+        try:
+            return self._transformer.apply(record)
+        except CrashError:
+            raise Death("it was ended by SIGSEGV", hung=False) from None
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+
+class Unsuspecting(Suspects):
+    """Marks nothing: a scenario that counts transactions means those of its batches."""
+
+    def mark(self, batch: Batch) -> None:
+        self._trusted.update(batch.first)
+
+
 class Pipeline:
-    """One broker, one claim store, and workers that come and go."""
+    """One broker, one claim store, and workers that come and go.
+
+    ``marked``: the first batch of each partition is marked, as in the service.
+    """
 
     def __init__(
         self,
@@ -66,6 +97,7 @@ class Pipeline:
         at_end: bool = False,
         batch_max: int = 500,
         shutdown_s: float = 25.0,
+        marked: bool = False,
     ) -> None:
         self.clock = Ticking()
         self.broker = MemoryBroker(
@@ -81,6 +113,7 @@ class Pipeline:
         self._bounds = (records_max, at_end)
         self._batch_max = batch_max
         self._shutdown_s = shutdown_s
+        self._marked = marked
         self.start("w")
 
     def start(self, name: str) -> None:
@@ -96,10 +129,20 @@ class Pipeline:
         )
         self.patience = Patience(ATTEMPTS_MAX)
         self.ends = Ends(idle_s=0.3, interval_s=1.0)
+        self.elsewhere = Elsewhere(self._transform)
+        self.isolation = Isolation(
+            Transformer(self._transform, 1),
+            self.elsewhere,
+            self.interrupt,
+            on_death=lambda record, how, deaths: events.record_condemned(
+                record.coordinates, how, deaths
+            ),
+            on_failure=events.isolation_failed,
+        )
         self.core = ExactlyOnce(
             identity=Identity(self._sources, inputs=["in"]),
             claims=self.claims,
-            transformer=Transformer(self._transform, 1),
+            transformer=self.isolation,
             planner=Planner(Destinations("app", "out", "dead")),
             transaction=self.transaction,
             dead_letter_rate=DeadLetterRate(topic="dead", rate_max=0.1, records_min=10_000),
@@ -139,6 +182,13 @@ class Pipeline:
                 cut_after_s=1.0,
             ),
             ends=self.ends,
+            suspects=(Suspects if self._marked else Unsuspecting)(
+                self.source,
+                self.core,
+                self.isolation,
+                events,
+                records_max=self._batch_max,
+            ),
         )
 
     # -- input ----------------------------------------------------------------------------

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from service.adapters.memory_group import Shift
     from service.core.ports import Clock
     from service.core.records import Progress, TopicPartition
+    from service.core.suspicion import Marks
     from service.engines.ranges import Plan, Report
     from service.telemetry.events import Events
 
@@ -82,7 +83,11 @@ class Broker(MemoryBroker):
         return shift
 
     def add_offsets(
-        self, name: tuple[str, int], member: tuple[str, int], progress: Progress
+        self,
+        name: tuple[str, int],
+        member: tuple[str, int],
+        progress: Progress,
+        marks: Marks | None = None,
     ) -> None:
         held = all(
             self._dealt.owners.get(where) == member[0] and self._since[where] <= member[1]
@@ -90,7 +95,7 @@ class Broker(MemoryBroker):
         )
         if self.lenient and held and member[0] in self._dealt.members:
             member = (member[0], self._dealt.newest)
-        super().add_offsets(name, member, progress)
+        super().add_offsets(name, member, progress, marks)
 
 
 class Member(MemorySource):

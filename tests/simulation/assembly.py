@@ -8,22 +8,39 @@ from service.adapters.memory_kafka import MemorySource
 from service.adapters.memory_transaction import MemoryTransaction
 from service.core.exactly_once import ExactlyOnce
 from service.core.identity import Identity
+from service.core.isolation import Isolation
 from service.core.limits import DeadLetterRate, FenceBudget, Pace, Patience
 from service.core.plan import Destinations, Planner
 from service.core.transform import Transformer
 from service.engines.assignment import Bounds, Ends
 from service.engines.recovery import Recovery
+from service.engines.suspects import Suspects
 from service.engines.worker import Sizing, Worker
 from tests.simulation.business import DEAD, OUT
 from tests.simulation.telling import Telling
 from tests.simulation.wire import Store, Wire
 
 if TYPE_CHECKING:
+    from service.core.records import Record
+    from service.core.transform import Result
     from tests.simulation.process import Process
     from tests.simulation.world import World
 
 ATTEMPTS_MAX = 3
 CUT_AFTER_S = 0.2
+
+
+class _Elsewhere:
+    """Another process for records under suspicion; who kills ours ends it as well."""
+
+    def __init__(self, process: Process) -> None:
+        self._transformer = Transformer(process.work, 1)
+
+    def call(self, record: Record) -> Result:
+        return self._transformer.apply(record)
+
+    def close(self) -> None:
+        """Nothing is kept."""
 
 
 def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransaction, Worker]:
@@ -42,10 +59,17 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
     )
     store = None if world.claims is None else Store(process, world.claims)
     patience, ends = Patience(ATTEMPTS_MAX), Ends(idle_s=0.1, interval_s=0.2)
+    isolation = Isolation(
+        Transformer(process.work, 1),
+        _Elsewhere(process),
+        process.interrupt,
+        on_death=lambda record, _how, _deaths: world.judge.note("condemned", str(record)),
+        on_failure=lambda _reason: None,
+    )
     core = ExactlyOnce(
         identity=Identity(("header:id",)),
         claims=store,
-        transformer=Transformer(process.work, 1),
+        transformer=isolation,
         planner=Planner(Destinations("app", OUT, DEAD)),
         transaction=transaction,
         dead_letter_rate=DeadLetterRate(topic=DEAD, rate_max=0.1, records_min=10_000),
@@ -82,5 +106,6 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
             cut_after_s=CUT_AFTER_S,
         ),
         ends=ends,
+        suspects=Suspects(source, core, isolation, events, records_max=options.batch_max),
     )
     return source, transaction, worker

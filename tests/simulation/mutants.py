@@ -44,7 +44,7 @@ class Mutant(NamedTuple):
 def offsets_outside_the_transaction(patch: pytest.MonkeyPatch) -> None:
     commit = MemoryTransaction.commit
 
-    def send_offsets(self: MemoryTransaction, progress: Progress) -> None:
+    def send_offsets(self: MemoryTransaction, progress: Progress, _marks: object = None) -> None:
         self._mutant_progress = dict(progress)  # type: ignore[attr-defined]
 
     def late(self: MemoryTransaction) -> None:

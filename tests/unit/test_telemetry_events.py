@@ -205,6 +205,25 @@ CASES = [
         ("transactions_total", {"outcome": "aborted"}, 1),
     ),
     Case(
+        "records_suspected",
+        {"partition": ORDERS, "first": 5, "until": 9, "deaths": 1},
+        {"partition": "orders/0", "first": 5, "until": 9, "deaths": 1},
+        ("partitions_suspected_total", {}, 1),
+    ),
+    Case(
+        "record_condemned",
+        {"coordinates": Coordinates("orders", 0, 7), "how": "SIGSEGV", "deaths": 2},
+        {"record": "orders/0/7", "how": "SIGSEGV", "deaths": 2},
+        ("records_condemned_total", {}, 1),
+    ),
+    Case("isolation_failed", {"reason": "no process"}, {"reason": "no process"}, None),
+    Case(
+        "call_hung",
+        {"coordinates": Coordinates("orders", 0, 7), "seconds": 5.0},
+        {"level": "critical", "record": "orders/0/7", "seconds": 5.0},
+        None,
+    ),
+    Case(
         "batch_halved",
         {"records_max": 50, "reason": "too large"},
         {"records_max": 50, "reason": "too large"},

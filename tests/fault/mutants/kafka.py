@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 def offsets_outside_the_transaction() -> None:
     """Commit the offsets through the consumer, just before the transaction."""
 
-    def send_offsets(self: KafkaTransaction, progress: Mapping[tuple[str, int], int]) -> None:
+    def send_offsets(
+        self: KafkaTransaction, progress: Mapping[tuple[str, int], int], marks: object = None
+    ) -> None:
         source = self._source
         assert isinstance(source, KafkaSource)
-        source.commit(progress)
+        source.commit([source.offset(where, offset) for where, offset in progress.items()])
 
     KafkaTransaction.send_offsets = send_offsets  # type: ignore[method-assign]
 

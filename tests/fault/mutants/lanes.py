@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from service.adapters.kafka_transaction import KafkaTransaction
     from service.core.ports import Message
+    from service.core.suspicion import Marks
 
 
 def two_transactions_without_gate() -> None:
@@ -65,8 +66,10 @@ class _TakingTurns:
     def send(self, messages: Sequence[Message]) -> None:
         self._lane.send(messages)
 
-    def send_offsets(self, progress: Mapping[tuple[str, int], int]) -> None:
-        self._lane.send_offsets(progress)
+    def send_offsets(
+        self, progress: Mapping[tuple[str, int], int], marks: Marks | None = None
+    ) -> None:
+        self._lane.send_offsets(progress, marks)
 
     def commit(self) -> None:
         commit = threading.Thread(target=_commit, args=(self._lane,), daemon=True)

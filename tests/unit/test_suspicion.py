@@ -1,0 +1,183 @@
+"""Records that kill their process: what marks mean, and that only the culprit is condemned."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from service.adapters.memory_kafka import Fault
+from service.core.committed_metadata import CommittedMetadata
+from service.core.suspicion import Mark, marked, suspects_until
+from tests.kit.doubles import CrashError, Script
+from tests.kit.pipeline import Pipeline, upper
+
+if TYPE_CHECKING:
+    from service.core.records import Record
+
+STARTS_MAX = 10
+IN = ("in", 0)
+
+
+def deadly(record: Record) -> Any:
+    """End the process at a record that says so."""
+    if (record.value or b"").startswith(b"kill"):
+        raise CrashError
+    return upper(record)
+
+
+def supervised(pipeline: Pipeline, starts_max: int = STARTS_MAX) -> int:
+    """Start the worker again whenever it dies; return how often it died."""
+    for deaths in range(starts_max):
+        try:
+            pipeline.run()
+        except CrashError:
+            pipeline.broker.group.expel("w")
+            pipeline.start("w")
+        else:
+            return deaths
+    return starts_max
+
+
+def values(count: int) -> list[bytes]:
+    return [b"r%d" % number for number in range(count)]
+
+
+# -- the rule -----------------------------------------------------------------------------
+
+
+def test_without_a_death_nothing_is_suspected() -> None:
+    assert suspects_until(CommittedMetadata(topic_id="t"), 5, 100) is None
+
+
+def test_what_was_being_worked_on_is_suspected_and_without_an_end_two_batches() -> None:
+    assert suspects_until(CommittedMetadata(deaths=1, until=9), 5, 100) == 9
+    assert suspects_until(CommittedMetadata(deaths=3), 5, 100) == 205
+
+
+def test_a_mark_keeps_what_else_stands_beside_an_offset() -> None:
+    text = CommittedMetadata(topic_id="t", cluster_id="c", began=3).encode()
+    assert CommittedMetadata.decode(marked(text, Mark(2, 7))) == CommittedMetadata(
+        "t", "c", 3, deaths=2, until=7
+    )
+    assert CommittedMetadata.decode(marked(None, Mark(1))) == CommittedMetadata(deaths=1)
+
+
+# -- the loop -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", [0, 37, 99, 1234, 2999])
+def test_a_record_that_kills_its_process_is_a_dead_letter_after_at_most_three_deaths(
+    place: int,
+) -> None:
+    pipeline = Pipeline(transform=deadly, marked=True, batch_max=1000)
+    given = values(3000)
+    given[place] = b"kill"
+    pipeline.write(*given)
+    assert supervised(pipeline) <= 2  # the third is that of the process of its own
+    assert pipeline.dead() == [b"kill"]
+    assert pipeline.outputs() == sorted(value.upper() for value in given if value != b"kill")
+    (letter,) = pipeline.broker.records("dead")
+    error = dict(letter.headers)["hapax-error"] or b""
+    assert error.startswith(b"Killed: killed its process ")
+    assert b"SIGSEGV" in error
+
+
+def test_control_without_marks_it_dies_at_every_start() -> None:
+    pipeline = Pipeline(transform=deadly)
+    pipeline.write(b"a", b"kill", b"b")
+    assert supervised(pipeline) == STARTS_MAX
+    assert pipeline.committed().get(IN) is None
+
+
+def test_several_killers_each_cost_no_more_than_one_alone() -> None:
+    pipeline = Pipeline(transform=deadly, marked=True)
+    given = values(300)
+    for place in (7, 8, 90, 299):
+        given[place] = b"kill%d" % place
+    pipeline.write(*given)
+    assert supervised(pipeline) == 1
+    assert len(pipeline.dead()) == 4
+    assert len(pipeline.outputs()) == 296
+
+
+def test_another_member_that_takes_over_knows_of_the_death() -> None:
+    pipeline = Pipeline(transform=deadly, marked=True)
+    pipeline.write(b"a", b"kill", b"b")
+    with pytest.raises(CrashError):
+        pipeline.run()
+    pipeline.broker.group.expel("w")
+    pipeline.start("another")
+    pipeline.run()
+    assert pipeline.dead() == [b"kill"]
+    assert pipeline.elsewhere.called == [0, 1, 2]
+
+
+@pytest.mark.parametrize("step", ["take", "send", "send_offsets", "commit"])
+def test_kills_from_outside_never_condemn_a_record(step: str) -> None:
+    """Killed again and again at the same step, which is worse than chance can do."""
+    pipeline = Pipeline(marked=True, batch_max=50)
+    pipeline.write(*values(200))
+    for _ in range(40):
+        script = Script()
+        pipeline.faults = script
+
+        def die(reached: str, script: Script = script) -> None:
+            if reached == step and script.steps.count(step) > 1:
+                raise CrashError
+
+        script.then = die
+        pipeline.start("w")
+        try:
+            pipeline.run()
+        except CrashError:
+            pipeline.broker.group.expel("w")
+        else:
+            break
+    pipeline.faults = Script()
+    pipeline.start("w")
+    supervised(pipeline)
+    assert pipeline.dead() == []
+    pipeline.judge()
+
+
+def test_marks_cost_two_commits_for_an_assignment_and_nothing_for_a_batch() -> None:
+    script = Script()
+    pipeline = Pipeline(partitions=3, faults=script, marked=True, batch_max=100)
+    for partition in range(3):
+        pipeline.write(*values(2000), partition=partition)
+    pipeline.run()
+    plain = Script()
+    control = Pipeline(partitions=3, faults=plain, batch_max=100)
+    for partition in range(3):
+        control.write(*values(2000), partition=partition)
+    control.run()
+    more = script.steps.count("send_offsets") - plain.steps.count("send_offsets")
+    assert more <= 2 * 3
+
+
+def test_a_stop_clears_the_marks() -> None:
+    pipeline = Pipeline(marked=True)
+    pipeline.write(*values(20))
+    pipeline.run()
+    assert pipeline.committed() == {IN: 20}
+    assert pipeline.broker.beside == {}
+
+
+def test_a_batch_that_is_aborted_suspects_nobody() -> None:
+    aborted = Fault("aborted")
+    pipeline = Pipeline(faults=Script(send=[aborted, aborted]), marked=True)
+    pipeline.write(*values(20))
+    pipeline.run()
+    pipeline.judge()
+    assert pipeline.elsewhere.called == []
+    assert pipeline.told.of("records_suspected") == []
+
+
+def test_our_own_mark_is_no_death_when_the_partition_comes_back() -> None:
+    fenced = Fault("fenced")
+    pipeline = Pipeline(faults=Script(send=[Fault("aborted")], rewind=[fenced]), marked=True)
+    pipeline.write(*values(20))
+    pipeline.run()
+    pipeline.judge()
+    assert pipeline.dead() == []
