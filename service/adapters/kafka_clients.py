@@ -66,9 +66,28 @@ def library_version() -> str:
     return str(libversion()[0])
 
 
+APART = ":"
+"""Between app and instance. It stands in neither name, so no two pairs make the same id: joined by
+a dash ``orders`` and ``eu-0``, and ``orders-eu`` and ``0`` were one id, and fenced each other."""
+
+
 def transactional_id(settings: Settings) -> str:
     """Return app and instance: the same after a restart, so a successor fences its predecessor."""
+    return f"{settings.app}{APART}{settings.instance}"
+
+
+def client_name(settings: Settings) -> str:
+    """Return the name of our clients, and of the static member.
+
+    Quotas and metrics of brokers go by the first, and the second counts within the group of the
+    app and is limited to the letters of a topic's name: a dash is enough for both.
+    """
     return f"{settings.app}-{settings.instance}"
+
+
+def former_id(settings: Settings, lane: int | None = None) -> str:
+    """Return the transactional id of earlier versions, of a process or of a lane of it."""
+    return client_name(settings) if lane is None else f"{client_name(settings)}/{lane}"
 
 
 def lane_id(settings: Settings, lane: int) -> str:
@@ -100,7 +119,7 @@ def _common(settings: Settings) -> dict[str, Any]:
     }
     return {
         "bootstrap.servers": settings.kafka.bootstrap_servers,
-        "client.id": transactional_id(settings),
+        "client.id": client_name(settings),
         "security.protocol": security.protocol,
         # After "all brokers down" a re-bootstrap can leave the offsets call waiting for ever on a
         # connection that no longer exists (measured with one lost connection, 3 of 3).
@@ -141,7 +160,7 @@ def consumer_properties(settings: Settings) -> dict[str, Any]:
             "heartbeat.interval.ms": max(100, min(300, session_ms // 5)),
         }
     if group.membership == "static":
-        membership["group.instance.id"] = transactional_id(settings)
+        membership["group.instance.id"] = client_name(settings)
     return {
         **_common(settings),
         # The default of 1 s idles a consumer that is faster than its fetches.

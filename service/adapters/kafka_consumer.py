@@ -12,6 +12,7 @@ from service.adapters.kafka_clients import build
 from service.adapters.kafka_errors import describe
 from service.adapters.kafka_topics import DEBUG
 from service.adapters.kafka_troubles import TroubleLog
+from service.core.committed_metadata import CommittedMetadata
 from service.core.errors import BatchAbortedError, MemberFencedError, StopError
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from service.core.records import TopicPartition as Where
 
 ANSWER_TIMEOUT_S = 5.0
+PENDING_TIMEOUT_S = 1.0
+"""Longest wait for offsets that hang in a transaction, where not knowing them is an answer."""
 
 
 class GroupConsumer:
@@ -109,6 +112,23 @@ class GroupConsumer:
             if answer.error is not None:
                 raise BatchAbortedError(f"committed: {describe(answer.error)}", resolved=False)
         return {(answer.topic, answer.partition): answer for answer in answers}
+
+    def of_earlier_version(self, partitions: Iterable[Where]) -> bool:
+        """Return whether a committed offset has no cluster id beside it, or cannot be told."""
+        try:
+            answers = self.client.committed(
+                [TopicPartition(*where) for where in partitions], timeout=PENDING_TIMEOUT_S
+            )
+        except KafkaException:
+            return True
+        return any(
+            answer.error is not None
+            or (
+                (answer.offset or 0) >= 0
+                and CommittedMetadata.decode(answer.metadata).cluster_id is None
+            )
+            for answer in answers
+        )
 
     # -- the log --------------------------------------------------------------------------
 

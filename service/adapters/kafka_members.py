@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from service.adapters.kafka_clients import consumer_properties
+from service.adapters.kafka_clients import APART, consumer_properties
 from service.adapters.kafka_orphans import admin_properties
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ ANSWER_TIMEOUT_S = 10.0
 
 
 def members(settings: Settings) -> dict[str, str] | None:
-    """Return the client ids of the pipeline's group, each with its host; None: nobody tells.
+    """Return the transactional ids of the group's members, each with its host; None: not told.
 
-    The client id of a worker is its transactional id.
+    They follow from the client ids. A member of another program keeps its client id.
     """
     properties: dict[str, Any] = {**admin_properties(consumer_properties(settings)), "log_level": 0}
     admin = AdminClient(properties)  # a name holds it: without one its answers never come
@@ -31,4 +31,12 @@ def members(settings: Settings) -> dict[str, str] | None:
         return {} if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND else None
     except TimeoutError:
         return None
-    return {one.client_id: one.host for one in described.members}
+    ours = f"{settings.app}-"
+    return {
+        (
+            f"{settings.app}{APART}{one.client_id.removeprefix(ours)}"
+            if one.client_id.startswith(ours)
+            else one.client_id
+        ): one.host
+        for one in described.members
+    }

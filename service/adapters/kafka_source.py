@@ -225,6 +225,13 @@ class KafkaSource:
         """Return whether the group has an offset in any of the topics. Before or after joining."""
         return any(self._group_knows(topic) for topic in self._topics)
 
+    def of_earlier_version(self) -> bool:
+        """Return whether an offset of the group was committed by a version before this one.
+
+        An offset that hangs in a transaction may be: then the answer is yes. Before joining.
+        """
+        return self._consumer.of_earlier_version(self._every_partition())
+
     def _group_knows(self, topic: str) -> bool:
         """Whether the group has offsets in this topic.
 

@@ -5,6 +5,7 @@ lookout    what surveys the logs beside the engine
 spark      the Spark engine on records; task: what runs in one of its tasks
 pipeline   the Spark engine on DataFrames
 audit      the audit; audit_tasks: what runs in its tasks
+former     transactional ids of earlier versions, fenced at the first start
 opening    the producer's registration, beside everything else that a start waits for
 tracing    spans around the core, or none
 preflight  what must be there before the first record is read
@@ -40,6 +41,7 @@ from service.telemetry.metrics import Metrics
 from service.telemetry.status import Identity, Status
 from service.telemetry.troubles import Troubles
 from service.wiring import parts
+from service.wiring.former import fence_predecessor
 from service.wiring.lookout import start_lookout
 from service.wiring.opening import Opening
 from service.wiring.preflight import check
@@ -148,7 +150,9 @@ def _run_worker(shared: Shared, stack: ExitStack) -> None:
     claims = parts.claims(shared)
     if claims is not None:
         stack.callback(claims.close)
-    shared.events.preflight_passed(check(shared, source, claims))
+    remarks = check(shared, source, claims)
+    remarks += fence_predecessor(shared.settings, source)
+    shared.events.preflight_passed(remarks)
     stack.callback(source.close)
     source.subscribe()
     _attend_until(opening, source)

@@ -9,7 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from service.adapters.kafka_clients import lane_id, transactional_id
+from service.adapters.kafka_clients import (
+    APART,
+    former_id,
+    lane_id,
+    transactional_id,
+)
 from service.adapters.kafka_publisher import marker_group, sink_id
 from service.adapters.kafka_replay import replay_id
 from service.core.rights import CLAIM_COMMANDS, Right
@@ -86,7 +91,11 @@ def _transactional_ids(settings: Settings) -> Iterator[tuple[str, str, str]]:
         yield sink_id(settings.app), "LITERAL", "transactions of the sink"
     elif settings.group.membership == "dynamic":
         # Names that change with every start cannot be granted one by one.
-        yield f"{settings.app}-", _PREFIXED, "transactions of every process, whatever its name"
+        yield (
+            f"{settings.app}{APART}",
+            _PREFIXED,
+            "transactions of every process, whatever its name",
+        )
     else:
         name = transactional_id(settings)
         yield name, "LITERAL", "transactions of this process; each other instance needs its own"
@@ -113,6 +122,8 @@ def _looking(settings: Settings, written: list[str]) -> Iterator[Right]:
         for topic in settings.input.topics:
             yield Right("TOPIC", topic, "WRITE", replays, optional=True)
         yield Right("TRANSACTIONAL_ID", replay_id(settings.app), "WRITE", replays, optional=True)
+    if settings.guarantee == "exactly_once" and settings.spark.pipeline is None:
+        yield from _former(settings)
     reason = "hapax transactions list reads the states of all transactions there"
     yield Right("TOPIC", "__transaction_state", "READ", reason, optional=True)
     for operation, reason in (
@@ -120,6 +131,17 @@ def _looking(settings: Settings, written: list[str]) -> Iterator[Right]:
         ("DESCRIBE_CONFIGS", "hapax doctor reads the settings of the brokers"),
     ):
         yield Right("CLUSTER", CLUSTER, operation, reason, optional=True)
+
+
+def _former(settings: Settings) -> Iterator[Right]:
+    reason = (
+        "the first start after an upgrade ends what a killed process of an earlier version left"
+    )
+    if settings.group.membership == "static":
+        yield Right("TRANSACTIONAL_ID", former_id(settings), "WRITE", reason, optional=True)
+    if settings.engine == "spark":
+        lanes = former_id(settings, 0).removesuffix("0")
+        yield Right("TRANSACTIONAL_ID", lanes, "WRITE", reason, _PREFIXED, optional=True)
 
 
 def _reads(rights: list[Right], topic: str) -> bool:

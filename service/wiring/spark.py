@@ -5,7 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from service.adapters.kafka_clients import consumer_properties, lane_id, transactional_id
+from service.adapters.kafka_clients import (
+    consumer_properties,
+    former_id,
+    lane_id,
+    transactional_id,
+)
 from service.adapters.kafka_member import KafkaMember
 from service.core.errors import ConfigurationError
 from service.core.limits import FenceBudget
@@ -19,6 +24,7 @@ from service.engines.spark_session import SparkOptions, open_context
 from service.engines.spark_start import StartAbandonedError
 from service.telemetry.logs import ClientLogger
 from service.wiring import parts
+from service.wiring.former import fence_former, fence_predecessor
 from service.wiring.lookout import start_lookout
 from service.wiring.preflight import check
 from service.wiring.task import fence_lane, run_plans
@@ -33,11 +39,17 @@ if TYPE_CHECKING:
 class LaneFences:
     """Registers producers under the ids of our lanes."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, former: bool = False) -> None:
+        """``former``: whether tasks of an earlier version may have left something."""
         self._settings = settings
+        self._former = former
+        self._ended: set[int] = set()
 
     def lane(self, number: int) -> None:
-        """Fence a lane."""
+        """Fence a lane, and the first time that of an earlier version."""
+        if self._former and number not in self._ended:
+            fence_former(self._settings, former_id(self._settings, number))
+            self._ended.add(number)
         fence_lane(self._settings, lane_id(self._settings, number))
 
     def predecessor(self) -> None:
@@ -63,7 +75,9 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
         clock=shared.clock,
         watch=shared.watchdog.watch,
     )
-    shared.events.preflight_passed(check(shared, member, claims))
+    remarks = check(shared, member, claims)
+    former = member.of_earlier_version()
+    shared.events.preflight_passed([*remarks, *fence_predecessor(settings, member)])
     options = SparkOptions(settings.app, settings.spark.master, settings.spark.properties)
     try:
         context = open_context(options, lambda: shared.lifecycle.stopping)
@@ -79,7 +93,7 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
     engine = SparkEngine(
         member=member,
         jobs=jobs,
-        fences=LaneFences(settings),
+        fences=LaneFences(settings, former=former),
         reports=Reports(
             events=shared.events,
             clock=shared.clock,

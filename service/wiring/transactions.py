@@ -44,7 +44,7 @@ class Open(msgspec.Struct, kw_only=True):
 
     states  of the ids that can be ours; None when the coordinators' log may not be read
     reason  why it may not
-    live    client ids of the group's members, each with its host; None: nobody tells
+    live    transactional ids of the group's members, each with its host; None: not told
     gaps    partitions of inputs, outputs and dead letters with undecided records
     """
 

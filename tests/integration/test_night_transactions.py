@@ -73,7 +73,7 @@ def test_a_live_worker_is_told_and_survives_being_fenced(route: Route) -> None:
     route.write(b"1")
     route.await_outputs(1)
     desk = Desk(route)
-    name = f"{route.app}-w-0"
+    name = f"{route.app}:w-0"
     (one,) = desk.ask("transactions", "list")["transactions"]
     assert (one["transactional_id"], one["alive"]) == (name, True)
 

@@ -8,10 +8,14 @@ import pytest
 
 from service.adapters.kafka_clients import (
     consumer_properties,
+    former_id,
+    lane_id,
     library_version,
     producer_properties,
     transactional_id,
 )
+from service.adapters.kafka_publisher import sink_id
+from service.adapters.kafka_replay import replay_id
 from service.settings import Settings, load_settings
 
 REQUIRED = {
@@ -42,11 +46,29 @@ def test_the_consumer_reads_committed_records_and_commits_nothing_by_itself() ->
 
 
 def test_the_transactional_id_is_app_and_instance_so_that_a_successor_fences() -> None:
-    assert transactional_id(settings()) == "orders-orders-0"
+    assert transactional_id(settings()) == "orders:orders-0"
     properties = producer_properties(settings())
-    assert properties["transactional.id"] == "orders-orders-0"
+    assert properties["transactional.id"] == "orders:orders-0"
     assert properties["enable.idempotence"] is True
     assert properties["debug"] == "broker"
+
+
+def test_no_two_pairs_of_app_and_instance_make_the_same_id() -> None:
+    pairs = [("orders", "eu-0"), ("orders-eu", "0"), ("orders-eu-0", "0"), ("orders", "eu-0.0")]
+    pairs += [("orders", "replay"), ("orders", "sink"), ("orders", "0"), ("orders", "0-1")]
+    ids = [
+        name
+        for app, instance in pairs
+        for name in (
+            transactional_id(settings(APP=app, INSTANCE=instance)),
+            lane_id(settings(APP=app, INSTANCE=instance), 0),
+            lane_id(settings(APP=app, INSTANCE=instance), 1),
+        )
+    ]
+    ids += [replay_id("orders"), sink_id("orders")]
+    assert len(set(ids)) == len(ids)
+    former = [former_id(settings(APP=app, INSTANCE=instance)) for app, instance in pairs[:2]]
+    assert former == ["orders-eu-0"] * 2
 
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "at_most_once"])

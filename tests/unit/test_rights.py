@@ -30,7 +30,7 @@ def mandatory(**environ: str) -> set[tuple[str, str, str, str]]:
 READS = {("TOPIC", "orders", "READ", "LITERAL"), ("TOPIC", "returns", "READ", "LITERAL")}
 WRITES = {("TOPIC", "clean", "WRITE", "LITERAL")}
 GROUP = {("GROUP", "shop", "READ", "LITERAL")}
-OWN = {("TRANSACTIONAL_ID", "shop-shop-0", "WRITE", "LITERAL")}
+OWN = {("TRANSACTIONAL_ID", "shop:shop-0", "WRITE", "LITERAL")}
 
 
 def test_a_worker_needs_its_inputs_its_output_its_group_and_its_transactional_id() -> None:
@@ -43,12 +43,12 @@ def test_dead_letters_add_the_right_to_write_them() -> None:
 
 
 def test_names_that_change_with_every_start_are_granted_by_their_prefix() -> None:
-    every = {("TRANSACTIONAL_ID", "shop-", "WRITE", "PREFIXED")}
+    every = {("TRANSACTIONAL_ID", "shop:", "WRITE", "PREFIXED")}
     assert mandatory(HAPAX_GROUP__MEMBERSHIP="dynamic") == READS | WRITES | GROUP | every
 
 
 def test_spark_on_records_needs_the_ids_of_its_lanes_beside_the_workers_own() -> None:
-    lanes = {("TRANSACTIONAL_ID", "shop-shop-0/", "WRITE", "PREFIXED")}
+    lanes = {("TRANSACTIONAL_ID", "shop:shop-0/", "WRITE", "PREFIXED")}
     assert mandatory(**SPARK) == READS | WRITES | GROUP | OWN | lanes
 
 
@@ -67,8 +67,30 @@ def test_without_transactions_no_transactional_id_is_needed() -> None:
 
 def test_topics_that_the_business_code_names_are_written_too() -> None:
     rights = kafka_rights(load_settings(BASE), outputs=["large", "clean"])
-    written = [right.name for right in rights if right.operation == "WRITE"]
-    assert written == ["clean", "large", "shop-shop-0"]
+    written = [right.name for right in rights if right.operation == "WRITE" and not right.optional]
+    assert written == ["clean", "large", "shop:shop-0"]
+
+
+@pytest.mark.parametrize(
+    ("environ", "former"),
+    [
+        ({}, [("shop-shop-0", "LITERAL")]),
+        (SPARK, [("shop-shop-0", "LITERAL"), ("shop-shop-0/", "PREFIXED")]),
+        ({"HAPAX_GROUP__MEMBERSHIP": "dynamic"}, []),
+        ({"HAPAX_GUARANTEE": "at_least_once"}, []),
+        (SINK, []),
+    ],
+)
+def test_the_ids_of_earlier_versions_are_granted_for_the_first_start_if_anybody_wants(
+    environ: dict[str, str], former: list[tuple[str, str]]
+) -> None:
+    rights = kafka_rights(load_settings(BASE | environ))
+    found = [
+        (right.name, right.pattern)
+        for right in rights
+        if right.resource == "TRANSACTIONAL_ID" and right.optional
+    ]
+    assert found == former
 
 
 def test_every_optional_right_comes_after_the_mandatory_ones_and_says_what_it_is_for() -> None:

@@ -87,6 +87,8 @@ def test_age_and_delay_count_from_the_start_of_an_open_transaction() -> None:
 
 
 def test_ids_of_another_app_are_not_ours() -> None:
+    assert ours("app:0", "app")
+    assert ours("app:0/1", "app")
     assert ours("app-0", "app")
     assert ours("app/replay", "app")
     assert not ours("app2-0", "app")

@@ -24,7 +24,7 @@ def broker_of(scene: Scene, role: str) -> Broker:
     if role == "offsets":
         broker = stage.cluster.coordinator(role, app)
     elif role == "transactions":
-        broker = stage.cluster.coordinator(role, f"{app}-{stage.members[0].instance}")
+        broker = stage.cluster.coordinator(role, f"{app}:{stage.members[0].instance}")
     else:
         topic = stage.topics.source if role == "input" else stage.topics.outputs[0]
         broker = stage.cluster.leader(topic, scene.rng.randrange(stage.plan.partitions))
