@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from service.settings import Security, Settings
 
 SOCKET_TIMEOUT_MS = 4000
+MESSAGE_BYTES_MAX = 1_000_000_000
 
 AUTHORITIES = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Alpine
@@ -190,6 +191,10 @@ def producer_properties(settings: Settings) -> dict[str, Any]:
         "retry.backoff.ms": 5,
         "linger.ms": 1,
         "batch.size": 1 << 20,
+        # The largest there is: topics say how much they take, and brokers judge. With the default
+        # the client itself refused what was legal to write into the input (1,000,000 against
+        # 1,048,588 bytes), and its dead letter.
+        "message.max.bytes": MESSAGE_BYTES_MAX,
         "queue.buffering.max.messages": 1_000_000,
         "queue.buffering.max.kbytes": 1 << 20,
         # A record for a topic that is not there would wait 30 s, longer than its transaction.

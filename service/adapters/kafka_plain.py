@@ -19,6 +19,7 @@ from service.core.errors import BatchAbortedError, ProducerDeadError, StopError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from service.adapters.kafka_producer import Outbox
     from service.core.ports import Message
     from service.core.suspicion import Marks
 
@@ -87,12 +88,23 @@ class KafkaAtLeastOnce(KafkaProducing[KafkaSource]):
             raise StopError(f"not allowed to write: {describe(outbox.failed[0])}")
         self._check_topics(outbox)
         if outbox.failed:
+            refused: Mapping[int, str] = {}
+            if codes & CONTENT:
+                refused = self._sets.refuse(outbox.refused, alone=outbox.alone)
+                self._rebuild(outbox)
             raise BatchAbortedError(
                 f"{len(outbox.failed)} outputs were refused: {describe(outbox.failed[0])}",
-                refused=outbox.refused,
+                refused=refused,
                 content=bool(codes & CONTENT),
                 resolved=False,
             )
+        if self._sets.accept():
+            self._rebuild(outbox)
+
+    def _rebuild(self, outbox: Outbox) -> None:
+        """Build the producer that the next sets of messages need."""
+        if outbox.alone is not self._sets.alone:
+            self._outbox, _metadata = self._connect()
 
     def _commit_offsets(self) -> None:
         with self._watch("commit"):

@@ -60,6 +60,8 @@ class Outbox:
         self, properties: Mapping[str, Any], forward: LogLine, *, round_robin: bool
     ) -> None:
         self._round_robin = round_robin
+        self.alone = properties.get("batch.num.messages") == 1
+        """Whether each message has a set of its own, so that brokers refuse it and no other."""
         self._turns: dict[str, Iterator[int]] = {}
         self.log = ClientLog("producer", forward)
         self.producer = build(Producer, properties, self.log)
@@ -130,7 +132,7 @@ class Outbox:
                 except BufferError:
                     self.serve(_QUEUE_FULL_WAIT_S)
                     continue
-                except (KafkaException, TypeError, ValueError) as error:
+                except (KafkaException, TypeError, ValueError, OverflowError) as error:
                     raise self._refusal(index, message.topic, error) from error
                 break
 

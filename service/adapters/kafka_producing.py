@@ -51,6 +51,56 @@ Bringing = TypeVar("Bringing", bound=Source)
 """The weaker guarantees also commit through their source, the transaction never does."""
 
 
+SET_BYTES = 1_000_000
+"""The client's own default."""
+SET_BYTES_MIN = 4096
+ALONE = {"batch.num.messages": 1}
+
+
+class MessageSets:
+    """How many messages go into one set, which brokers take or refuse as a whole.
+
+    The client bounds a set by its own ``batch.size``; what a topic takes (``max.message.bytes``)
+    it does not know, so outputs that fit one by one may be refused together. After a refusal each
+    message is sent in a set of its own, before anybody is blamed: whoever is refused then is
+    surely to blame. When nobody is, the sets were too large, and they stay half as large.
+    """
+
+    COMMITS_MAX = 5
+    """Transactions without a refusal after which nobody is to blame: the first of them may hold
+    other records than those that were refused."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._blamed = False
+        self._commits = 0
+        self.alone = False
+        """Whether the next producer sends each message in a set of its own."""
+
+    def properties(self) -> dict[str, int]:
+        """Return what a producer has to be built with."""
+        return {"batch.size": self._bytes_max} | (ALONE if self.alone else {})
+
+    def refuse(self, refused: Mapping[int, str], *, alone: bool) -> Mapping[int, str]:
+        """Take note of a refusal; return those messages of it that are surely to blame.
+
+        ``alone``: whether each message had a set of its own, or was refused before it had any.
+        """
+        self.alone, self._commits = True, 0
+        self._blamed = self._blamed or (alone and bool(refused))
+        return refused if alone else {}
+
+    def accept(self) -> bool:
+        """Take note of success; return whether a producer that sends sets is to be built."""
+        self._commits += 1
+        if not self.alone or not (self._blamed or self._commits >= self.COMMITS_MAX):
+            return False
+        if not self._blamed:
+            self._bytes_max = max(SET_BYTES_MIN, self._bytes_max // 2)
+        self.alone = self._blamed = False
+        return True
+
+
 class KafkaProducing(Generic[Bringing]):
     """One producer at a time, rebuilt on demand."""
 
@@ -75,6 +125,7 @@ class KafkaProducing(Generic[Bringing]):
         self._forward = forward
         self._watch = watch
         self._outbox: Outbox | None = None
+        self._sets = MessageSets(int(properties.get("batch.size", SET_BYTES)))
         self._began_s = 0.0
         self.doubts: list[str] = []
         """What may have been sent twice; always empty without transactions, where that is only a
@@ -87,7 +138,8 @@ class KafkaProducing(Generic[Bringing]):
 
     def _connect(self) -> tuple[Outbox, Any]:
         """Return a new producer that has a connection, and the cluster's metadata."""
-        outbox = Outbox(self._properties, self._forward, round_robin=self._round_robin)
+        properties = {**self._properties, **self._sets.properties()}
+        outbox = Outbox(properties, self._forward, round_robin=self._round_robin)
         with self._watch("list_topics"):
             try:
                 return outbox, outbox.connect()

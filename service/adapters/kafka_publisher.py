@@ -123,9 +123,9 @@ class KafkaPublisher:
                 refusal = self._transaction.refusal()
                 if refusal is not None:
                     raise StopError(
-                        f"record {refusal[0]} of micro-batch {batch.number}, or one sent"
-                        f" together with it, was refused: {refusal[1]}. Nothing of the"
-                        " micro-batch was published: mend what the pipeline writes, or the topic"
+                        f"record {refusal[0]} of micro-batch {batch.number} was refused:"
+                        f" {refusal[1]}. Nothing of the micro-batch was published: fix what the"
+                        " pipeline writes, or the topic"
                     ) from None
                 if attempt == self._attempts:
                     raise
@@ -229,8 +229,10 @@ class _CountedTransaction(KafkaTransaction):
         except BatchAbortedError as error:
             self._sent.append((len(messages), error.refused))
             raise
-        # Delivery reports of these messages may still come in, while later ones are sent.
-        self._sent.append((len(messages), self._producer().refused))
+        # Delivery reports of these messages may still come in, while later ones are sent. They
+        # name whole sets, unless each message has one of its own.
+        outbox = self._producer()
+        self._sent.append((len(messages), outbox.refused if outbox.alone else {}))
 
     def refusal(self) -> tuple[int, str] | None:
         """Return the first message of this transaction that was refused by name, and why."""

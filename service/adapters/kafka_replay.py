@@ -39,7 +39,8 @@ def alone(
     strict = settings.model_copy(update={"guarantee": "exactly_once"})
     named = {"transactional.id": transactional_id, "client.id": transactional_id}
     return KafkaTransaction(
-        producer_properties(strict) | named,
+        # A replay is its record and one header more, so that the largest records would be refused.
+        {"compression.type": "lz4"} | producer_properties(strict) | named,
         cast("Placing", source),  # asked for offsets alone, and none are sent
         required_topics=frozenset(),
         round_robin=False,

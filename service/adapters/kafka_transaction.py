@@ -112,12 +112,12 @@ class KafkaTransaction(KafkaProducing[Placing]):
         return None
 
     def diagnose(self) -> None:
-        """Ask for delivery reports until a commit, to learn which message is refused.
+        """Send messages one by one and ask for reports until a commit, to learn which is refused.
 
-        A batch that is refused does so by itself; this is for a batch that another process saw
-        refused.
+        Before ``open``. A batch that is refused does so by itself; this is for a batch that
+        another process saw refused.
         """
-        self._diagnosing = True
+        self._diagnosing = self._sets.alone = True
 
     def close(self) -> None:
         """Drop the producer. Nothing is open between batches, so nothing is lost by it."""
@@ -236,6 +236,8 @@ class KafkaTransaction(KafkaProducing[Placing]):
             self._fail(outbox, "commit", error, resolved=False)
         self._diagnosing = False
         self.doubts = outbox.log.doubts.copy()
+        if self._sets.accept():
+            self.doubts.append("commit: messages were sent one by one, sets come next")
 
     def abort(self) -> None:
         """Make none of it visible. Raises ProducerDeadError when that is not certain."""
@@ -293,13 +295,15 @@ class KafkaTransaction(KafkaProducing[Placing]):
         content = bool(_codes(outbox, error) & CONTENT)
         # The next attempt asks for delivery reports, to learn which message was refused.
         self._diagnosing = True
+        refused: Mapping[int, str] = {}
         if content:
             # The refused message left a gap in the sequence numbers, for which the broker would
             # refuse the next transaction as well (measured): a new producer has none.
             self.doubts.append(f"{step}: a message was refused")
+            refused = self._sets.refuse(outbox.refused, alone=outbox.alone)
         raise BatchAbortedError(
             f"{step}: {describe(error)}",
-            refused=outbox.refused,
+            refused=refused,
             content=content,
             resolved=resolved,
         )

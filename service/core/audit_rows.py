@@ -13,6 +13,7 @@ from zlib import crc32
 from msgspec import UNSET
 
 from service.core.audit import Compare
+from service.core.dead_letters import TRUNCATED_HEADER
 from service.core.identity import Identity
 from service.core.records import Coordinates
 
@@ -66,7 +67,7 @@ class EffectRow(NamedTuple):
     at             its offset
     place, offset  of the record that it names
     slot, parts    which output of how many; DEAD_SLOT of 1 for a dead letter
-    content        of topic, key and value
+    content        of topic, key and value; None: left out of a dead letter of last resort
     unchecked      made while the claim store was away
     id             hash of its id, only where its record is no longer there
     """
@@ -76,7 +77,7 @@ class EffectRow(NamedTuple):
     offset: int
     slot: int
     parts: int
-    content: int
+    content: int | None
     unchecked: bool
     id: bytes | None
 
@@ -195,8 +196,10 @@ class EffectRows:
         if place == FOREIGN:
             return None
         slot, parts = (DEAD_SLOT, 1) if dead else _slot(headers.get("hapax-part"))
-        content = 0
-        if self._values:
+        content: int | None = 0
+        if dead and TRUNCATED_HEADER in headers:
+            content = None
+        elif self._values:
             topic = "" if dead else record.topic
             content = content_hash(slot, topic, record.key, record.value)
         gone = place >= 0 and offset < self._starts[place]

@@ -13,16 +13,35 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from service.core.errors import HapaxError
+from service.core.errors import DeadLetterLimitError, HapaxError
 from service.core.identity import REPLAY_HEADER, without_hapax
 from service.core.ports import Message
 from service.core.records import Coordinates, Record
+from service.core.transform import Cut, Failure
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
 NOTE_HEADER = "hapax-replayed"
+TRUNCATED_HEADER = "hapax-truncated"
+"""What was left out of a dead letter of last resort: names with their sizes in bytes."""
 _DIGITS_MAX = 9
+
+
+def condemn(coordinates: Coordinates, reason: str, before: Failure | None) -> Failure:
+    """Return what becomes of a record when the brokers refuse what it has led to.
+
+    ``before``: its failure, when it was its dead letter that was refused; that is then cut down
+    one step. Raises DeadLetterLimitError when nothing is left to cut.
+    """
+    if before is None:
+        return Failure("Refused", reason, 1)
+    if before.cut is Cut.ALL:
+        raise DeadLetterLimitError(
+            f"the dead letter of record {coordinates} is refused even without its value, key and"
+            f" headers ({reason}): look at the settings of the dead-letter topic"
+        )
+    return msgspec.structs.replace(before, cut=Cut(before.cut + 1))
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +51,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     source    where the record stood that failed
     original  whose claim it has: the source, or what that was itself a replay of
     error     the exception's type, a colon, its text
+    truncated  what was left out, with sizes; content: the original, once it was read again
     """
 
     record: Record
@@ -42,6 +62,8 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     error: str
     attempts: int
     app: str
+    truncated: str = ""
+    content: Record | None = None
 
     @property
     def reason(self) -> str:
@@ -66,6 +88,22 @@ def dead_letter(record: Record, *, readable: bool = True) -> DeadLetter | None:
         error=error.decode("utf-8", "backslashreplace"),
         attempts=int(attempts) if attempts.isdigit() else 0,
         app=(headers.get("hapax-app") or b"").decode("utf-8", "backslashreplace"),
+        truncated=(headers.get(TRUNCATED_HEADER) or b"").decode("utf-8", "backslashreplace"),
+    )
+
+
+def is_original(one: DeadLetter, record: Record) -> bool:
+    """Whether a record at the coordinates of a truncated dead letter is the one that it was.
+
+    A topic that was deleted and created again has other records at the same offsets.
+    """
+    pairs = (pair.partition("=") for pair in one.truncated.split(","))
+    left = {name: int(size) for name, _, size in pairs if size.isdigit()}
+    letter = one.record
+    return len(record.value or b"") == left.get("value", -1) and (
+        (len(record.key or b""), record.timestamp_ms) == (left["key"], left.get("timestamp"))
+        if "key" in left
+        else (record.key, record.timestamp_ms) == (letter.key, letter.timestamp_ms)
     )
 
 
@@ -110,7 +148,7 @@ def replay(one: DeadLetter, inputs: Collection[str]) -> Message:
     store, so no duplicate of it is let in, and it is not taken for one itself. An original in a
     topic that is none of the ``inputs`` was made up: the record failed for it, and is its own.
     """
-    record = one.record
+    record = one.content or one.record
     original = one.original if one.original.topic in inputs else one.source
     return Message(
         one.source.topic,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from service.core.records import Coordinates
+    from service.core.transform import Failure
 
 
 class ExitCode(IntEnum):
@@ -50,8 +51,9 @@ class ClaimsUnavailableError(HapaxError):
 class BatchAbortedError(HapaxError):
     """The transaction was rolled back, or never begun: rewind and take the batch again.
 
-    ``refused``: by index into the messages sent, those refused by name, with the reason; the core
-    turns them into ``culprits``, by coordinates of their records. ``content``: what the batch
+    ``refused``: by index into the messages sent, those that are surely to blame, with the reason;
+    brokers refuse whole sets of messages, so one counts only when it stood alone in its set. The
+    core turns them into ``culprits``, by coordinates of their records. ``content``: what the batch
     holds is the likely reason (too large, invalid), so repeating it as it is cannot help.
     ``resolved``: false when the error came in or after the commit, so that only the group's
     committed offsets tell where to go on (an UNKNOWN answer to EndTxn may stand for an applied
@@ -68,7 +70,7 @@ class BatchAbortedError(HapaxError):
     ) -> None:
         super().__init__(reason)
         self.refused: Mapping[int, str] = refused or {}
-        self.culprits: Mapping[Coordinates, str] = {}
+        self.culprits: Mapping[Coordinates, Failure] = {}
         self.content = content
         self.resolved = resolved
 

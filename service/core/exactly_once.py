@@ -19,11 +19,8 @@ from collections import Counter
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
-from service.core.errors import (
-    BatchAbortedError,
-    ClaimsUnavailableError,
-    DeadLetterLimitError,
-)
+from service.core.dead_letters import condemn
+from service.core.errors import BatchAbortedError, ClaimsUnavailableError
 from service.core.settled import Settled
 from service.core.transform import Failure
 
@@ -82,7 +79,7 @@ class ExactlyOnce:
         self._pass_on_outage = pass_on_outage
         self._interrupt = interrupt
 
-    def run(self, batch: Batch, condemned: Mapping[Coordinates, str], attempt: int) -> Settled:
+    def run(self, batch: Batch, condemned: Mapping[Coordinates, Failure], attempt: int) -> Settled:
         """Give every record of ``batch`` its one effect, or raise and leave none.
 
         ``condemned`` names records that the broker refused in earlier attempts: they become dead
@@ -154,7 +151,7 @@ class ExactlyOnce:
         batch: Batch,
         found: Identified,
         twins: Mapping[int, Coordinates],
-        condemned: Mapping[Coordinates, str],
+        condemned: Mapping[Coordinates, Failure],
     ) -> list[Result | None]:
         """Return results by index, for all records or, when interrupted, for a prefix."""
         results: list[Result | None] = []
@@ -189,26 +186,20 @@ class ExactlyOnce:
 
 
 def _blame(error: BatchAbortedError, batch: Batch, plan: Plan) -> None:
-    """Turn refused messages into the record to blame: adapters know only messages.
+    """Turn refused messages into the records to blame: adapters know only messages.
 
-    Brokers refuse whole sets of messages, so only a record that stands alone is surely the
-    culprit. Raises DeadLetterLimitError when it is a dead letter that cannot be written.
+    Raises DeadLetterLimitError when one is a dead letter that can be cut no further.
     """
     blamed = {plan.sources[index]: reason for index, reason in error.refused.items()}
-    if len(blamed) != 1:
-        return
-    ((index, reason),) = blamed.items()
-    coordinates = batch.records[index].coordinates
-    if index in plan.failures:
-        raise DeadLetterLimitError(
-            f"the dead letter of record {coordinates} is refused ({reason}): let its topic take"
-            " records as large as the input's"
-        ) from error
-    error.culprits = {coordinates: reason}
+    culprits = {}
+    for index, reason in blamed.items():
+        coordinates = batch.records[index].coordinates
+        culprits[coordinates] = condemn(coordinates, reason, plan.failures.get(index))
+    error.culprits = culprits
 
 
 def _refused(
-    batch: Batch, found: Identified, condemned: Mapping[Coordinates, str]
+    batch: Batch, found: Identified, condemned: Mapping[Coordinates, Failure]
 ) -> dict[int, Failure]:
     refused = {index: Failure("Poison", str(poison), 1) for index, poison in found.poison.items()}
     for index, reason in batch.unreadable.items():
@@ -216,7 +207,7 @@ def _refused(
     if condemned:
         for index, record in enumerate(batch.records):
             if record.coordinates in condemned:
-                refused[index] = Failure("Refused", condemned[record.coordinates], 1)
+                refused[index] = condemned[record.coordinates]
     return refused
 
 

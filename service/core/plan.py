@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
+from service.core.dead_letters import TRUNCATED_HEADER
 from service.core.identity import REPLAY_HEADER, without_hapax
 from service.core.ports import Message
+from service.core.transform import Cut
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
 
     Wire = list[tuple[str, bytes | None]]
 
+SHORT_BYTES = 300
+"""Longest id and longest coordinates that a dead letter of last resort keeps."""
 ERROR_CHARS_MAX = 1000
 """Length of a dead letter's error text: enough for a cause, too short to fill a topic."""
 
@@ -112,6 +117,8 @@ class Planner:
 
     def _dead_letter(self, record: Record, failure: Failure, stamp: Wire) -> Message:
         text = f"{failure.reason}: {failure.text}"[:ERROR_CHARS_MAX]
+        if failure.cut is not Cut.NOTHING:
+            record, stamp = _cut(record, failure.cut, stamp)
         headers = [
             *without_hapax(record.headers),
             *stamp,
@@ -129,3 +136,31 @@ class Planner:
             record.timestamp_ms,
             headers,
         )
+
+
+def _cut(record: Record, cut: Cut, stamp: Wire) -> tuple[Record, Wire]:
+    """Return what a dead letter of last resort keeps of its record, and its own headers.
+
+    The header that says so names each part left out with its size in bytes, the timestamp with
+    itself. The coordinates say where the original is.
+    """
+    left = [("value", len(record.value or b""))]
+    record = replace(record, value=None)
+    if cut is Cut.ALL:
+        size = sum(len(name.encode()) + len(value or b"") for name, value in record.headers)
+        left += [
+            ("key", len(record.key or b"")),
+            ("headers", size),
+            ("timestamp", record.timestamp_ms),
+        ]
+        kept = [pair for pair in record.headers if _short(pair) and pair[0] == REPLAY_HEADER]
+        left += [("id", len(value or b"")) for name, value in stamp if not _short((name, value))]
+        stamp = [pair for pair in stamp if _short(pair)]
+        # 0 is the time of writing: a timestamp may be what the topic refuses.
+        record = replace(record, key=None, headers=tuple(kept), timestamp_ms=0)
+    told = ",".join(f"{name}={size}" for name, size in left)
+    return record, [*stamp, (TRUNCATED_HEADER, told.encode())]
+
+
+def _short(pair: tuple[str, bytes | None]) -> bool:
+    return len(pair[1] or b"") <= SHORT_BYTES

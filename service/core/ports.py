@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from service.core.records import Coordinates, Progress, Record, TopicPartition
     from service.core.settled import Settled
     from service.core.suspicion import Marks
+    from service.core.transform import Failure
 
 
 IN_DOUBT = "a request of the last transaction may still be on its way"
@@ -169,7 +170,7 @@ class Transaction(Protocol):
 class Core(Protocol):
     """Runs batches; ``ExactlyOnce`` is the one that does the work."""
 
-    def run(self, batch: Batch, condemned: Mapping[Coordinates, str], attempt: int) -> Settled:
+    def run(self, batch: Batch, condemned: Mapping[Coordinates, Failure], attempt: int) -> Settled:
         """Give every record of ``batch`` its one effect, or raise and leave none."""
 
     def end(self, progress: Progress, marks: Marks | None = None) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Iterable
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,12 +27,25 @@ if TYPE_CHECKING:
     Transform = Callable[[Record], Output | Iterable[Output] | None]
 
 
+class Cut(IntEnum):
+    """What a dead letter leaves out: each step after the brokers refused the one before.
+
+    VALUE  the value
+    ALL    also key, headers and timestamp of the record: its coordinates and the reason remain
+    """
+
+    NOTHING = 0
+    VALUE = 1
+    ALL = 2
+
+
 class Failure(msgspec.Struct, frozen=True, gc=False):
     """Business code gave no answer for this record: it becomes a dead letter."""
 
     reason: str  # type of the error, a bounded set for metrics
     text: str
     attempts: int
+    cut: Cut = Cut.NOTHING
 
 
 Result = tuple[Output, ...] | Failure

@@ -17,6 +17,7 @@ from service.core.records import (  # noqa: TC001 - msgspec reads the types
     TopicPartition,
 )
 from service.core.settled import Settled  # noqa: TC001 - as above
+from service.core.transform import Failure  # noqa: TC001 - as above
 
 Line = tuple[str, int, str, str]
 """One line of a client's log: client, level as in Python's logging, facility, text."""
@@ -49,7 +50,7 @@ class Plan(msgspec.Struct, kw_only=True):
     records_max: int | None = None
     batch_max: int | None = None
     attempt: int = 1
-    condemned: dict[Coordinates, str] = {}
+    condemned: dict[Coordinates, Failure] = {}
     failed: tuple[int, int] = (0, 0)
 
 
@@ -93,7 +94,7 @@ class Report(msgspec.Struct, kw_only=True):
     suspect: Coordinates | None = None
     content: bool = False
     explained: bool = False
-    culprits: dict[Coordinates, str] = {}
+    culprits: dict[Coordinates, Failure] = {}
     exit_code: int = 0
     doubts: list[str] = []
     emptied: int = 0

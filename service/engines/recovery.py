@@ -13,10 +13,10 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from service.core.dead_letters import condemn
 from service.core.errors import (
     BatchAbortedError,
     ClaimsUnavailableError,
-    DeadLetterLimitError,
     MemberFencedError,
     ProducerDeadError,
     StopError,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from service.core.limits import Patience
     from service.core.ports import Claims, Clock, Source, Transaction
     from service.core.records import Coordinates, Progress, TopicPartition
+    from service.core.transform import Failure
     from service.engines.assignment import Ends
     from service.engines.lifecycle import Lifecycle
     from service.telemetry.events import Events
@@ -74,7 +75,7 @@ class Recovery:
         self._aborts = 0
         self._replacing: str | None = None
         """Why the producer is dead that has no successor yet."""
-        self.condemned: dict[Coordinates, str] = {}
+        self.condemned: dict[Coordinates, Failure] = {}
 
     def recover(self, error: Exception, batch: Batch) -> None:
         """React to ``error``, and to what goes wrong while reacting, until all is certain."""
@@ -119,8 +120,8 @@ class Recovery:
         self._patience.succeed()
         if self.condemned:
             self.condemned = {
-                coordinates: reason
-                for coordinates, reason in self.condemned.items()
+                coordinates: failure
+                for coordinates, failure in self.condemned.items()
                 if coordinates.offset >= progress.get((coordinates[0], coordinates[1]), 0)
             }
         self.fence_doubt()
@@ -142,9 +143,7 @@ class Recovery:
         records = len(batch.records)
         if self._patience.fail(records):
             culprit = batch.records[0].coordinates
-            if culprit in self.condemned:
-                raise DeadLetterLimitError(f"the dead letter of record {culprit}: {reason}")
-            self.condemned[culprit] = reason
+            self.condemned[culprit] = condemn(culprit, reason, self.condemned.get(culprit))
         elif self._patience.limit(records) < records:
             self._events.batch_halved(self._patience.limit(records), reason)
 

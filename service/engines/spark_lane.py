@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from service.core.records import Coordinates, Progress, TopicPartition
+    from service.core.transform import Failure
     from service.engines.ranges import Report
 
 BACKOFF_S, BACKOFF_MAX_S = 0.05, 1.0
@@ -27,7 +28,7 @@ class Lane:
         self.number = number
         self.patience = patience
         self.positions: dict[TopicPartition, int | None] = {}
-        self.condemned: dict[Coordinates, str] = {}
+        self.condemned: dict[Coordinates, Failure] = {}
         self.pace = Pace.START
         self.failures = 0
         """Attempts since the last one that committed anything."""
@@ -76,8 +77,8 @@ class Lane:
             self.careful = None
             self.patience.succeed()
         self.condemned = {
-            coordinates: reason
-            for coordinates, reason in self.condemned.items()
+            coordinates: failure
+            for coordinates, failure in self.condemned.items()
             if coordinates.offset >= progress.get((coordinates.topic, coordinates.partition), 0)
         }
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from service.core.dead_letters import condemn
 from service.core.errors import (
     ClaimsUnavailableError,
     DeadLetterLimitError,
@@ -182,9 +183,10 @@ class Reports:
     def _lose_patience(self, lane: Lane, report: Report) -> None:
         if lane.patience.fail(report.records):
             culprit = report.suspect
-            if culprit is None or culprit in lane.condemned:
-                raise DeadLetterLimitError(f"the dead letter of record {culprit}: {report.reason}")
-            lane.condemned = lane.condemned | {culprit: report.reason}
+            if culprit is None:
+                raise DeadLetterLimitError(f"a batch without records: {report.reason}")
+            condemned = condemn(culprit, report.reason, lane.condemned.get(culprit))
+            lane.condemned = lane.condemned | {culprit: condemned}
         elif lane.patience.limit(report.records) < report.records:
             self._events.batch_halved(lane.patience.limit(report.records), report.reason)
 

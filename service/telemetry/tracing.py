@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from service.core.records import Coordinates, Progress, Record
     from service.core.settled import Settled
     from service.core.suspicion import Marks
+    from service.core.transform import Failure
 
 LINKS_MAX = 128
 """What an SDK keeps unless told otherwise (OTEL_SPAN_LINK_COUNT_LIMIT)."""
@@ -46,7 +47,7 @@ class TracedCore:
         self._group = group
         self._client = client
 
-    def run(self, batch: Batch, condemned: Mapping[Coordinates, str], attempt: int) -> Settled:
+    def run(self, batch: Batch, condemned: Mapping[Coordinates, Failure], attempt: int) -> Settled:
         """Give every record its one effect, as ``ExactlyOnce.run``; the answer names the span."""
         topics = sorted({topic for topic, _partition in batch.first})
         name = f"process {topics[0]}" if len(topics) == 1 else "process"

@@ -11,7 +11,7 @@ import msgspec
 
 from service.adapters.kafka_marks import Marks
 from service.adapters.kafka_spans import Spans
-from service.core.dead_letters import DeadLetter, Replayed, dead_letter
+from service.core.dead_letters import DeadLetter, Replayed, dead_letter, is_original
 from service.core.errors import ConfigurationError, HapaxError
 
 if TYPE_CHECKING:
@@ -111,6 +111,20 @@ class DeadLetters:
                 " topic keeps them"
             )
         return newest, newest in self.notes(bounds)
+
+    def whole(self, one: DeadLetter) -> DeadLetter | None:
+        """Return a truncated dead letter with its record, read from the input again.
+
+        None: the record is gone, or another record has its coordinates.
+        """
+        place, offset = (one.source.topic, one.source.partition), one.source.offset
+        if place not in self._marks.partitions([one.source.topic]):
+            return None
+        for chunk in self._spans.read({place: (offset, offset + 1)}):
+            for record, readable in chunk:
+                if record.offset == offset and is_original(one, record):
+                    return msgspec.structs.replace(one, content=record, readable=readable)
+        return None
 
     def _each(self, bounds: Bounds, what: str) -> Iterator[Seen]:
         total = sum(end - start for start, end in bounds.values())

@@ -38,6 +38,12 @@ SETTLE_MARGIN_S, SETTLE_REST_S = 12.0, 0.1
 """Longer than a transaction's timeout: brokers look for those of dead producers every 10 s."""
 
 
+GONE = (
+    "written without the value (header hapax-truncated), and the original is no longer at its"
+    " coordinates in the input"
+)
+
+
 class Outcome(msgspec.Struct, kw_only=True):
     """What a replay did, in dead letters.
 
@@ -132,7 +138,8 @@ class Replay:
         open_: dict[int, list[DeadLetter]] = {}
         sizes = Counter[int]()
         records_max = max(1, int(min(RECORDS_MAX, self._rate or RECORDS_MAX)))
-        for one in self._letters.letters(bounds):
+        for letter in self._letters.letters(bounds):
+            one = letter
             if not self._wanted.has(one):
                 continue
             if one in replayed:
@@ -142,13 +149,19 @@ class Replay:
                 else:
                     outcome.already += 1
                 continue
-            if reason := self._refusal(one):
+            reason = self._refusal(one)
+            if not reason and one.truncated:
+                whole = self._letters.whole(one)
+                reason = GONE if whole is None else self._refusal(whole)
+                one = whole or one
+            if reason:
                 left[reason] += 1
                 outcome.left = dict(left)
                 continue
             partition = one.record.partition
             open_.setdefault(partition, []).append(one)
-            sizes[partition] += len(one.record.value or b"") + len(one.record.key or b"")
+            record = one.content or one.record
+            sizes[partition] += len(record.value or b"") + len(record.key or b"")
             if len(open_[partition]) >= records_max or sizes[partition] >= BYTES_MAX:
                 yield open_.pop(partition)
                 del sizes[partition]

@@ -127,9 +127,9 @@ class Task:
         stack.callback(self._transaction.close)
         self._source.place()  # 1
         transformer = Transformer(load_transform(settings.transform), settings.retry.attempts)
-        self._transaction.open()  # 2
         if plan.attempt > 1 or plan.batch_max is not None:
             self._transaction.diagnose()
+        self._transaction.open()  # 2
         self._certain = self._source.confirm()  # 3
         report.open_s = time.monotonic() - self._began_s
         claims = claim_store(settings, on_emptied=self._emptied)

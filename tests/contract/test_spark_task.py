@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from service.core.errors import ExitCode
 from service.core.records import Coordinates
+from service.core.transform import Failure
 from service.engines.ranges import Outcome
 from service.wiring.task import fence_lane, run_plans
 from tests.kit.done import header, source
@@ -252,7 +253,7 @@ def test_what_brokers_refuse_aborts_the_range_and_names_a_suspect(app: Applicati
 
 def test_a_condemned_record_becomes_a_dead_letter(app: Application) -> None:
     write(app, b"a", b"large", b"c")
-    condemned = {Coordinates(app.input, 0, 1): "too large"}
+    condemned = {Coordinates(app.input, 0, 1): Failure("Refused", "too large", 1)}
     report = app.run(app.plan(app.member(), condemned=condemned, attempt=4))
     assert report.outcome is Outcome.DONE
     assert (app.values(), app.letters()) == ([b"A", b"C"], [b"large"])

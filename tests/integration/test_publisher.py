@@ -267,7 +267,7 @@ def test_a_record_that_the_broker_refuses_is_named(
     stage = Stage(sandbox.bootstrap_servers, topic)
     publisher = stage.publisher()
 
-    with pytest.raises(StopError, match=r"of micro-batch 0, or one sent.* was refused: MSG_SIZE"):
+    with pytest.raises(StopError, match="of micro-batch 0 was refused: MSG_SIZE"):
         publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.chunks(b"a", b"b" * 5000, b"c"))
     assert stage.values() == []
     assert stage.marker() is None

@@ -63,6 +63,7 @@ def effect(
 
 def content(row: EffectRow | None) -> int:
     assert row is not None
+    assert row.content is not None
     return row.content
 
 

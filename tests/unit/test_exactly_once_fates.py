@@ -6,9 +6,12 @@ import pytest
 
 from service.core.errors import BatchAbortedError, DeadLetterLimitError
 from service.core.records import Output, Record
+from service.core.transform import Cut, Failure
 from tests.kit.batches import filled, opened, run, taken
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
+
+TOO_LARGE = Failure("Refused", "MSG_SIZE_TOO_LARGE", 1)
 
 
 def test_an_interrupt_commits_a_prefix_and_the_rest_is_taken_later() -> None:
@@ -49,7 +52,7 @@ def test_a_prefix_carries_the_ends_of_partitions_without_records() -> None:
 def test_a_condemned_record_becomes_a_dead_letter_without_being_transformed() -> None:
     pipeline = filled()
     batch = taken(pipeline)
-    condemned = {batch.records[1].coordinates: "MSG_SIZE_TOO_LARGE"}
+    condemned = {batch.records[1].coordinates: TOO_LARGE}
     settled = pipeline.core.run(batch, condemned, 4)
     assert settled.attempt == 4
     assert settled.dead_letter_reasons == {"Refused": 1, "ValueError": 1}
@@ -88,21 +91,27 @@ def test_a_message_that_alone_is_refused_names_its_record() -> None:
     batch = taken(pipeline)
     with pytest.raises(BatchAbortedError) as caught:
         run(pipeline, batch)
-    assert caught.value.culprits == {batch.records[5].coordinates: "MSG_SIZE_TOO_LARGE"}
+    assert caught.value.culprits == {batch.records[5].coordinates: TOO_LARGE}
     assert caught.value.content
 
 
-def test_a_set_of_refused_messages_blames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    pipeline = filled()
+def test_all_that_are_refused_by_name_are_blamed_and_dead_letters_are_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pipeline = opened(Pipeline())
+    pipeline.write(b"a", b"boom", b"b")
     batch = taken(pipeline)
 
     def refuse(_messages: object) -> None:
-        raise BatchAbortedError("refused", refused={0: "x", 3: "x"}, content=True)
+        raise BatchAbortedError("refused", refused={0: "x", 1: "y"}, content=True)
 
     monkeypatch.setattr(pipeline.transaction, "send", refuse)
     with pytest.raises(BatchAbortedError) as caught:
         run(pipeline, batch)
-    assert caught.value.culprits == {}
+    assert caught.value.culprits == {
+        batch.records[0].coordinates: Failure("Refused", "x", 1),
+        batch.records[1].coordinates: Failure("ValueError", "boom", 1, Cut.VALUE),
+    }
 
 
 def test_two_refused_parts_of_one_record_blame_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +125,7 @@ def test_two_refused_parts_of_one_record_blame_it(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(pipeline.transaction, "send", refuse)
     with pytest.raises(BatchAbortedError) as caught:
         run(pipeline, batch)
-    assert caught.value.culprits == {batch.records[0].coordinates: "y"}
+    assert caught.value.culprits == {batch.records[0].coordinates: Failure("Refused", "y", 1)}
 
 
 def test_a_dead_letter_rate_over_its_limit_stops_before_anything_is_written() -> None:

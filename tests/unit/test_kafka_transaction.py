@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import cast
 
 import pytest
 from confluent_kafka import KafkaError
 
 from service.adapters import kafka_transaction
 from service.adapters.kafka_producer import ClientLog, Outbox
+from service.adapters.kafka_producing import MessageSets
 from service.adapters.kafka_transaction import KafkaTransaction
 from service.core.errors import (
     BatchAbortedError,
@@ -189,28 +191,55 @@ def test_an_abort_that_fails_means_a_new_producer(monkeypatch: Patch) -> None:
     assert caught.value.fenced
 
 
-def test_after_a_refusal_reports_name_the_message_and_after_success_no_more(
+def test_whoever_is_refused_in_a_set_of_its_own_is_blamed_and_then_sets_come_back(
     monkeypatch: Patch,
 ) -> None:
-    fail = [failing(K._INCONSISTENT, abort=True), failing(K._INCONSISTENT, abort=True)]
-    kafka, producer, _ = transaction(monkeypatch, commit_transaction=[*fail])
-    with pytest.raises(BatchAbortedError):
-        whole(kafka)
-    assert producer.reports == []
+    fail = [failing(K._INCONSISTENT, abort=True) for _ in range(3)]
+    kafka, _, _ = transaction(monkeypatch, commit_transaction=[*fail])
 
-    def report() -> None:
-        producer.reports.pop()(K(K.INVALID_RECORD), None)
+    def refused() -> list[int]:
+        """Let the brokers refuse a batch; return the messages that are blamed."""
+        producer = fake(kafka)
 
-    producer.on["commit_transaction"] = report
-    with pytest.raises(BatchAbortedError) as caught:
-        whole(kafka)
-    assert list(caught.value.refused) == [0]
-    producer.on.clear()
-    kafka.open()  # a refused message is a doubt
+        def report() -> None:
+            if producer.reports:
+                producer.reports.pop()(K(K.INVALID_RECORD), None)
+
+        producer.on["commit_transaction"] = report
+        with pytest.raises(BatchAbortedError) as caught:
+            whole(kafka)
+        producer.on.clear()
+        return list(caught.value.refused)
+
+    assert refused() == [], "no reports were asked for"
+    assert refused() == [], "all of its set were refused with it"
+    assert kafka.doubts == ["commit: a message was refused"]
+    kafka.open()
+    assert kafka._producer().alone
+    assert refused() == [0]
+    kafka.open()
+    assert kafka._producer().alone, "its dead letter may be refused as well"
     whole(kafka)
-    producer.reports.clear()
+    assert kafka.doubts == ["commit: messages were sent one by one, sets come next"]
+    kafka.open()
+    assert not kafka._producer().alone
     whole(kafka)
-    assert producer.reports == []
+    assert fake(kafka).reports == []
+    assert kafka.doubts == []
+
+
+def fake(kafka: KafkaTransaction) -> FakeProducer:
+    return cast("FakeProducer", kafka._producer().producer)
+
+
+def test_sets_that_nobody_is_to_blame_for_become_smaller() -> None:
+    sets = MessageSets(1 << 20)
+    assert sets.properties() == {"batch.size": 1 << 20}
+    assert sets.refuse({0: "x", 1: "x"}, alone=False) == {}
+    assert sets.properties() == {"batch.size": 1 << 20, "batch.num.messages": 1}
+    assert [sets.accept() for _ in range(5)] == [False] * 4 + [True]
+    assert sets.properties() == {"batch.size": 1 << 19}
+    assert not sets.accept()
 
 
 def test_a_lost_connection_inside_a_transaction_is_a_doubt(monkeypatch: Patch) -> None:

@@ -14,6 +14,7 @@ from service.core.errors import (
     TwinError,
 )
 from service.core.ports import Batch
+from service.core.transform import Failure
 from tests.kit.batches import opened, taken
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
@@ -162,7 +163,8 @@ def test_refused_content_is_tried_three_times_then_halved_until_the_culprit_is_c
     for _ in range(3):
         assert pipeline.recovery.condemned == {}
         pipeline.recovery.recover(refused_at(pipeline), single)
-    assert pipeline.recovery.condemned == {single.records[0].coordinates: "refused"}
+    culprit = Failure("Refused", "refused", 1)
+    assert pipeline.recovery.condemned == {single.records[0].coordinates: culprit}
     pipeline.recovery.settle({P1: 1})
     assert pipeline.recovery.condemned, "its record is still to come"
     pipeline.recovery.settle({P0: 1})
@@ -173,9 +175,9 @@ def test_a_culprit_that_is_known_by_name_is_condemned_at_once() -> None:
     pipeline = filled()
     batch = taken(pipeline)
     error = refused_at(pipeline)
-    error.culprits = {batch.records[1].coordinates: "too large"}
+    error.culprits = {batch.records[1].coordinates: Failure("Refused", "too large", 1)}
     pipeline.recovery.recover(error, batch)
-    assert pipeline.recovery.condemned == {batch.records[1].coordinates: "too large"}
+    assert pipeline.recovery.condemned == error.culprits
     assert pipeline.told.of("batch_halved") == []
 
 

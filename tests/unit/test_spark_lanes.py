@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tests.kit.spark_driver import Scenario
 
 CULPRIT = Coordinates("in", 0, 7)
+NO = Failure("Refused", "no", 1)
 
 
 def lane(**positions: int | None) -> Lane:
@@ -40,7 +41,7 @@ def test_progress_of_a_partition_that_left_meanwhile_is_not_ours_to_remember() -
 def test_a_lane_that_takes_over_begins_without_failures_and_condemned_records() -> None:
     one = lane(p0=5)
     one.rest(100.0)
-    one.lost, one.condemned = 3, {CULPRIT: "no"}
+    one.lost, one.condemned = 3, {CULPRIT: NO}
     one.take_over({P1: None})
     assert (one.failures, one.lost, one.rest_until_s, one.condemned) == (0, 0, 0.0, {})
     assert one.positions == {P1: None}
@@ -108,7 +109,7 @@ PLAN = Plan(
     records_max=10,
     batch_max=4,
     attempt=2,
-    condemned={CULPRIT: "too large"},
+    condemned={CULPRIT: NO},
     failed=(100, 3),
 )
 REPORT = Report(
@@ -125,7 +126,7 @@ REPORT = Report(
     records=3,
     suspect=CULPRIT,
     content=True,
-    culprits={CULPRIT: "too large"},
+    culprits={CULPRIT: NO},
     doubts=["commit"],
     emptied=1,
     repeated={P0: 2},

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from service.core.records import Coordinates
+from service.core.transform import Failure
 from service.engines.ranges import Outcome, Plan
 from tests.kit.spark_driver import P0, P1, P2, TASK_MAX_S, Driver, done, settled
 
@@ -79,7 +80,8 @@ def test_ends_are_not_asked_for_at_every_turn() -> None:
 
 def test_a_plan_is_made_of_what_the_last_report_came_to() -> None:
     driver = Driver(lanes=1)
-    condemned = {Coordinates("in", 0, 9): "too large", Coordinates("in", 0, 2): "old"}
+    no = Failure("Refused", "no", 1)
+    condemned = {Coordinates("in", 0, 9): no, Coordinates("in", 0, 2): no}
 
     def scenario() -> Scenario:
         driver.assign({P0: 100, P1: 100}, p0=0, p1=0)
@@ -102,7 +104,7 @@ def test_a_plan_is_made_of_what_the_last_report_came_to() -> None:
     driver.play(scenario())
     assert driver.plan.starts == {P0: 6, P1: 9}
     assert driver.plan.pace == 2000
-    assert driver.plan.condemned[Coordinates("in", 0, 9)] == "too large"
+    assert driver.plan.condemned[Coordinates("in", 0, 9)] == no
     assert driver.plan.failed == (14, 2)
 
 

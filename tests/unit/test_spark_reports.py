@@ -15,7 +15,7 @@ from service.core.errors import (
 )
 from service.core.limits import Patience
 from service.core.records import Coordinates
-from service.core.transform import Failure
+from service.core.transform import Cut, Failure
 from service.engines.ranges import Outcome, Report
 from service.engines.spark_lane import Lane
 from service.engines.spark_reports import LOST_MAX
@@ -23,6 +23,7 @@ from tests.kit.spark_driver import P0, P1, Driver, settled
 
 NOW_S = 100.0
 CULPRIT = Coordinates("in", 0, 7)
+NO = Failure("Refused", "no", 1)
 
 
 @pytest.fixture
@@ -169,11 +170,9 @@ def test_an_aborted_range_rests_and_says_where_it_goes_on(driver: Driver, lane: 
 
 
 def test_culprits_known_by_name_are_condemned_at_once(driver: Driver, lane: Lane) -> None:
-    aborted = report(
-        Outcome.ABORTED, reason="no", records=3, content=True, culprits={CULPRIT: "too large"}
-    )
+    aborted = report(Outcome.ABORTED, reason="no", records=3, content=True, culprits={CULPRIT: NO})
     driver.reports.take(lane, aborted, NOW_S)
-    assert lane.condemned == {CULPRIT: "too large"}
+    assert lane.condemned == {CULPRIT: NO}
     assert (lane.rest_until_s, lane.patience.attempts) == (0.0, 0)
 
 
@@ -189,15 +188,18 @@ def test_content_that_is_refused_is_halved_down_to_its_suspect(driver: Driver, l
     assert sizes == [None, None, 2, 2, 2, 1, 1, 1]
     assert lane.condemned == {}
     driver.reports.take(lane, refused(1, suspect=CULPRIT), NOW_S)
-    assert lane.condemned == {CULPRIT: "no"}
+    assert lane.condemned == {CULPRIT: NO}
     assert [facts["records_max"] for facts in driver.told.of("batch_halved")] == [2, 1]
 
 
 def test_a_dead_letter_that_is_refused_too_stops_the_service(driver: Driver, lane: Lane) -> None:
-    lane.condemned = {CULPRIT: "no"}
-    driver.reports.take(lane, refused(1, suspect=CULPRIT), NOW_S)
-    driver.reports.take(lane, refused(1, suspect=CULPRIT), NOW_S)
-    with pytest.raises(DeadLetterLimitError, match="the dead letter of record in/0/7: no"):
+    lane.condemned = {CULPRIT: NO}
+    cuts = []
+    for _ in range(4):
+        driver.reports.take(lane, refused(1, suspect=CULPRIT), NOW_S)
+        cuts.append(lane.condemned[CULPRIT].cut)
+    assert cuts == [Cut.NOTHING, Cut.NOTHING, Cut.VALUE, Cut.ALL]
+    with pytest.raises(DeadLetterLimitError, match="record in/0/7 is refused even without"):
         driver.reports.take(lane, refused(1, suspect=CULPRIT), NOW_S)
 
 
@@ -209,9 +211,9 @@ def test_refused_content_without_records_is_only_waited_for(driver: Driver, lane
 
 def test_a_condemned_record_is_forgotten_once_it_is_behind(driver: Driver, lane: Lane) -> None:
     later = Coordinates("in", 0, 8)
-    lane.condemned = {CULPRIT: "a", later: "b"}
+    lane.condemned = {CULPRIT: NO, later: NO}
     driver.reports.take(lane, report(settled=[settled({P0: (5, 8)})]), NOW_S)
-    assert lane.condemned == {later: "b"}
+    assert lane.condemned == {later: NO}
 
 
 def test_fenced_once_is_survived_and_fenced_again_means_a_twin(driver: Driver, lane: Lane) -> None:

@@ -91,19 +91,42 @@ def test_content_that_is_refused_by_name_becomes_a_dead_letter_at_once() -> None
     assert pipeline.told.names().count("batch_aborted") == 1
 
 
-def test_a_dead_letter_that_is_refused_too_does_not_go_round_for_ever() -> None:
+def test_a_dead_letter_that_is_refused_too_is_cut_until_it_fits() -> None:
     pipeline = Pipeline()
     pipeline.broker.bytes_max = 400
-    pipeline.write(b"a", b"x" * 500)
-    with pytest.raises(DeadLetterLimitError):
-        pipeline.run()
+    pipeline.write(b"a", b"b")
+    pipeline.broker.write("in", b"x" * 500, key=b"key", headers=(("id", b"x"),))
+    headers = (("id", b"c"), ("large", b"y" * 500))
+    pipeline.broker.write("in", b"c", key=b"k" * 10, headers=headers, timestamp_ms=7)
+    pipeline.run()
+    assert pipeline.outputs() == [b"A", b"B"]
+    without_value, without_all = pipeline.broker.records("dead")
+    assert (without_value.key, without_value.value) == (b"key", None)
+    assert dict(without_value.headers)["hapax-truncated"] == b"value=500"
+    assert (without_all.key, without_all.value) == (None, None)
+    told = dict(without_all.headers)
+    assert told["hapax-truncated"] == b"value=1,key=10,headers=508,timestamp=7"
+    assert (told["hapax-source"], told["hapax-error"]) == (
+        b"in/0/3",
+        b"Refused: MSG_SIZE_TOO_LARGE",
+    )
 
 
-def test_a_dead_letter_that_brokers_refuse_without_naming_it_stops_the_service() -> None:
+def test_a_dead_letter_that_brokers_refuse_without_naming_it_is_cut_too() -> None:
     pipeline = Pipeline()
     pipeline.broker.rejects = lambda message: (message.value or b"").lower() == b"bad"
     pipeline.write(b"a", b"bad")
-    with pytest.raises(DeadLetterLimitError, match="the dead letter of record in/0/1"):
+    pipeline.run()
+    (dead,) = pipeline.broker.records("dead")
+    assert (dead.value, dict(dead.headers)["hapax-truncated"]) == (None, b"value=3")
+    assert pipeline.outputs() == [b"A"]
+
+
+def test_a_dead_letter_topic_that_refuses_everything_stops_the_service() -> None:
+    pipeline = Pipeline()
+    pipeline.broker.rejects = lambda message: message.topic == "dead"
+    pipeline.write(b"a", b"boom")
+    with pytest.raises(DeadLetterLimitError, match="record in/0/1 is refused even without"):
         pipeline.run()
     assert pipeline.outputs() == [b"A"]
 

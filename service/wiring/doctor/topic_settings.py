@@ -90,12 +90,12 @@ def _message_size(case: Case) -> Iterator[Said]:
             yield _not_told(case, name)
         elif most < largest:
             yield warn(
-                f"{name}: max.message.bytes={most}, the input allows {largest}: a large record "
-                "cannot be written there",
+                f"{name}: max.message.bytes={most}, the input allows {largest}: what is larger "
+                "becomes a dead letter, where that is too large one without its value",
                 set_topic(name, f"max.message.bytes={largest}"),
             )
         else:
-            yield good(f"{name}: takes records as large as the input's")
+            yield good(f"{name}: takes records as large as the input's, but for added headers")
 
 
 def _not_told(case: Case, name: str) -> Said:
