@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from collections.abc import Iterable
 from enum import IntEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -47,6 +49,10 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
     attempts: int
     cut: Cut = Cut.NOTHING
 
+
+PARTITION_MAX, TIMESTAMP_MAX = 2**31 - 1, 2**63 - 1
+"""What the client's C types hold."""
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 Result = tuple[Output, ...] | Failure
 
@@ -106,9 +112,14 @@ class Transformer:
         return Failure(type(error).__name__, _text(error), attempts)
 
 
+def _printable(text: str) -> str:
+    """Return text that logs, metrics and headers can hold: records bring lone surrogates in."""
+    return text if _is_text(text) else text.encode("utf-8", "backslashreplace").decode()
+
+
 def _text(error: Exception) -> str:
     try:
-        return str(error)
+        return _printable(str(error))
     except Exception:  # noqa: BLE001 - an error that cannot tell its text is no reason to stop
         return "(its text cannot be told)"
 
@@ -121,7 +132,13 @@ def _outputs(answer: Output | Iterable[Output] | None) -> tuple[Output, ...]:
         value = output.value
         if value is not None and type(value) is not bytes:
             raise Poison(f"Output.value must be bytes or None, not {type(value).__name__}")
-        if output.headers or output.key is not UNSET or output.topic or output.partition:
+        if (
+            output.headers
+            or output.key is not UNSET
+            or output.topic
+            or output.partition
+            or output.timestamp_ms
+        ):
             _check_rest(output)
     return outputs
 
@@ -141,18 +158,54 @@ def _check_rest(output: Output) -> None:
         raise Poison(f"Output.key must be bytes or None, not {type(output.key).__name__}")
     if output.topic is not None and type(output.topic) is not str:
         raise Poison(f"Output.topic must be str, not {type(output.topic).__name__}")
-    if output.partition is not None and (type(output.partition) is not int or output.partition < 0):
-        raise Poison(f"Output.partition must be a number from 0, not {output.partition!r}")
+    if output.topic and not _is_topic(output.topic):
+        raise Poison(f"Output.topic is no name that a topic can have: {output.topic!r:.300}")
+    if output.partition is not None and not _is_number(output.partition, PARTITION_MAX):
+        raise Poison(
+            f"Output.partition must be a number from 0 to 2^31-1: {output.partition!r:.99}"
+        )
+    if output.timestamp_ms is not None and not _is_number(output.timestamp_ms, TIMESTAMP_MAX):
+        raise Poison(
+            f"Output.timestamp_ms must be a number from 0 to 2^63-1: {output.timestamp_ms!r:.99}"
+        )
     # An iterator would be used up by this check, and the headers would be lost silently.
     if not isinstance(output.headers, tuple | list):
         raise Poison(f"Output.headers must be a tuple, not {type(output.headers).__name__}")
     for pair in output.headers:
         if not _is_header(pair):
-            raise Poison("Output.headers must be pairs of str and bytes")
+            raise Poison(
+                "Output.headers must be pairs of str, in UTF-8 and without NUL, and bytes or None:"
+                f" {pair!r:.300}"
+            )
 
 
 def _is_header(pair: object) -> bool:
+    """Whether the client can take it.
+
+    A name with a lone surrogate ends its process (SIGSEGV in confluent-kafka 2.16), one with a NUL
+    is cut short there.
+    """
     match pair:
-        case (str(), bytes() | None):
-            return isinstance(pair, tuple)
+        case (str() as name, bytes() | None):
+            return isinstance(pair, tuple) and "\0" not in name and _is_text(name)
     return False
+
+
+def _is_text(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_number(number: object, most: int) -> bool:
+    return type(number) is int and 0 <= number <= most
+
+
+@lru_cache(maxsize=256)
+def _is_topic(name: str) -> bool:
+    """Whether Kafka allows the name, for what it does not allow the client may not survive."""
+    return _TOPIC.fullmatch(name) is not None and name not in {".", ".."}

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.kit.done import Done, header, source, values
+from tests.kit.impossible import IMPOSSIBLE, ONLY_THE_CLIENT_KNOWS
 from tests.kit.orders import told
 from tests.kit.route import Route
 from tests.kit.topics import Given
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from service.core.records import Headers, Record
     from service.sandbox import Sandbox
@@ -177,3 +179,25 @@ def test_an_output_that_is_refused_makes_a_dead_letter_of_its_record_alone(
     assert "hapax-error" in dict(dead.headers)
     assert values(done.route.outputs()) == [b"%d" % number for number in range(30) if number != 10]
     assert done.route.committed() == {0: 30}
+
+
+# -- outputs that no client can send ------------------------------------------------------
+
+
+def test_outputs_that_no_client_can_send_are_dead_letters_of_their_records_alone(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    route = Route(sandbox, tmp_path, TRANSFORM="tests.kit.impossible:order")
+    route.create()
+    names = [*IMPOSSIBLE, *ONLY_THE_CLIENT_KNOWS]
+    route.write(*(Given(text.encode()) for name in names for text in (f"before {name}", name)))
+    route.run_to_end(60)
+    route.close()
+    reasons = {**IMPOSSIBLE, **ONLY_THE_CLIENT_KNOWS}
+    dead = {
+        (record.value or b"").decode(): header(record, "hapax-error") for record in route.dead()
+    }
+    assert dead.keys() == reasons.keys()
+    assert all(reasons[name][1] in text for name, text in dead.items()), dead
+    assert values(route.outputs()) == [f"before {name}".encode() for name in names]
+    assert route.committed() == {0: 2 * len(names)}

@@ -10,6 +10,7 @@ import pytest
 from service.core.errors import ConfigurationError, Poison
 from service.core.records import Output, Record
 from service.core.transform import Failure, Transformer, identity, load_transform
+from tests.kit.impossible import IMPOSSIBLE, order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -71,8 +72,8 @@ def test_a_generator_that_yields_two_and_then_raises_leaves_only_a_failure() -> 
         (Output(bytearray(b"v")), "Output.value must be bytes or None, not bytearray"),  # type: ignore[arg-type]
         (Output(b"", key="k"), "Output.key must be bytes or None, not str"),  # type: ignore[arg-type]
         (Output(b"", topic=7), "Output.topic must be str, not int"),  # type: ignore[arg-type]
-        (Output(b"", partition=-1), "Output.partition must be a number from 0, not -1"),
-        (Output(b"", partition=True), "Output.partition must be a number from 0, not True"),
+        (Output(b"", partition=-1), "Output.partition must be a number from 0 to"),
+        (Output(b"", partition=True), "Output.partition must be a number from 0 to 2^31-1: True"),
         (Output(b"", partition="1"), "Output.partition must be a number from 0"),  # type: ignore[arg-type]
         (Output(b"", headers=(("a", "b"),)), "Output.headers must be pairs"),  # type: ignore[arg-type]
         (Output(b"", headers=((b"a", b"b"),)), "Output.headers must be pairs"),  # type: ignore[arg-type]
@@ -199,3 +200,34 @@ def test_a_transform_that_cannot_be_loaded_says_why(
     sys.modules.pop("rules", None)
     assert f'HAPAX_TRANSFORM="{name}": ' in str(caught.value)
     assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_an_output_that_no_client_can_send_is_a_failure_of_its_record_alone(name: str) -> None:
+    record = Record("in", 0, 5, b"k", name.encode(), (), 1)
+    result = Transformer(order, 3).apply(record)
+    assert isinstance(result, Failure)
+    assert IMPOSSIBLE[name][1] in result.text
+    result.text.encode()  # what goes into logs, metrics and headers
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"headers": (("naïve ☃", b"1"), ("", None))},
+        {"topic": "a" * 249, "partition": 2**31 - 1, "timestamp_ms": 2**63 - 1},
+        {"topic": "A.b_c-9", "partition": 0, "timestamp_ms": 0},
+    ],
+)
+def test_the_largest_and_oddest_that_a_client_can_send_passes(given: dict[str, Any]) -> None:
+    output = Output(b"v", **given)
+    assert answering(output) == (output,)
+
+
+def test_an_error_with_a_lone_surrogate_can_be_written_down() -> None:
+    def function(_record: Record) -> Output:
+        raise ValueError("\ud800")
+
+    result = apply(function)
+    assert isinstance(result, Failure)
+    assert result.text == "\\ud800"

@@ -1,0 +1,47 @@
+"""Outputs that no client can send, and what the dead letter of their record has to say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from service import Output
+
+if TYPE_CHECKING:
+    from service import Record
+
+IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
+    "header name with a lone surrogate": ({"headers": (("\ud800", b"1"),)}, "Output.headers"),
+    "header name with a NUL": ({"headers": (("a\0b", b"1"),)}, "Output.headers"),
+    "header value of text": ({"headers": (("a", "1"),)}, "Output.headers"),
+    "header name of bytes": ({"headers": ((b"a", b"1"),)}, "Output.headers"),
+    "topic with a lone surrogate": ({"topic": "\ud800"}, "Output.topic"),
+    "topic with a NUL": ({"topic": "a\0b"}, "Output.topic"),
+    "topic of 250 letters": ({"topic": "a" * 250}, "Output.topic"),
+    "topic that is a dot": ({"topic": "."}, "Output.topic"),
+    "topic of bytes": ({"topic": b"out"}, "Output.topic"),
+    "partition of 2^31": ({"partition": 2**31}, "Output.partition"),
+    "partition of 2^64": ({"partition": 2**64}, "Output.partition"),
+    "partition below 0": ({"partition": -1}, "Output.partition"),
+    "partition of text": ({"partition": "1"}, "Output.partition"),
+    "partition of 5000 digits": ({"partition": 10**5000}, "Exceeds the limit"),
+    "timestamp of 2^63": ({"timestamp_ms": 2**63}, "Output.timestamp_ms"),
+    "timestamp below 0": ({"timestamp_ms": -5}, "Output.timestamp_ms"),
+    "timestamp of a fraction": ({"timestamp_ms": 1.5}, "Output.timestamp_ms"),
+    "timestamp of text": ({"timestamp_ms": "soon"}, "Output.timestamp_ms"),
+    "value of text": ({"value": "text"}, "Output.value"),
+    "key of text": ({"key": "text"}, "Output.key"),
+}
+ONLY_THE_CLIENT_KNOWS: dict[str, tuple[dict[str, Any], str]] = {
+    "partition that the topic has not": ({"partition": 77}, "_UNKNOWN_PARTITION"),
+    "timestamp of a false zero": ({"timestamp_ms": 0.0}, "TypeError"),
+    "error of a lone surrogate": ({"topic": "raise"}, "\\ud800"),
+}
+
+
+def order(record: Record) -> Output:
+    """Return the output that the record names by its value."""
+    name = (record.value or b"").decode()
+    given, _ = {**IMPOSSIBLE, **ONLY_THE_CLIENT_KNOWS}.get(name, ({}, ""))
+    if given.get("topic") == "raise":
+        raise ValueError("\ud800")
+    return Output(**{"value": record.value, **given})
