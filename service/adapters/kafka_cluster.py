@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from service.adapters.kafka_clients import build
 from service.adapters.kafka_errors import describe
-from service.adapters.kafka_marks import reader_properties
+from service.adapters.kafka_marks import Marks, reader_properties
 from service.adapters.kafka_orphans import admin_properties
 from service.core.committed_metadata import CommittedMetadata
 from service.core.errors import PreflightError
@@ -33,13 +33,11 @@ _KAFKAS = str.maketrans("+/", "-_")
 
 def cluster_id(settings: Settings) -> str:
     """Return the id of the cluster that answers now; raise PreflightError when none does."""
-    consumer = build(Consumer, reader_properties(settings), None)
+    marks = Marks(settings)
     try:
-        return _known(consumer.list_topics(timeout=ANSWER_TIMEOUT_S).cluster_id)
-    except KafkaException as error:
-        raise _unanswered("the id of the cluster", error) from error
+        return _known(marks.cluster_id())
     finally:
-        consumer.close()
+        marks.close()
 
 
 def recommit_here(settings: Settings) -> Progress:

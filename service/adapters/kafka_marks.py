@@ -104,6 +104,11 @@ class Marks:
             if each.error is None
         }
 
+    def cluster_id(self) -> str | None:
+        """Return Kafka's id of the cluster that answers (KIP-78)."""
+        found: str | None = self._metadata().cluster_id
+        return found
+
     def _metadata(self) -> Any:
         try:
             return self._consumer.list_topics(timeout=BROKERS_TIMEOUT_S)

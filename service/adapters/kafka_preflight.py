@@ -39,3 +39,11 @@ def kafka_problems(settings: Settings, list_topics: Callable[[float], Any]) -> l
         for topic, setting in wanted.items()
         if topic not in metadata.topics or metadata.topics[topic].error is not None
     ]
+
+
+def cluster_of(list_topics: Callable[[float], Any]) -> str | None:
+    """Return Kafka's id of the cluster (KIP-78); None when no broker answers or it has none."""
+    try:
+        return list_topics(BROKERS_TIMEOUT_S).cluster_id or None
+    except KafkaException:
+        return None

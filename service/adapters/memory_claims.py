@@ -43,10 +43,13 @@ class MemoryClaims:
         ids: Sequence[bytes],
         records: Sequence[Record],
         replays: Mapping[int, Coordinates],
+        gone: Sequence[Coordinates] = (),
     ) -> Mapping[int, Coordinates]:
         """Claim all ids; see ``ports.Claims``."""
         if len(ids) != len(records):
             raise ValueError(f"{len(ids)} ids for {len(records)} records")
+        if gone and len(gone) != len(ids):
+            raise ValueError(f"{len(ids)} ids for {len(gone)} owners")
         self.ping()
         if not ids:
             return {}
@@ -57,7 +60,8 @@ class MemoryClaims:
             owner = replays.get(index) or record.coordinates
             topic_id = self.topic_ids.get(owner.topic)
             found = self._claims.get(each)
-            if found is None or found[0] <= now_s:
+            released = found is not None and bool(gone) and found[2] == gone[index]
+            if found is None or found[0] <= now_s or released:
                 self._claims[each] = (now_s + self._ttl_s, topic_id, owner)
             elif found[1:] != (topic_id, owner):
                 foreign[index] = found[2]

@@ -7,11 +7,15 @@
 -- ARGV[4]  offsets, the low 4 bytes of each, big endian
 -- ARGV[5]  runs: topic (its place among the arguments) 2, partition 4, high 4 bytes of the offsets,
 --          number of ids 4; all big endian
--- ARGV[6]… topics
+-- ARGV[6]  Kafka's id of the cluster that the offsets belong to; empty when it is not known
+-- ARGV[7]  offsets and
+-- ARGV[8]  runs, as above, of an owner for each id that is gone: where it owns the id, it is replaced
+-- ARGV[9]… topics
 --
--- Returns the epoch; the foreign owners (index 4, length 1, owner); and number and name, in turn, of
--- every topic that these owners speak of.
--- Without runs it only tries out what a claim needs permission for.
+-- Returns the epoch; the foreign owners (index 4, length 1, owner); number and name, in turn, of
+-- every topic that these owners speak of; the cluster that the claims belong to; and the time, ms.
+-- Without runs it only tries out what a claim needs permission for. Claims of another cluster are
+-- left alone, and nothing is claimed.
 
 local ID_BYTES = 16
 local RUN_BYTES = 14
@@ -21,6 +25,7 @@ local IDS_PER_BUCKET_MIN = 4
 local BITS_FIRST, BITS_MIN, BITS_MAX, BITS_STEP = 14, 10, 24, 2
 
 local meta, ttl_ms, ids, offsets, runs = KEYS[1], tonumber(ARGV[1]), ARGV[3], ARGV[4], ARGV[5]
+local cluster, gone_offsets, gone_runs = ARGV[6], ARGV[7], ARGV[8]
 local call, sub, byte, char, floor = redis.call, string.sub, string.byte, string.char, math.floor
 
 -- Before Redis 7 a script may write after asking for the time only if its effects are replicated.
@@ -101,9 +106,28 @@ local function topic_number(topic)
   return tonumber(number)
 end
 
+-- Calls ``each(head, from, to)`` for every run: what its owners have in common, and its ids.
+local function read_runs(packed, each)
+  local index = 0
+  for at = 1, #packed, RUN_BYTES do
+    local place, partition, high, length = struct.unpack('>I2I4I4I4', packed, at)
+    local head = varint(topic_number(ARGV[place])) .. varint(partition) .. varint(high)
+    each(head, index, index + length - 1)
+    index = index + length
+  end
+end
+
+-- Writes a claim to the newest segment, too: the old one, which is looked up first, may end soon.
+local function renew(newest, first, owner, drop_ms)
+  local split = first + newest.whole
+  local key = newest.prefix .. sub(ids, first, split - 1) .. newest.masked[byte(ids, split)]
+  local field = sub(ids, split, first + ID_BYTES - 1)
+  if call('HSET', key, '', '', field, owner) == 2 then call('PEXPIREAT', key, drop_ms) end
+end
+
 -- Claims ids ``from`` to ``to``, counted from 0, for owners that differ in their last 4 bytes only.
 -- Returns how many were new. This is the hot loop: locals and as few calls as possible.
-local function claim_run(live, head, from, to, foreign)
+local function claim_run(live, head, from, to, gone, foreign)
   local drop_ms, segments, new = string.format('%.0f', live[#live].drop_ms), #live, 0
   for index = from, to do
     local first = index * ID_BYTES + 1
@@ -122,6 +146,9 @@ local function claim_run(live, head, from, to, foreign)
       -- was new as well, hence the bucket: its time is set once, without a call that asks.
       if call('HSET', key, '', '', field, owner) == 2 then call('PEXPIREAT', key, drop_ms) end
       new = new + 1
+    elseif claimed == gone[index] then
+      call('HSET', key, field, owner)
+      renew(live[segments], first, owner, drop_ms)
     elseif claimed ~= owner then
       foreign[#foreign + 1] = struct.pack('>I4B', index, #claimed) .. claimed
     end
@@ -142,11 +169,18 @@ local function names_of(foreign)
   return names
 end
 
-local epoch, stored, count = unpack(call('HMGET', meta, 'epoch', 'segments', 'count'))
+local epoch, stored, count, known = unpack(
+  call('HMGET', meta, 'epoch', 'segments', 'count', 'cluster'))
 if not epoch then
   epoch = ARGV[2]
   call('HSET', meta, 'epoch', epoch)
 end
+if not known and cluster ~= '' then
+  known = cluster
+  call('HSET', meta, 'cluster', cluster)
+end
+local now_text = string.format('%.0f', now_ms)
+if known and cluster ~= '' and known ~= cluster then return {epoch, '', {}, known, now_text} end
 local live = open_segment(epoch, stored, tonumber(count or 0))
 
 if #runs == 0 then
@@ -157,13 +191,15 @@ if #runs == 0 then
   call('HINCRBY', meta, 'count', 0)
 end
 
-local new, foreign, index = 0, {}, 0
-for at = 1, #runs, RUN_BYTES do
-  local place, partition, high, length = struct.unpack('>I2I4I4I4', runs, at)
-  local head = varint(topic_number(ARGV[place])) .. varint(partition) .. varint(high)
-  new = new + claim_run(live, head, index, index + length - 1, foreign)
-  index = index + length
-end
+local new, gone, foreign = 0, {}, {}
+read_runs(gone_runs, function(head, from, to)
+  for index = from, to do
+    gone[index] = head .. sub(gone_offsets, index * 4 + 1, index * 4 + 4)
+  end
+end)
+read_runs(runs, function(head, from, to)
+  new = new + claim_run(live, head, from, to, gone, foreign)
+end)
 if new > 0 then call('HINCRBY', meta, 'count', new) end
 
-return {epoch, table.concat(foreign), names_of(foreign)}
+return {epoch, table.concat(foreign), names_of(foreign), known or '', now_text}

@@ -9,7 +9,7 @@ them with a probability below n² / 2¹²⁹: for a thousand million ids 1.5e-21
 
 Storage, all under the hash tag {app}, so that one slot of a cluster holds it:
 
-    hapax:{app}:claims                     epoch, live segments, topics by number
+    hapax:{app}:claims                     epoch, live segments, topics by number, cluster
     hapax:{app}:claims:<epoch>:<n>:<bits>  a bucket of segment n: rest of the digest → owner
 
 - An owner is topic number, partition, offset in 7 bytes or a few more. Topic numbers live and die
@@ -26,6 +26,9 @@ Storage, all under the hash tag {app}, so that one slot of a cluster holds it:
   restart, failover to an empty replica) the next answer has another one, and ``on_emptied`` is
   called.
 
+- The cluster is Kafka's id of the brokers that coordinates belong to: at another cluster they name
+  other records. The first call that knows it writes it; a call of another one claims nothing.
+
 Time is Redis' own. Redis 6.2 is the oldest that works.
 """
 
@@ -34,6 +37,7 @@ from __future__ import annotations
 import re
 import secrets
 import struct
+import time
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,7 +46,12 @@ from redis.exceptions import RedisError
 
 from service.adapters.redis_connection import Preflight, connect, is_away, preflight, unavailable
 from service.adapters.redis_desk import Desk, unpack_owner
-from service.core.errors import ClaimsUnavailableError, ConfigurationError
+from service.core.errors import (
+    ClaimsUnavailableError,
+    ConfigurationError,
+    OtherClusterError,
+    other_cluster,
+)
 from service.core.records import Coordinates
 
 if TYPE_CHECKING:
@@ -54,7 +63,7 @@ SCRIPT = Path(__file__).with_suffix(".lua")
 
 _RUN = struct.Struct(">HIII")
 _FOREIGN = struct.Struct(">IB")
-_TOPICS_AT = 6  # the first topic's place among the script's arguments
+_TOPICS_AT = 9  # the first topic's place among the script's arguments
 _LOW = 2**32
 
 
@@ -65,9 +74,11 @@ class RedisClaims(Desk):
     ttl_ms           how long an id is remembered at least
     topic_ids        Kafka's id of each topic: a topic that was deleted and made again is another
     on_emptied       called when claims that were there before are gone, before ``claim`` returns
+    on_clock_jump    called with the seconds by which Redis' clock went ahead of ours (_Clock)
+    cluster_id       Kafka's id of the cluster that offsets belong to; None: not known, not compared
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the url and the app have defaults
         self,
         url: str,
         *,
@@ -75,6 +86,9 @@ class RedisClaims(Desk):
         ttl_ms: int,
         topic_ids: Mapping[str, str] | None = None,
         on_emptied: Callable[[], None] | None = None,
+        on_clock_jump: Callable[[float], None] | None = None,
+        cluster_id: str | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
         **connection: Any,
     ) -> None:
         """Connect to nothing yet. ``connection``: see ``redis_connection.connect``."""
@@ -87,6 +101,10 @@ class RedisClaims(Desk):
         self._ttl_ms = ttl_ms
         self._topic_ids = topic_ids or {}
         self._on_emptied = on_emptied
+        self._on_clock_jump = on_clock_jump
+        self._clock = _Clock(monotonic, ttl_ms)
+        self._app = app
+        self.cluster_id = cluster_id
         self._epoch: bytes | None = None
         self._next_epoch = _new_epoch()
         self.fresh = False
@@ -98,22 +116,27 @@ class RedisClaims(Desk):
         ids: Sequence[bytes],
         records: Sequence[Record],
         replays: Mapping[int, Coordinates],
+        gone: Sequence[Coordinates] = (),
     ) -> Mapping[int, Coordinates]:
         """Claim all ids in one round trip; see ``ports.Claims``.
 
         A record that stands twice in one batch, or two replays of one original, have the same
-        owner: both are ours, as they would be in two batches.
+        owner: both are ours, as they would be in two batches. Raises OtherClusterError when the
+        claims belong to another Kafka cluster; nothing is claimed then.
         """
         if len(ids) != len(records):
             raise ValueError(f"{len(ids)} ids for {len(records)} records")
+        if gone and len(gone) != len(ids):
+            raise ValueError(f"{len(ids)} ids for {len(gone)} owners")
         if not ids:
             return {}
         owners: Sequence[Record | Coordinates] = records
         if replays:
             owners = [replays.get(index, record) for index, record in enumerate(records)]
         offsets, runs, topics = pack_owners(owners)
-        names = [self._topic_name(topic) for topic in topics]
-        return self._call(self._digests(ids), offsets, runs, *names)
+        gone_offsets, gone_runs, more = pack_owners(gone, first_topic=_TOPICS_AT + len(topics))
+        names = [self._topic_name(topic) for topic in (*topics, *more)]
+        return self._call(self._digests(ids), offsets, runs, gone_offsets, gone_runs, *names)
 
     def ping(self) -> None:
         """Return when the store answers; raise ClaimsUnavailableError when it does not."""
@@ -135,7 +158,9 @@ class RedisClaims(Desk):
                 raise unavailable(self._redis, error) from error
             return Preflight([f"{unavailable(self._redis, error)}."], [])
         try:
-            self._call(b"", b"", b"")
+            self._call()
+        except OtherClusterError as error:
+            found.problems.append(str(error))
         except ClaimsUnavailableError as error:
             if error.__cause__ is not None and is_away(error.__cause__):
                 raise
@@ -161,13 +186,31 @@ class RedisClaims(Desk):
         topic_id = self._topic_ids.get(topic)
         return f"{topic}/{topic_id}" if topic_id else topic
 
-    def _call(self, *args: bytes | str) -> dict[int, Coordinates]:
+    def _call(
+        self,
+        ids: bytes = b"",
+        offsets: bytes = b"",
+        runs: bytes = b"",
+        gone_offsets: bytes = b"",
+        gone_runs: bytes = b"",
+        *topics: str,
+    ) -> dict[int, Coordinates]:
+        here = self.cluster_id or ""
+        args = (self._ttl_ms, self._next_epoch, ids, offsets, runs, here, gone_offsets, gone_runs)
+        self._clock.begin()
         try:
-            reply = self._script(keys=[self._meta], args=[self._ttl_ms, self._next_epoch, *args])
+            reply = self._script(keys=[self._meta], args=[*args, *topics])
         except (RedisError, OSError) as error:
             raise unavailable(self._redis, error) from error
-        epoch, foreign, names = reply
+        epoch, foreign, names, cluster, now_ms = reply
+        if here and cluster and cluster != here.encode():
+            raise OtherClusterError(
+                other_cluster(f"the claims of HAPAX_APP={self._app}", cluster.decode(), here)
+            )
         self._notice(epoch)
+        jump_s = self._clock.end(int(now_ms))
+        if jump_s and self._on_clock_jump is not None:
+            self._on_clock_jump(jump_s)
         return dict(_foreign_owners(foreign, names)) if foreign else {}
 
     def _notice(self, epoch: bytes) -> None:
@@ -186,8 +229,41 @@ def _new_epoch() -> bytes:
     return secrets.token_hex(4).encode()
 
 
-def pack_owners(owners: Sequence[Record | Coordinates]) -> tuple[bytes, bytes, list[str]]:
+class _Clock:
+    """Compares Redis' clock with ours: claims live by Redis' time alone.
+
+    When it is set forward by more than what passed here, claims end early, all of them at two
+    times their time to live, and no answer says so. A tenth of it is worth a word: an id is then
+    remembered for so much less than promised.
+    """
+
+    def __init__(self, monotonic: Callable[[], float], ttl_ms: int) -> None:
+        self._monotonic = monotonic
+        self._limit_s = ttl_ms / 1000 / 10
+        self._asked_s = 0.0
+        self._last: tuple[float, int] | None = None
+
+    def begin(self) -> None:
+        """Take note that a call begins."""
+        self._asked_s = self._monotonic()
+
+    def end(self, redis_ms: int) -> float:
+        """Return the seconds that Redis' clock jumped ahead since the last call; else 0."""
+        last, self._last = self._last, (self._asked_s, redis_ms)
+        if last is None:
+            return 0.0
+        # From before the last call to after this one: more than can have passed between the two.
+        passed_s = self._monotonic() - last[0]
+        jump_s = (redis_ms - last[1]) / 1000 - passed_s
+        return jump_s if jump_s > self._limit_s else 0.0
+
+
+def pack_owners(
+    owners: Sequence[Record | Coordinates], *, first_topic: int = _TOPICS_AT
+) -> tuple[bytes, bytes, list[str]]:
     """Return the low 4 bytes of all offsets, the runs that share all the rest, and the topics.
+
+    ``first_topic``: the place of these topics' first among the script's arguments.
 
     The high bytes belong to the run, so that an offset has one spelling only and most cost 4 bytes.
     """
@@ -206,8 +282,10 @@ def pack_owners(owners: Sequence[Record | Coordinates]) -> tuple[bytes, bytes, l
     places: dict[str, int] = {}
     runs = []
     ends = [index for index, *_ in starts[1:]] + [len(owners)]
+    if not starts:
+        ends = []
     for (index, topic, partition, high), stop in zip(starts, ends, strict=True):
-        place = places.setdefault(topic, _TOPICS_AT + len(places))
+        place = places.setdefault(topic, first_topic + len(places))
         runs.append(_RUN.pack(place, partition, high, stop - index))
     return struct.pack(f">{len(lows)}I", *lows), b"".join(runs), list(places)
 

@@ -43,6 +43,24 @@ class Desk:
     _redis: Redis
     _meta: bytes
     _digests: Callable[[Sequence[bytes]], bytes]
+    cluster_id: str | None
+
+    def cluster(self) -> str | None:
+        """Return the id of the Kafka cluster that the claims belong to; None: none was written."""
+        try:
+            found = self._redis.hget(self._meta, "cluster")
+        except (RedisError, OSError) as error:
+            raise unavailable(self._redis, error) from error
+        return found.decode() if isinstance(found, bytes) else None
+
+    def adopt(self) -> str | None:
+        """Let the claims belong to our cluster from now on; return the one before."""
+        before = self.cluster()
+        try:
+            self._redis.hset(self._meta, "cluster", self.cluster_id or "")
+        except (RedisError, OSError) as error:
+            raise unavailable(self._redis, error) from error
+        return before
 
     def owner(self, claim: bytes) -> Owned | None:
         """Return who owns it; None when nobody does."""

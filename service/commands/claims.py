@@ -26,6 +26,7 @@ from service.core.errors import HapaxError
 if TYPE_CHECKING:
     from service.adapters.redis_desk import Owned
     from service.settings import Settings
+    from service.wiring.adopt import Adoption
     from service.wiring.claims import Rebuilt
 
 EventId = Annotated[
@@ -36,7 +37,9 @@ _WHY_TWICE = (
     "claims share an expiry with those of one TTL, so that each lives for at least that long."
 )
 
-app = typer.Typer(name="claims", help="Show, forget and rebuild claims.", no_args_is_help=True)
+app = typer.Typer(
+    name="claims", help="Show, forget, rebuild and adopt claims.", no_args_is_help=True
+)
 
 
 @app.command()
@@ -132,6 +135,66 @@ def rebuild(
         print_json(msgspec.to_builtins(rebuilt))
     else:
         _tell(rebuilt)
+
+
+@app.command()
+def adopt(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")
+    ] = False,
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Let claims and offsets of another Kafka cluster belong to the one that answers now.
+
+    For a cluster that takes over from another one (a mirror, a failover): the
+    service refuses to start there, because the same coordinates are other
+    records. After it a claim counts whose owner lies below the committed offset
+    of this cluster, or is found at its place here with the same id; any other is
+    taken over by the next record with its id. Committed offsets keep their
+    numbers: check them first (hapax offsets). Refused while the group has
+    members. Processes that still run on the other cluster leave with exit code 6.
+
+    Examples:
+      hapax claims adopt --dry-run
+      hapax claims adopt --yes --json
+    """
+    with refusals(as_json=as_json):
+        settings = _settings()
+        from service.wiring.adopt import Adopting  # noqa: PLC0415 - as in show
+
+        asked = Adopting(settings)
+        found = asked.look()
+        if not dry_run:
+            confirm(_adoption(settings, found), yes=yes)
+            found = asked.adopt()
+    if as_json:
+        print_json(
+            {
+                "adopted": not dry_run,
+                "cluster": found.here,
+                "before": found.before,
+                "claims": found.claims,
+                "offsets": [
+                    {"topic": topic, "partition": number, "offset": offset}
+                    for (topic, number), offset in sorted(found.offsets.items())
+                ],
+            }
+        )
+    elif dry_run:
+        typer.echo(f"{_adoption(settings, found)} Nothing was done.")
+    else:
+        what = f"claims and offsets of {settings.app}" if found.claims else "offsets"
+        typer.echo(
+            f"{what} belong to cluster {printable(found.here)} now; offsets committed again:"
+            f" {len(found.offsets)}"
+        )
+
+
+def _adoption(settings: Settings, found: Adoption) -> str:
+    of = f"those of cluster {printable(found.before)}" if found.before else "no known cluster's"
+    claims = f"claims ({of}) and " if found.claims else ""
+    return f"Adopt {claims}offsets of {settings.app} for cluster {printable(found.here)}?"
 
 
 def _tell(rebuilt: Rebuilt) -> None:

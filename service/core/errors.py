@@ -145,3 +145,17 @@ class PositionLostError(StopError):
     """The committed offset is no longer in the log: retention, truncation or a new topic."""
 
     exit_code = ExitCode.POSITION_LOST
+
+
+class OtherClusterError(PositionLostError):
+    """Offsets or claims belong to another Kafka cluster than the brokers that answer."""
+
+
+def other_cluster(what: str, there: str, here: str) -> str:
+    """Return the sentence: ``what`` is of cluster ``there``, the brokers are ``here``, ways out."""
+    return (
+        f"{what} belong to Kafka cluster {there}, but the brokers are those of cluster {here},"
+        " where the same topics, partitions and offsets are other records: choose a new HAPAX_APP,"
+        " or, if this cluster takes over from the other one, stop every process of the app and run"
+        " hapax claims adopt"
+    )

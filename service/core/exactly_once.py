@@ -19,19 +19,22 @@ from collections import Counter
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
+from service.core.claim_owners import ClaimOwners
+from service.core.claiming import Claiming
 from service.core.dead_letters import condemn
-from service.core.errors import BatchAbortedError, ClaimsUnavailableError
+from service.core.errors import BatchAbortedError
 from service.core.settled import Settled
 from service.core.transform import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from service.core.claiming import Claimed
     from service.core.identity import Identified, Identity
     from service.core.isolation import Applies
     from service.core.limits import DeadLetterRate
     from service.core.plan import Plan, Planner
-    from service.core.ports import Batch, Claims, Clock, Transaction
+    from service.core.ports import Batch, Claims, Clock, OwnerLookup, Transaction
     from service.core.records import Coordinates, Progress, Record
     from service.core.suspicion import Marks
     from service.core.transform import Result
@@ -68,15 +71,17 @@ class ExactlyOnce:
         clock: Clock,
         pass_on_outage: bool,
         interrupt: Interrupt,
+        owners: OwnerLookup | None = None,
     ) -> None:
         self._identity = identity
-        self._claims = claims
+        self._claims = Claiming(
+            claims, ClaimOwners(owners, identity), pass_on_outage=pass_on_outage
+        )
         self._transformer = transformer
         self._planner = planner
         self._transaction = transaction
         self._dead_letter_rate = dead_letter_rate
         self._clock = clock
-        self._pass_on_outage = pass_on_outage
         self._interrupt = interrupt
 
     def run(self, batch: Batch, condemned: Mapping[Coordinates, Failure], attempt: int) -> Settled:
@@ -92,17 +97,18 @@ class ExactlyOnce:
         for index in batch.unreadable:
             found.claims[index] = b""  # without its headers it would claim another event's id
         times.append(monotonic())
-        twins, unchecked = self._claim(batch, found)  # 3
+        claimed = self._claims.claim(batch, found)  # 3
         times.append(monotonic())
-        results = self._transform(batch, found, twins, condemned)  # 4
+        results = self._transform(batch, found, claimed.twins, condemned)  # 4
         times.append(monotonic())
         progress = _progress(batch, len(results))
         plan = self._planner.plan(  # 5
-            batch.records, found.ids, results, progress, unchecked=unchecked
+            batch.records, found.ids, results, progress, unchecked=claimed.unchecked
         )
         self._dead_letter_rate.admit(len(results), plan.failures, batch.records)
         times.append(monotonic())
         self._execute(batch, plan, times)  # 6
+        self._claims.settle(plan.progress)
         self._dead_letter_rate.settle(len(results), len(plan.failures))
         phases = ("identify", "claim", "transform", "plan", "send", "send_offsets", "commit")
         durations = [after - before for before, after in pairwise(times)]
@@ -112,9 +118,8 @@ class ExactlyOnce:
             plan,
             len(results),
             dict(zip(phases, durations, strict=True)),
-            unchecked=unchecked,
+            claimed=claimed,
             attempt=attempt,
-            claimed=self._claims is not None,
         )
 
     def end(self, progress: Progress, marks: Marks | None = None) -> None:
@@ -122,29 +127,7 @@ class ExactlyOnce:
         self._transaction.begin()
         self._transaction.send_offsets(progress, marks)
         self._transaction.commit()
-
-    def _claim(self, batch: Batch, found: Identified) -> tuple[Mapping[int, Coordinates], bool]:
-        if self._claims is None:
-            return {}, False
-        records, claims, replays = batch.records, found.claims, found.replays
-        places: list[int] | None = None
-        if b"" in claims:
-            places = [index for index, claim in enumerate(claims) if claim]
-            records = [records[index] for index in places]
-            claims = [claims[index] for index in places]
-            order = {index: place for place, index in enumerate(places)}
-            replays = {order[index]: owner for index, owner in replays.items() if index in order}
-        if not claims:
-            return {}, False
-        try:
-            twins = self._claims.claim(claims, records, replays)
-        except ClaimsUnavailableError:
-            if not self._pass_on_outage:
-                raise
-            return {}, True
-        if places is None:
-            return twins, False
-        return {places[place]: owner for place, owner in twins.items()}, False
+        self._claims.settle(progress)
 
     def _transform(
         self,
@@ -235,9 +218,8 @@ def _settled(  # noqa: PLR0913 - one fact of the canonical line each
     done: int,
     phases_s: dict[str, float],
     *,
-    unchecked: bool,
+    claimed: Claimed,
     attempt: int,
-    claimed: bool,
 ) -> Settled:
     records = batch.records if done == len(batch.records) else batch.records[:done]
     without_id = found.ids[:done].count(b"")
@@ -260,8 +242,9 @@ def _settled(  # noqa: PLR0913 - one fact of the canonical line each
         ],
         inputs=_inputs(batch, records),
         without_id=without_id,
-        unchecked=done - without_id if unchecked else 0,
-        claims_new_or_own=done - without_id - plan.duplicates if claimed and not unchecked else 0,
+        unchecked=done - without_id if claimed.unchecked else 0,
+        claims_new_or_own=done - without_id - plan.duplicates if claimed.checked else 0,
+        claims_taken_over=claimed.taken_over,
         bytes_in=sum([len(record.value) for record in records if record.value]),
         phases_s=phases_s,
         oldest_timestamp_ms=min(timestamps_ms, default=0),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from service.core.committed_metadata import CommittedMetadata
     from service.core.records import Coordinates, Progress, Record, TopicPartition
@@ -185,18 +185,38 @@ class Claims(Protocol):
         ids: Sequence[bytes],
         records: Sequence[Record],
         replays: Mapping[int, Coordinates],
+        gone: Sequence[Coordinates] = (),
     ) -> Mapping[int, Coordinates]:
         """Claim all ids in one round trip: ``ids[i]`` for ``records[i]``.
 
         ``replays``: by index, the coordinates of the original that a record replays; they stand
-        in for its own. Return, by index, the owners of those ids that belong to *other*
-        coordinates; an id that is missing from the answer is ours, new or seen before. Ids that
-        repeat belong to the first. Raises ClaimsUnavailableError: nothing is decided, and the same
-        call may be made again.
+        in for its own. ``gone``: nothing, or for each id an owner that owns nothing any more
+        (claim_owners.py): where the id still belongs to it, its claim is replaced in the same step,
+        so that of two members that do this at once one owns the id.
+
+        Return, by index, the owners of those ids that belong to *other* coordinates; an id that is
+        missing from the answer is ours, new or seen before. Ids that repeat belong to the first.
+        Raises ClaimsUnavailableError: nothing is decided, and the same call may be made again.
         """
 
     def ping(self) -> None:
         """Raise ClaimsUnavailableError unless the store answers."""
+
+
+class OwnerLookup(Protocol):
+    """What brokers say about the owners of claims (claim_owners.py).
+
+    Raises BatchAbortedError when no answer comes: nothing is decided.
+    """
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """Return the group's stable committed offsets, of any member's partitions."""
+
+    def records(self, owners: Collection[Coordinates]) -> Batch:
+        """Return those of the records that a reader of the input topics still finds.
+
+        More records of the same partitions may be among them.
+        """
 
 
 class Clock(Protocol):

@@ -31,6 +31,7 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     without_id           records processed although no source of ids found one
     unchecked            records processed without claims (outage policy ``pass``)
     claims_new_or_own    ids that were ours, new or seen before
+    claims_taken_over    ids among them that belonged to records that are gone (claim_owners.py)
     bytes_in             values of the input, in bytes
     phases_s             seconds by step: identify, claim, transform, plan, send, send_offsets,
                          commit; a step that did not happen may be left out
@@ -52,6 +53,7 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     without_id: int = 0
     unchecked: int = 0
     claims_new_or_own: int = 0
+    claims_taken_over: int = 0
     bytes_in: int = 0
     phases_s: dict[str, float] = {}
     oldest_timestamp_ms: int = 0

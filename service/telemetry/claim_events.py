@@ -38,11 +38,19 @@ class ClaimEvents(Narrator):
         self._metrics.dedup_store_emptied.of().inc()
         self._logger.error("claims_emptied")
 
+    def claims_clock_jumped(self, seconds: float) -> None:
+        """Log that Redis' clock was set forward: claims end so much earlier, without a word."""
+        self._metrics.dedup_clock_jumps.of().inc()
+        self._logger.error("claims_clock_jumped", seconds=round(seconds, 3))
+
     def _claims_settled(self, settled: Settled) -> None:
         """Conclude from a batch that the store went away or came back.
 
         Under ``pass`` nobody else notices: the core goes on without claims.
         """
+        if settled.claims_taken_over:
+            self._metrics.dedup_claims_taken_over.of().inc(settled.claims_taken_over)
+            self._logger.warning("claims_taken_over", claims=settled.claims_taken_over)
         away = self._health.claims_away
         if settled.unchecked:
             self.claims_unavailable("a batch was processed without claims", "pass")

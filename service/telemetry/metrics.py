@@ -98,6 +98,12 @@ class Metrics:
         Label("result", ("miss_or_own", "hit", "error")),
     )
     dedup_store_emptied = Row(Counter, "Times the claim store was found to have lost its claims.")
+    dedup_clock_jumps = Row(
+        Counter, "Times the claim store's clock was set forward, so that claims ended early."
+    )
+    dedup_claims_taken_over = Row(
+        Counter, "Claims whose owners were not processed and can no longer be read, taken over."
+    )
     rebalances = Row(
         Counter,
         "Changes of the partitions that are ours.",

@@ -162,11 +162,15 @@ def _run_worker(shared: Shared, stack: ExitStack) -> None:
     transformer = Transformer(function, shared.settings.retry.attempts)
     isolation = parts.isolation(shared, transformer)
     stack.callback(isolation.close)
+    owners = parts.owners(shared, claims)
+    if owners is not None:
+        stack.callback(owners.close)
     worker = parts.worker(
         shared,
         source=source,
         transaction=transaction,
         claims=claims,
+        owners=owners,
         isolation=isolation,
     )
     # What the start left lives for ever: keep it out of every later garbage collection (the

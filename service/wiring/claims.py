@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from service.adapters.kafka_cluster import cluster_id
 from service.adapters.kafka_marks import Marks
 from service.adapters.kafka_spans import Spans
 from service.core.claim_sources import ClaimSources
@@ -77,6 +78,7 @@ class Claimed:
         """
         if since_ms is None:
             since_ms = int(time.time() * 1000) - self._settings.dedup.ttl_ms
+        self._store.cluster_id = cluster_id(self._settings)
         marks = Marks(self._settings)
         try:
             rebuilt = Rebuilt()

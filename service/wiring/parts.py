@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from service.adapters.kafka_clients import consumer_properties, producer_properties
+from service.adapters.kafka_owners import KafkaOwners
 from service.adapters.kafka_plain import KafkaAtLeastOnce, KafkaAtMostOnce
 from service.adapters.kafka_source import KafkaSource
 from service.adapters.kafka_transaction import KafkaTransaction
@@ -158,10 +159,19 @@ def producing(
 
 def claims(shared: Shared) -> RedisClaims | None:
     """Return the claim store, or None where there is none."""
-    return claim_store(shared.settings, on_emptied=shared.events.claims_emptied)
+    events = shared.events
+    return claim_store(
+        shared.settings, on_emptied=events.claims_emptied, on_clock_jump=events.claims_clock_jumped
+    )
 
 
-def claim_store(settings: Settings, on_emptied: Callable[[], None]) -> RedisClaims | None:
+def claim_store(
+    settings: Settings,
+    on_emptied: Callable[[], None],
+    *,
+    on_clock_jump: Callable[[float], None] | None = None,
+    cluster_id: str | None = None,
+) -> RedisClaims | None:
     """Return the claim store that the settings name."""
     dedup = settings.dedup
     if dedup.redis_url is None:
@@ -175,9 +185,18 @@ def claim_store(settings: Settings, on_emptied: Callable[[], None]) -> RedisClai
         app=settings.app,
         ttl_ms=dedup.ttl_ms,
         on_emptied=on_emptied,
+        on_clock_jump=on_clock_jump,
+        cluster_id=cluster_id,
         tls=files_of(settings),
         answer_timeout_s=dedup.timeout_ms / 1000,
     )
+
+
+def owners(shared: Shared, claims: RedisClaims | None) -> KafkaOwners | None:
+    """Return what looks up the owners of claims; it connects when it is first needed."""
+    if claims is None:
+        return None
+    return KafkaOwners(shared.settings, watch=shared.watchdog.watch)
 
 
 def worker(
@@ -186,6 +205,7 @@ def worker(
     source: KafkaSource,
     transaction: Producing,
     claims: RedisClaims | None,
+    owners: KafkaOwners | None,
     isolation: Isolation,
 ) -> Worker:
     """Return the engine with its core and its recovery."""
@@ -206,7 +226,13 @@ def worker(
         transaction_timeout_s=settings.transaction.timeout_ms / 1000,
     )
     bare = core(
-        settings, transaction, claims, isolation, clock=shared.clock, interrupt=shared.interrupt
+        settings,
+        transaction,
+        claims,
+        isolation,
+        clock=shared.clock,
+        interrupt=shared.interrupt,
+        owners=owners,
     )
     whole = traced(settings, bare)
     return Worker(
@@ -235,6 +261,7 @@ def core(  # noqa: PLR0913 - what differs between a worker and a task
     clock: SystemClock,
     interrupt: Interrupt,
     failed: tuple[int, int] = (0, 0),
+    owners: KafkaOwners | None = None,
 ) -> ExactlyOnce:
     """Return the core. ``failed``: records and failures of the recent past."""
     rate = dead_letter_rate(settings)
@@ -252,6 +279,7 @@ def core(  # noqa: PLR0913 - what differs between a worker and a task
         clock=clock,
         pass_on_outage=settings.dedup.on_outage == "pass",
         interrupt=interrupt,
+        owners=owners,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from service.adapters.kafka_preflight import kafka_problems
+from service.adapters.kafka_preflight import cluster_of, kafka_problems
 from service.core.errors import BatchAbortedError, ClaimsUnavailableError, PreflightError
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ def check(shared: Shared, source: KafkaSource, claims: RedisClaims | None) -> li
     problems = kafka_problems(shared.settings, source.list_topics)
     remarks: list[str] = []
     if claims is not None:
+        claims.cluster_id = cluster_of(source.list_topics)
         found, remarks = _claims(shared, claims)
         problems += [f"HAPAX_DEDUP__REDIS_URL: {problem}" for problem in found]
     if problems:

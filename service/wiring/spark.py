@@ -83,7 +83,8 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
         context = open_context(options, lambda: shared.lifecycle.stopping)
     except StartAbandonedError:
         return
-    jobs = SparkJobs(context, partial(run_plans, settings), lanes=settings.spark.lanes)
+    run = partial(run_plans, settings, cluster_id=None if claims is None else claims.cluster_id)
+    jobs = SparkJobs(context, run, lanes=settings.spark.lanes)
     stack.callback(jobs.close)
     if shared.lifecycle.stopping:
         return

@@ -20,6 +20,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from service.adapters.kafka_clients import consumer_properties, lane_id, producer_properties
+from service.adapters.kafka_owners import KafkaOwners
 from service.adapters.kafka_range import KafkaRange
 from service.adapters.kafka_transaction import KafkaTransaction
 from service.core.errors import (
@@ -55,10 +56,15 @@ LINES_MAX = 50
 WARNING = 30
 
 
-def run_plans(settings: Settings, plans: Iterable[Plan]) -> Iterator[Report]:
-    """Run each plan of a Spark partition; this is the function that executors import."""
+def run_plans(
+    settings: Settings, plans: Iterable[Plan], *, cluster_id: str | None = None
+) -> Iterator[Report]:
+    """Run each plan of a Spark partition; this is the function that executors import.
+
+    ``cluster_id``: of the brokers, as the driver knows it; claims of another cluster are refused.
+    """
     for plan in plans:
-        yield Task(settings, plan).run()
+        yield Task(settings, plan, cluster_id=cluster_id).run()
 
 
 class _Lines:
@@ -81,9 +87,10 @@ class _Lines:
 class Task:
     """One attempt at one plan."""
 
-    def __init__(self, settings: Settings, plan: Plan) -> None:
+    def __init__(self, settings: Settings, plan: Plan, *, cluster_id: str | None = None) -> None:
         self._settings = settings
         self._plan = plan
+        self._cluster_id = cluster_id
         self._clock = SystemClock()
         self._began_s = time.monotonic()
         self._report = Report(lane=plan.lane, pace=plan.pace)
@@ -132,9 +139,12 @@ class Task:
         self._transaction.open()  # 2
         self._certain = self._source.confirm()  # 3
         report.open_s = time.monotonic() - self._began_s
-        claims = claim_store(settings, on_emptied=self._emptied)
+        claims = claim_store(settings, on_emptied=self._emptied, cluster_id=self._cluster_id)
+        owners = None
         if claims is not None:
             stack.callback(claims.close)
+            owners = KafkaOwners(settings, watch=self._watchdog.watch)
+            stack.callback(owners.close)
         run = traced(
             settings,
             core(
@@ -145,6 +155,7 @@ class Task:
                 clock=self._clock,
                 interrupt=self._interrupt,
                 failed=plan.failed,
+                owners=owners,
             ),
         )
         stack.callback(flush_traces, settings)

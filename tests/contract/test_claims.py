@@ -175,3 +175,33 @@ def test_the_first_owner_of_an_id_stays_its_owner(
             {index: replay for index, (*_, replay) in enumerate(batch) if replay},
         )
         assert found == foreign
+
+
+def test_an_owner_that_is_gone_loses_its_claim_to_the_record_that_meets_it(store: Claims) -> None:
+    gone = Coordinates("orders", 0, 1)
+    store.claim(ids(3), records(3), {})
+    after = records(1, at=9)
+    assert store.claim([b"event-1"], after, {}, [gone]) == {}
+    assert store.claim([b"event-1"], after, {}) == {}
+    assert store.claim(ids(3), records(3), {}) == {1: after[0].coordinates}
+
+
+def test_of_two_that_take_a_claim_over_one_owns_it(stores: NewStore) -> None:
+    first, second = stores({}, {})
+    gone = Coordinates("gone.topic", 7, 2**40)
+    first.claim([b"x"], [Record(*gone, None, None)], {})
+    assert first.claim([b"x"], records(1, at=5), {}, [gone]) == {}
+    other = records(1, partition=3, at=6)
+    assert second.claim([b"x"], other, {}, [gone]) == {0: Coordinates("orders", 0, 5)}
+
+
+def test_of_two_records_of_one_batch_the_first_takes_the_claim_over(store: Claims) -> None:
+    gone = Coordinates("orders", 0, 0)
+    store.claim([b"x"], records(1), {})
+    twins = records(3, at=4)
+    assert store.claim([b"x", b"y", b"x"], twins, {}, [gone] * 3) == {2: twins[0].coordinates}
+
+
+def test_an_owner_for_each_id_or_for_none(store: Claims) -> None:
+    with pytest.raises(ValueError, match="2 ids for 1 owners"):
+        store.claim(ids(2), records(2), {}, [Coordinates("orders", 0, 0)])

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service.adapters.redis_claims import SCRIPT
-from service.core.errors import ClaimsUnavailableError
+from service.adapters.redis_claims import SCRIPT, RedisClaims
+from service.core.errors import ClaimsUnavailableError, OtherClusterError
 from service.core.records import Coordinates
 from tests.kit.claim_stores import (
+    SMALL_BUCKETS,
+    Hand,
     admin,
     bare,
     field,
@@ -212,3 +214,64 @@ def test_control_without_the_comparison_of_owners_a_second_attempt_drops_the_bat
     store.claim(ids(3), records(3), {})
     assert sorted(store.claim(ids(3), records(3), {})) == [0, 1, 2]
     assert bare(server.url).claim(ids(3), records(3), {}) == {}
+
+
+def test_a_claim_that_was_taken_over_is_remembered_for_as_long_as_a_new_one(server: Redis) -> None:
+    store = mutate(bare(server.url), SMALL_BUCKETS)
+    store.claim([b"x"], records(1), {})
+    for batch in range(4):  # fills segments
+        store.claim(ids(30, at=batch * 30), records(30, at=10 + batch * 30), {})
+    assert store.claim([b"x"], records(1, at=5), {}, [FIRST[0]]) == {}
+    assert admin(server).delete(*buckets(server, 1))
+    assert store.claim([b"x"], records(1, at=7), {}) == {0: Coordinates("orders", 0, 5)}
+
+
+def buckets(server: Redis, segment: int) -> list[Any]:
+    return list(admin(server).keys(f"{META}:*:{segment}:*"))
+
+
+def test_the_first_call_that_knows_the_cluster_writes_it_and_another_cluster_claims_nothing(
+    server: Redis,
+) -> None:
+    bare(server.url).claim([b"x"], records(1), {})  # of an earlier version: no cluster
+    here, there = bare(server.url, cluster_id="A-id"), bare(server.url, cluster_id="B-id")
+    assert here.claim([b"x"], records(1), {}) == {}
+    for _ in range(2):
+        with pytest.raises(
+            OtherClusterError, match=r"cluster A-id.*cluster B-id.*HAPAX_APP.*adopt"
+        ):
+            there.claim([b"y"], records(1, at=1), {})
+    assert there.check().problems == [str(exception_of(there))]
+    assert bare(server.url).claim([b"y"], records(1, at=2), {}) == {}  # as an earlier version
+    assert there.adopt() == "A-id"
+    assert there.claim([b"x"], records(1, at=1), {}) == FIRST
+    with pytest.raises(OtherClusterError):
+        here.claim([b"x"], records(1), {})
+
+
+def exception_of(store: RedisClaims) -> Exception:
+    with pytest.raises(OtherClusterError) as raised:
+        store.claim([b"y"], records(1), {})
+    return raised.value
+
+
+def test_a_clock_that_is_set_forward_past_what_went_by_is_told_once(server: Redis) -> None:
+    clock, jumps = Hand(), list[float]()
+    store = bare(server.url, ttl_ms=200, monotonic=clock.monotonic, on_clock_jump=jumps.append)
+    store.claim([b"x"], records(1), {})
+    time.sleep(0.5)  # Redis' clock goes on, ours does not: as if Redis' had been set forward
+    assert store.claim([b"x"], records(1, at=1), {}) == {}, "the claim is over"
+    (jump_s,) = jumps
+    assert 0.4 < jump_s < 5
+    store.claim([b"x"], records(1, at=1), {})
+    assert len(jumps) == 1
+
+
+def test_time_that_went_by_here_too_is_no_jump(server: Redis) -> None:
+    clock, jumps = Hand(), list[float]()
+    store = bare(server.url, ttl_ms=200, monotonic=clock.monotonic, on_clock_jump=jumps.append)
+    store.claim([b"x"], records(1), {})
+    time.sleep(0.5)
+    clock.now_s += 0.5
+    store.claim([b"x"], records(1), {})
+    assert not jumps

@@ -56,3 +56,9 @@ def _output(record: Record, order: dict[str, Any]) -> Output:
     if "headers" in order:
         more["headers"] = tuple((name, text.encode()) for name, text in order["headers"])
     return Output(None if order.get("null") else value, **more)
+
+
+def hang(_record: Record) -> Output:
+    """Never return: a kill finds the record claimed and not committed."""
+    time.sleep(3600)
+    raise AssertionError

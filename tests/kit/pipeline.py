@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from service.adapters.memory_broker import MemoryBroker
 from service.adapters.memory_claims import MemoryClaims
 from service.adapters.memory_kafka import MemorySource
+from service.adapters.memory_owners import MemoryOwners
 from service.adapters.memory_transaction import MemoryTransaction
 from service.core.exactly_once import ExactlyOnce, Interrupt
 from service.core.identity import Identity
@@ -98,6 +99,7 @@ class Pipeline:
         batch_max: int = 500,
         shutdown_s: float = 25.0,
         marked: bool = False,
+        trust: str = "checked",
     ) -> None:
         self.clock = Ticking()
         self.broker = MemoryBroker(
@@ -114,6 +116,7 @@ class Pipeline:
         self._batch_max = batch_max
         self._shutdown_s = shutdown_s
         self._marked = marked
+        self._trust = trust
         self.start("w")
 
     def start(self, name: str) -> None:
@@ -127,6 +130,7 @@ class Pipeline:
         self.transaction = MemoryTransaction(
             broker, self.source, "app-w", clock=clock, faults=self.faults
         )
+        self.owners = MemoryOwners(broker, wait=clock.wait) if self._trust == "checked" else None
         self.patience = Patience(ATTEMPTS_MAX)
         self.ends = Ends(idle_s=0.3, interval_s=1.0)
         self.elsewhere = Elsewhere(self._transform)
@@ -149,6 +153,7 @@ class Pipeline:
             clock=clock,
             pass_on_outage=self._pass_on_outage,
             interrupt=self.interrupt,
+            owners=self.owners,
         )
         self.recovery = Recovery(
             source=self.source,

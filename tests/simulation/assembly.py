@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from service.adapters.memory_kafka import MemorySource
+from service.adapters.memory_owners import MemoryOwners
 from service.adapters.memory_transaction import MemoryTransaction
 from service.core.exactly_once import ExactlyOnce
 from service.core.identity import Identity
@@ -76,6 +77,7 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
         clock=clock,
         pass_on_outage=options.pass_on_outage,
         interrupt=process.interrupt,
+        owners=MemoryOwners(world.broker, wait=process.pause),
     )
     recovery = Recovery(
         source=source,

@@ -120,12 +120,13 @@ class Store:
         ids: Sequence[bytes],
         records: Sequence[Record],
         replays: Mapping[int, Coordinates],
+        gone: Sequence[Coordinates] = (),
     ) -> Mapping[int, Coordinates]:
         strike = self._process.struck(CLAIMS, "claim")
         self.ping()
         if strike is not None and strike.kind == "claims" and strike.seconds > 0.5:
             self._claims.lost_answers = 1
-        return self._claims.claim(ids, records, replays)
+        return self._claims.claim(ids, records, replays, gone)
 
     def ping(self) -> None:
         if self._process.claims_away():

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.adapters.memory_claims import MemoryClaims
-from service.adapters.redis_claims import RedisClaims, pack_owners
+from service.adapters.redis_claims import _TOPICS_AT, RedisClaims, pack_owners
 from service.core.errors import ClaimsUnavailableError
 from service.core.records import Coordinates
 from tests.kit.claim_stores import HOUR_MS, Hand, bare, records
@@ -29,7 +29,9 @@ def unpack(lows: bytes, runs: bytes, topics: list[str]) -> list[Coordinates]:
     at = 0
     for place, partition, high, count in struct.iter_unpack(">HIII", runs):
         run = struct.unpack_from(f">{count}I", lows, at * 4)
-        owners += [Coordinates(topics[place - 6], partition, high << 32 | low) for low in run]
+        owners += [
+            Coordinates(topics[place - _TOPICS_AT], partition, high << 32 | low) for low in run
+        ]
         at += count
     return owners
 

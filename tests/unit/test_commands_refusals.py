@@ -29,6 +29,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     "publish": {},
     "publish --transactional": {},
     "claims rebuild --yes": REDIS,
+    "claims adopt --yes": REDIS,
 }
 WRONG = {
     "offsets --interval 2": "--interval 2: the unit is missing",

@@ -266,6 +266,12 @@ CASES = [
         ("dedup_store_up", {}, 0),
     ),
     Case("claims_recovered", {"outage_s": 4.2}, {"outage_s": 4.2}, ("dedup_store_up", {}, 1)),
+    Case(
+        "claims_clock_jumped",
+        {"seconds": 172_800.0},
+        {"level": "error", "seconds": 172_800.0},
+        ("dedup_clock_jumps_total", {}, 1),
+    ),
     Case("claims_emptied", {}, {"level": "error"}, ("dedup_store_emptied_total", {}, 1)),
     Case(
         "client_logged",

@@ -69,6 +69,7 @@ def claim_then_drop() -> None:
         ids: Sequence[bytes],
         records: Sequence[Record],
         replays: Mapping[int, Coordinates],
+        gone: Sequence[Coordinates] = (),
     ) -> Mapping[int, Coordinates]:
         pipeline: Any = self._redis.pipeline(transaction=False)
         for each in ids:

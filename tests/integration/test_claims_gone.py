@@ -1,0 +1,127 @@
+"""Events whose first copy was claimed, never committed, and can no longer be read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from tests.kit.flow import await_
+from tests.kit.night import Desk
+from tests.kit.route import Route
+from tests.kit.spark_process import SparkProcess
+from tests.kit.topics import Given, produce, read_back
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from service.sandbox import Sandbox
+
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.ms": "100",
+    "min.cleanable.dirty.ratio": "0.0",
+    "max.compaction.lag.ms": "1000",
+    "delete.retention.ms": "0",
+}
+
+
+@pytest.fixture
+def route(sandbox: Sandbox, tmp_path: Path, redis_url: str) -> Iterator[Route]:
+    made = Route(sandbox, tmp_path, partitions=2, DEDUP__REDIS_URL=redis_url)
+    yield made
+    made.close()
+
+
+def event(name: str, key: bytes = b"k", partition: int = 0) -> Given:
+    return Given(name.encode(), key, (("message-id", name.encode()),), partition)
+
+
+def claimed_then_killed(route: Route, name: str, **settings: str) -> None:
+    """Let a worker claim an event and kill it before it commits."""
+    desk = Desk(route)
+    worker = route.worker("w-0", TRANSFORM="tests.kit.orders:hang", **settings)
+    await_(
+        lambda: desk.type("claims", "show", name).exit_code == 0, 60, lambda: worker.text()[-3000:]
+    )
+    worker.kill()
+    assert not route.committed()[0]
+
+
+def delete_below(route: Route, offset: int) -> None:
+    client = AdminClient({"bootstrap.servers": route.bootstrap})
+    for done in client.delete_records([TopicPartition(route.source, 0, offset)]).values():
+        done.result(30)
+
+
+@pytest.mark.long
+def test_on_a_compacted_topic_the_copy_that_survives_the_cleaner_has_the_effect(
+    route: Route,
+) -> None:
+    route.create(source=COMPACTED)
+    route.write(event("e"))
+    claimed_then_killed(route, "e")
+    route.write(event("e"))  # the sender repeats it: the same key, so the first copy is cleaned
+
+    def cleaned() -> bool:
+        route.write(event("other", b"other", 0))  # rolls segments
+        return read_back(route.bootstrap, route.source)[0].offset > 0
+
+    await_(cleaned, 90, lambda: str(read_back(route.bootstrap, route.source)))
+    worker = route.run_to_end(60)
+    assert [record.value for record in route.outputs()] == [b"e", b"other"]
+    assert '"claims_taken_over"' in worker.text()
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+def test_a_copy_outlives_the_deletion_of_its_owner(route: Route, partition: int) -> None:
+    route.create()
+    route.write(event("e"))
+    claimed_then_killed(route, "e")
+    route.write(event("e", partition=partition))
+    delete_below(route, 1)
+    route.run_to_end(60)
+    assert [record.value for record in route.outputs()] == [b"e"]
+    assert Desk(route).ask("claims", "show", "e")["claims"][0]["owner"] == (
+        f"{route.source}/{partition}/{1 - partition}"
+    )
+
+
+def test_an_owner_that_is_there_still_makes_a_duplicate(route: Route) -> None:
+    route.create()
+    route.write(event("e"))
+    claimed_then_killed(route, "e")
+    route.write(event("e", partition=1))
+    route.run_to_end(60)
+    (output,) = route.outputs()
+    assert dict(output.headers)["hapax-source"] == f"{route.source}/0/0".encode()
+
+
+def test_an_event_that_comes_again_in_the_topic_that_is_left_has_its_effect(
+    route: Route, sandbox: Sandbox
+) -> None:
+    route.create()
+    other = f"{route.app}-in-2"
+    sandbox.create_topic(other, 1)
+    produce(route.bootstrap, other, event("e"))
+    claimed_then_killed(route, "e", INPUT__TOPICS=f"{route.source},{other}")
+    route.write(event("e"))
+    route.run_to_end(60)
+    assert [record.value for record in route.outputs()] == [b"e"]
+
+
+def test_a_task_on_spark_takes_the_claim_over_as_a_worker_does(
+    route: Route, tmp_path: Path
+) -> None:
+    route.create()
+    route.write(event("e"))
+    claimed_then_killed(route, "e")
+    route.write(event("e", partition=1))
+    delete_below(route, 1)
+    driver = route.start(SparkProcess, "s-0", ENGINE="spark", STOP_AFTER__AT_END="true")
+    assert driver.process.wait(120) == 0, driver.text()[-3000:]
+    assert [record.value for record in route.outputs()] == [b"e"]
+    assert '"claims_taken_over"' in driver.text()

@@ -1,0 +1,199 @@
+"""Duplicates whose owner can no longer be read: its claim is taken over (claim_owners.py)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service.adapters.memory_coordinator import OFFSETS
+from service.core.errors import BatchAbortedError
+from service.core.records import Record
+from tests.kit.batches import opened, run, taken
+from tests.kit.doubles import CrashError, Script
+from tests.kit.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from service.adapters.memory_owners import MemoryOwners
+    from service.core.ports import Batch
+    from service.core.records import Coordinates
+
+
+def claimed_then_killed(partition: int = 0, **options: str) -> Pipeline:
+    """Event e at offset 0 is claimed; the worker dies; the sender repeats it; another starts."""
+    script = Script()
+    pipeline = opened(Pipeline(2, faults=script, **options))  # type: ignore[arg-type] # its one option is text
+    pipeline.write(b"e")
+    script.then = die_before_the_transaction
+    with pytest.raises(CrashError):
+        run(pipeline)
+    pipeline.write(b"e/2", partition=partition)
+    pipeline.faults = Script()
+    pipeline.broker.expel("w")
+    pipeline.start("w2")
+    return opened(pipeline)
+
+
+def die_before_the_transaction(step: str) -> None:
+    if step == "begin":
+        raise CrashError
+
+
+def looked_up(pipeline: Pipeline) -> MemoryOwners:
+    assert pipeline.owners is not None
+    return pipeline.owners
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+def test_the_survivor_of_a_compacted_pair_is_processed_although_the_lost_one_was_claimed(
+    partition: int,
+) -> None:
+    pipeline = claimed_then_killed(partition)
+    pipeline.broker.logs[("in", 0)].remove(0)
+    settled = run(pipeline)
+    assert (settled.claims_taken_over, settled.duplicates) == (1, 0)
+    assert pipeline.outputs() == [b"E/2"]
+    pipeline.write(b"e/3", partition=1 - partition)
+    assert run(pipeline).duplicates == 1, "it belongs to the survivor now"
+    assert pipeline.outputs() == [b"E/2"]
+
+
+def test_control_without_the_look_at_owners_the_survivor_is_dropped() -> None:
+    pipeline = claimed_then_killed(trust="blind")
+    pipeline.broker.logs[("in", 0)].remove(0)
+    assert run(pipeline).duplicates == 1
+    assert pipeline.outputs() == []
+
+
+def test_an_owner_that_is_there_keeps_its_claim() -> None:
+    pipeline = claimed_then_killed(partition=1)
+    settled = run(pipeline)
+    assert (settled.claims_taken_over, settled.duplicates) == (0, 1)
+    assert pipeline.outputs() == [b"E"]
+
+
+def test_a_topic_that_left_the_input_owns_nothing_that_it_has_not_committed() -> None:
+    pipeline = opened(Pipeline())
+    assert pipeline.claims is not None
+    pipeline.broker.committed[("left", 0)] = 5
+    for offset, name in ((4, b"done"), (5, b"open")):
+        record = Record("left", 0, offset, None, None)
+        pipeline.claims.claim([b"header:id\0" + name], [record], {})
+    pipeline.write(b"done", b"open")
+    settled = run(pipeline)
+    assert (settled.claims_taken_over, settled.duplicates) == (1, 1)
+    assert pipeline.outputs() == [b"OPEN"]
+
+
+def test_coordinates_that_hold_another_event_own_nothing() -> None:
+    """A recreated topic, a truncated log, or another cluster behind the same names."""
+    pipeline = opened(Pipeline())
+    assert pipeline.claims is not None
+    pipeline.claims.claim([b"header:id\0e"], [Record("in", 0, 2, None, None)], {})
+    pipeline.write(b"a", b"e", b"b")
+    settled = run(pipeline)
+    assert (settled.claims_taken_over, settled.duplicates) == (1, 0)
+    assert pipeline.outputs() == [b"A", b"B", b"E"]
+
+
+def test_an_owner_that_another_member_commits_before_it_is_removed_makes_a_duplicate() -> None:
+    pipeline = claimed_then_killed(partition=1)
+    owners, batch = looked_up(pipeline), taken(pipeline)
+    twin = only(batch, partition=1)
+    look = owners.records
+
+    def commit_then_look(wanted: Collection[Coordinates]) -> Batch:
+        pipeline.broker.committed[("in", 0)] = 1
+        pipeline.broker.logs[("in", 0)].remove(0)
+        return look(wanted)
+
+    owners.records = commit_then_look  # type: ignore[method-assign,assignment] # between two looks
+    settled = run(pipeline, twin)
+    assert (settled.claims_taken_over, settled.duplicates) == (0, 1)
+
+
+def test_while_the_owners_offset_is_in_an_open_transaction_nothing_is_decided() -> None:
+    pipeline = claimed_then_killed(partition=1)
+    twin = only(taken(pipeline), partition=1)
+    pipeline.broker.logs[("in", 0)].remove(0)
+    other = ("other", pipeline.broker.init_producer("other"))
+    pipeline.broker.register(other, [OFFSETS])
+    pipeline.broker.add_offsets(other, pipeline.broker.group.identity("w2"), {("in", 0): 1})
+    with pytest.raises(BatchAbortedError, match="UNSTABLE"):
+        run(pipeline, twin)
+    assert pipeline.outputs() == []
+
+
+def test_the_ordinary_path_asks_brokers_nothing() -> None:
+    pipeline = opened(Pipeline(2))
+    pipeline.write(b"a", b"b", b"a/2")
+    assert run(pipeline).duplicates == 1
+    for name in (b"a/3", b"b/2", b"c", b"c/2"):
+        pipeline.write(name)
+    assert run(pipeline).duplicates == 3
+    assert looked_up(pipeline).asked == {"committed": 0, "records": 0}
+
+
+def test_after_a_start_one_look_at_the_offsets_is_enough_for_all_that_is_committed() -> None:
+    pipeline = opened(Pipeline(2))
+    pipeline.write(b"a", b"b")
+    run(pipeline)
+    pipeline.broker.expel("w")
+    pipeline.start("w2")
+    opened(pipeline)
+    pipeline.write(b"a/2", b"b/2", partition=1)
+    assert run(pipeline).duplicates == 2
+    pipeline.write(b"a/3", partition=1)
+    assert run(pipeline).duplicates == 1
+    assert looked_up(pipeline).asked == {"committed": 1, "records": 0}
+
+
+def only(batch: Batch, *, partition: int) -> Batch:
+    """Return the part of a batch that lies in one partition."""
+    batch.records = [record for record in batch.records if record.partition == partition]
+    for places in (batch.first, batch.next):
+        for where in [where for where in places if where[1] != partition]:
+            del places[where]
+    return batch
+
+
+def test_a_late_claim_of_a_dropped_duplicate_in_an_emptied_store_drops_the_first_copy() -> None:
+    """What docs/guarantees.md says of claims that nothing fences, as it happens today."""
+    pipeline = claimed_then_killed(partition=1)
+    assert pipeline.claims is not None
+    both = taken(pipeline)
+    first, duplicate = both.records
+    assert run(pipeline, only(both, partition=1)).duplicates == 1
+    pipeline.claims.empty()
+    pipeline.claims.claim([b"header:id\0e"], [duplicate], {})  # a process frozen since before
+    pipeline.source.rewind({("in", 0): 0})
+    again = only(taken(pipeline), partition=0)
+    assert again.records == [first]
+    assert run(pipeline, again).duplicates == 1
+    assert pipeline.outputs() == []
+
+
+def test_a_late_claim_while_the_store_keeps_its_claims_changes_nothing() -> None:
+    pipeline = claimed_then_killed(partition=1)
+    assert pipeline.claims is not None
+    both = taken(pipeline)
+    duplicate = both.records[1]
+    assert run(pipeline, only(both, partition=1)).duplicates == 1
+    assert pipeline.claims.claim([b"header:id\0e"], [duplicate], {}) != {}
+    pipeline.source.rewind({("in", 0): 0})
+    run(pipeline, only(taken(pipeline), partition=0))
+    assert pipeline.outputs() == [b"E"]
+
+
+def test_two_replays_of_one_original_by_tools_of_others_both_have_an_effect() -> None:
+    """What docs/guarantees.md says of replays, as it happens today."""
+    pipeline = opened(Pipeline())
+    pipeline.write(b"e")
+    run(pipeline)
+    for value in (b"e/2", b"e/3"):
+        headers = (("id", b"e"), ("hapax-replay-of", b"in/0/0"))
+        pipeline.broker.write("in", value, headers=headers)
+    run(pipeline)
+    assert pipeline.outputs() == [b"E", b"E/2", b"E/3"]
