@@ -76,6 +76,7 @@ def serve(settings: Settings) -> ExitCode:
     events = Events(metrics, health, logger)
     capture_library_logs(events)
     try:
+        shared = parts.share(settings, events)
         with ExitStack() as stack:
             server = TelemetryServer(
                 settings.telemetry.address,
@@ -83,6 +84,7 @@ def serve(settings: Settings) -> ExitCode:
                 registry=metrics.registry,
                 health=health,
                 status=Status(_identity(settings), health, metrics, troubles),
+                intake=shared.lifecycle,
             )
             stack.callback(server.close)
             server.start()
@@ -92,7 +94,7 @@ def serve(settings: Settings) -> ExitCode:
                 engine=settings.engine,
                 librdkafka=library_version(),
             )
-            _run(parts.share(settings, events), stack)
+            _run(shared, stack)
     except StopError as error:
         if isinstance(error, PreflightError):
             events.preflight_refused(error.problems)

@@ -38,6 +38,9 @@ REFRESH_S = 12 * 3600.0
 def run_pipeline(shared: Shared, stack: ExitStack) -> None:
     """Run the pipeline until it is asked to stop, or until its bounded input is used up."""
     settings, spark = shared.settings, shared.settings.spark
+    shared.lifecycle.unpausable = (
+        "Spark drives the micro-batches of HAPAX_SPARK__PIPELINE: stop the process instead"
+    )
     pipeline = spark_pipeline.load_pipeline(spark.pipeline or "")
     _check_outside(shared)
     shared.events.preflight_passed()
