@@ -86,6 +86,11 @@ class ServiceEvents(Narrator):
             since = f"no broker answers since {outage.since}"
             self._logger.error("brokers_unreachable", reason=f"{since} ({outage.reason})")
 
+    @property
+    def brokers_are_away(self) -> bool:
+        """Whether the last word of the brokers was none."""
+        return self._health.brokers_away is not None
+
     def brokers_reached(self) -> None:
         """Say that a broker answers again."""
         away, self._health.brokers_away = self._health.brokers_away, None
