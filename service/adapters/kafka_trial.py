@@ -28,6 +28,17 @@ class UntoldError(Exception):
     """The broker did not say."""
 
 
+class _Silent:
+    """Takes the client's lines: that its own trial is refused is no news for anybody's terminal.
+
+    ``log_level`` does not keep them back: a refused registration is fatal to a producer, and the
+    client writes such lines whatever the level.
+    """
+
+    def log(self, *_line: object) -> None:
+        """Drop a line."""
+
+
 def refusal(properties: Mapping[str, Any], transactional_id: str) -> str:
     """Return why we may not use an id; empty when we may. Raises UntoldError.
 
@@ -40,7 +51,7 @@ def refusal(properties: Mapping[str, Any], transactional_id: str) -> str:
         "transaction.timeout.ms": TIMEOUT_MS,
         "log_level": 0,
     }
-    producer = build(Producer, asked, None)
+    producer = build(Producer, asked, _Silent())
     try:
         # Connected, it finds the coordinator at once; otherwise a timer of 500 ms runs.
         producer.list_topics(timeout=ANSWER_TIMEOUT_S)

@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from service.commands.screen import print_table, printable
-from service.core.findings import Finding, Verdict, counts
+from service.core.findings import Finding, Verdict, counts, worst_first
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,6 @@ _COLOURS = {
     Verdict.FAIL: typer.colors.RED,
     Verdict.UNTOLD: typer.colors.BLUE,
 }
-_WORST_FIRST = (Verdict.FAIL, Verdict.WARN, Verdict.UNTOLD, Verdict.PASS)
 _LISTED = {Verdict.FAIL, Verdict.WARN}
 
 
@@ -31,16 +30,18 @@ def figures(findings: Sequence[Finding]) -> dict[str, Any]:
     return {
         "ok": seen[Verdict.FAIL] == 0,
         "counts": seen,
-        "findings": msgspec.to_builtins(findings),
+        "findings": msgspec.to_builtins(worst_first(findings)),
     }
 
 
 def show(findings: Sequence[Finding], *, everything: bool = False) -> None:
-    """Print what is wrong, worst first, and one line that sums up; with ``everything`` the rest."""
-    for verdict in _WORST_FIRST:
-        for finding in findings:
-            if finding.verdict is verdict and (everything or verdict in _LISTED):
-                _line(finding)
+    """Print what is wrong, worst first, and one line that sums up; with ``everything`` the rest.
+
+    Before what can happen one day stands what is broken now.
+    """
+    for finding in worst_first(findings):
+        if everything or finding.verdict in _LISTED:
+            _line(finding)
     typer.echo(summary(findings, everything=everything))
 
 

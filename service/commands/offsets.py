@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +16,6 @@ from service.core.errors import ConfigurationError, PreflightError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType
 
     from service.wiring.offsets import Look
 
@@ -89,17 +87,8 @@ def _watch(look: Callable[[], list[Look]], interval_s: float, *, as_json: bool) 
     from rich.console import Console  # noqa: PLC0415 - only people who watch wait for rich
 
     console = Console()
-    interrupted = False
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        # An exception that lands in a callback or a destructor of the client is swallowed there.
-        nonlocal interrupted
-        interrupted = True
-        signal.default_int_handler(number, frame)
-
-    signal.signal(signal.SIGINT, interrupt)
     try:
-        while not interrupted:
+        while True:
             began_s = time.monotonic()
             try:
                 found = look()

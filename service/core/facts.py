@@ -14,15 +14,10 @@ TopicPartition = tuple[str, int]
 
 
 class Address(msgspec.Struct, frozen=True):
-    """One ``host:port``.
-
-    problem  why no TCP connection came about; None where one did
-    unknown  whether name service says that there is no such host: waiting does not cure that
-    """
+    """One ``host:port``. ``problem``: why no TCP connection came about; None where one did."""
 
     place: str
     problem: str | None = None
-    unknown: bool = False
 
 
 class Partition(msgspec.Struct, frozen=True):

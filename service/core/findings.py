@@ -34,12 +34,20 @@ class Finding(msgspec.Struct, frozen=True):
     verdict  see Verdict
     saw      what was looked at and found, one phrase
     fix      what to do, one sentence; empty where nothing is to be done
+    now      whether the check speaks of this moment, and not of what can happen one day
     """
 
     check: str
     verdict: Verdict
     saw: str
     fix: str = ""
+    now: bool = False
+
+
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings worst first; of one verdict those about this moment come first."""
+    order = (Verdict.FAIL, Verdict.WARN, Verdict.UNTOLD, Verdict.PASS)
+    return sorted(findings, key=lambda one: (order.index(one.verdict), not one.now))
 
 
 def counts(findings: Iterable[Finding]) -> dict[str, int]:

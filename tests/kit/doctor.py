@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from service.core.certificates import Certificate
 from service.core.facts import (
     Address,
     ClaimStore,
@@ -33,7 +35,8 @@ ENVIRON = {
     "HAPAX_INPUT__TOPICS": "in",
     "HAPAX_OUTPUT__TOPIC": "out",
     "HAPAX_DEAD_LETTER__TOPIC": "dead",
-    "HAPAX_DEDUP__REDIS_URL": "redis://cache:6379/0",
+    "HAPAX_KAFKA__SECURITY__PROTOCOL": "ssl",
+    "HAPAX_DEDUP__REDIS_URL": "rediss://cache:6379/0",
     "HAPAX_DEDUP__TTL": "8d",
 }
 DAY_MS = 86_400_000
@@ -93,7 +96,7 @@ KAFKA = Kafka(
     settings=dict.fromkeys((1, 2, 3), BROKER),
     group=ConsumerGroup("STABLE", "classic", "cooperative-sticky", (MEMBER,), EVERYTHING),
     logs={(name, number): LOG for name in ("in", "out", "dead") for number in (0, 1)},
-    ids={"shop-0": ""},
+    ids={"shop:0": ""},
 )
 CLAIMS = ClaimStore(
     place="cache:6379/0",
@@ -115,12 +118,16 @@ CLAIMS = ClaimStore(
     skew_ms=3,
     claimed=True,
 )
+CERTIFICATES = tuple(
+    Certificate(role, place, time.time() + 90 * 86_400)
+    for role, place in (("kafka-client", "ours.pem"), ("kafka-broker", "kafka-0:9092"))
+)
 PROCESS = Process(python=(3, 11, 7), librdkafka="2.16.0", libraries={}, files_max=20_000)
 
 
 def healthy(**environ: str) -> Case:
     """Return the case of a pipeline without a fault."""
-    return Case(load_settings({**ENVIRON, **environ}), KAFKA, CLAIMS, PROCESS)
+    return Case(load_settings({**ENVIRON, **environ}), KAFKA, CLAIMS, PROCESS, CERTIFICATES)
 
 
 def with_topic(name: str, *partitions: Partition, **settings: str) -> Callable[[Case], Case]:
@@ -176,6 +183,12 @@ def with_claims(
 def with_process(**facts: Any) -> Callable[[Case], Case]:
     """Return what sets facts of this process."""
     return lambda case: case._replace(process=replace(PROCESS, **facts))
+
+
+def with_expiry(days: float) -> Callable[[Case], Case]:
+    """Return what lets one certificate expire in so many days."""
+    changed = replace(CERTIFICATES[1], expires_s=time.time() + days * 86_400)
+    return lambda case: case._replace(certificates=(CERTIFICATES[0], changed))
 
 
 def troubles(findings: Iterable[Finding]) -> dict[str, Verdict]:

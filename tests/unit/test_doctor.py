@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from service.core.facts import Address, Log, Partition, Topic
-from service.core.findings import Verdict
+from service.core.findings import Verdict, worst_first
 from service.wiring import doctor
 from service.wiring.doctor import CHECKS, judge
 from service.wiring.doctor.case import Check, good
@@ -17,6 +17,7 @@ from tests.kit.doctor import (
     DAY_MS,
     HOUR_MS,
     KAFKA,
+    LOG,
     MEMBER,
     SOUND,
     healthy,
@@ -25,6 +26,7 @@ from tests.kit.doctor import (
     troubles,
     with_broker,
     with_claims,
+    with_expiry,
     with_group,
     with_kafka,
     with_log,
@@ -48,7 +50,7 @@ def test_a_healthy_pipeline_gets_no_word() -> None:
     found = judged(healthy())
     assert troubles(found) == {}
     told = {one.check for one in found if one.verdict is Verdict.PASS}
-    assert {check.name for check in CHECKS} - told == {"log-folders", "broker-clock"}
+    assert {check.name for check in CHECKS} - told == set()
 
 
 FAULTS: list[tuple[str, Verdict, Change]] = [
@@ -115,7 +117,7 @@ FAULTS: list[tuple[str, Verdict, Change]] = [
         with_kafka(topics={**KAFKA.topics, "in": Topic("TOPIC_AUTHORIZATION_FAILED: no")}),
     ),
     ("rights", FAIL, with_group(operations=("DESCRIBE",))),
-    ("rights", FAIL, with_kafka(ids={"shop-0": "TRANSACTIONAL_ID_AUTHORIZATION_FAILED: no"})),
+    ("rights", FAIL, with_kafka(ids={"shop:0": "TRANSACTIONAL_ID_AUTHORIZATION_FAILED: no"})),
     ("group-state", WARN, with_group(state="PREPARING_REBALANCING")),
     ("group-members", FAIL, with_group(members=(MEMBER, replace(MEMBER, client_id="rdkafka")))),
     ("group-members", FAIL, with_group(members=(MEMBER, replace(MEMBER, topics=("other",))))),
@@ -153,6 +155,8 @@ FAULTS: list[tuple[str, Verdict, Change]] = [
     ),
     ("claims-present", WARN, with_claims(claimed=False)),
     ("claim-clock", WARN, with_claims(skew_ms=-5000)),
+    ("certificates", WARN, with_expiry(29.9)),
+    ("certificates", FAIL, with_expiry(-0.1)),
 ]
 
 
@@ -167,7 +171,7 @@ def test_a_planted_fault_is_named_by_its_own_check_alone(
 
 
 def test_every_check_has_a_fault_that_it_names() -> None:
-    never = {"settings", "partitioner", "log-folders", "broker-clock"}  # beside this table
+    never = {"settings", "partitioner", *ENCRYPTION}  # beside this table
     assert {check.name for check in CHECKS} - {name for name, *_ in FAULTS} == never
 
 
@@ -194,6 +198,67 @@ def test_a_setting_that_does_not_fit_is_named(check: str, environ: dict[str, str
     case = with_broker(transaction__max__timeout__ms="600000")(healthy(**environ))
     case = with_kafka(apis={"TxnOffsetCommit": 5}, group=None, settings=case.kafka.settings)(case)
     assert set(troubles(judged(case))) == {check}
+
+
+ENCRYPTION = {"kafka-plaintext", "kafka-verification", "redis-encryption"}
+
+
+@pytest.mark.parametrize(
+    ("check", "environ"),
+    [
+        ("kafka-plaintext", {"HAPAX_KAFKA__SECURITY__PROTOCOL": "plaintext"}),
+        (
+            "kafka-plaintext",
+            {
+                "HAPAX_KAFKA__SECURITY__PROTOCOL": "plaintext",
+                "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9092",  # brokers advertise others
+            },
+        ),
+        (
+            "kafka-verification",
+            {"HAPAX_KAFKA__PROPERTIES": '{"enable.ssl.certificate.verification": "False"}'},
+        ),
+        (
+            "kafka-verification",
+            {"HAPAX_KAFKA__PROPERTIES": '{"ssl.endpoint.identification.algorithm": "none"}'},
+        ),
+        ("redis-encryption", {"HAPAX_DEDUP__REDIS_URL": "redis://u:p@cache:6379/0"}),
+        ("redis-encryption", {"HAPAX_DEDUP__REDIS_URL": "rediss://cache/0?ssl_cert_reqs=none"}),
+        (
+            "redis-encryption",
+            {"HAPAX_DEDUP__REDIS_URL": "rediss://cache/0?ssl_check_hostname=False"},
+        ),
+    ],
+)
+def test_what_travels_in_the_open_or_is_not_verified_is_named(
+    check: str, environ: dict[str, str]
+) -> None:
+    found = judged(healthy(**environ))
+    assert troubles(found) == {check: WARN}
+    assert "u:p@" not in str(found)
+
+
+def test_what_stays_within_this_machine_may_travel_in_the_open() -> None:
+    environ = {
+        "HAPAX_KAFKA__SECURITY__PROTOCOL": "plaintext",
+        "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "localhost:9092,[::1]:9093,127.0.0.2",
+        "HAPAX_DEDUP__REDIS_URL": "redis://127.0.0.1:6379/0",
+    }
+    local = with_kafka(listeners={1: Address("127.0.0.1:9092")})(healthy(**environ))
+    assert ENCRYPTION.isdisjoint(troubles(judged(local)))
+
+
+def test_what_is_broken_now_stands_before_what_can_happen_one_day() -> None:
+    case = healthy()
+    for change in (
+        with_topic("out", unclean__leader__election__enable="true"),
+        with_broker(offsets__retention__minutes="60"),
+        with_claims(problem="connection refused"),
+    ):
+        case = change(case)
+    case = with_kafka(logs={**KAFKA.logs, ("in", 0): replace(LOG, committed=3)})(case)
+    order = [one.check for one in worst_first(judged(case)) if one.verdict is FAIL]
+    assert order == ["positions", "claim-store", "offsets-retention", "unclean-election"]
 
 
 def test_a_group_without_members_is_named_only_while_records_wait() -> None:

@@ -3,6 +3,7 @@
 case        what a check gets and answers with
 process     libraries, limits
 addresses   the way to the brokers, and what they can
+encryption  what travels in the open, and until when certificates are valid
 brokers     how the brokers are set
 topics      the topics; topic_settings: how they are set; grades: durability in words
 positions   positions in the logs, what holds readers up; retention: what it deletes
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from service.adapters.apart import CrashedError, apart
+from service.adapters.certificates import own_certificates, server_certificates
 from service.adapters.kafka_clients import library_version
 from service.adapters.kafka_facts import PAUSE_S, look_at_kafka
 from service.core.facts import ClaimStore, Kafka, Process
@@ -34,6 +36,7 @@ from service.wiring.doctor import (
     brokers,
     claims,
     claims_kept,
+    encryption,
     group,
     positions,
     process,
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
 CHECKS: tuple[Check, ...] = (
     *process.CHECKS,
     *addresses.CHECKS,
+    *encryption.CHECKS,
     *brokers.CHECKS,
     *topics.CHECKS,
     *topic_settings.CHECKS,
@@ -79,10 +83,12 @@ def examine(settings: Settings, *, pause_s: float = PAUSE_S) -> Examination:
     produced; in Redis one key is written that is gone a second later. Raises ConfigurationError
     for settings that the clients do not take.
     """
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(3) as pool:
         kafka = pool.submit(_look_at_kafka, settings, pause_s)
         store = pool.submit(_look_at_claims, settings)
-        case = Case(settings, kafka.result(), store.result(), look_at_process())
+        shown = pool.submit(server_certificates, settings)
+        certificates = (*own_certificates(settings), *shown.result())
+        case = Case(settings, kafka.result(), store.result(), look_at_process(), certificates)
     return Examination(case, tuple(judge(case)))
 
 
@@ -90,13 +96,13 @@ def judge(case: Case, checks: Sequence[Check] = CHECKS) -> Iterable[Finding]:
     """Yield what the checks say, in their order."""
     for check in checks:
         for said in _said(check, case):
-            yield Finding(check.name, said.verdict, said.saw, said.fix)
+            yield Finding(check.name, said.verdict, said.saw, said.fix, check.now)
 
 
 def refused(problems: Iterable[str]) -> list[Finding]:
     """Return the findings where the settings themselves cannot work, one for each problem."""
     fix = "mend the environment; hapax config reference lists what may be set"
-    return [Finding("settings", Verdict.FAIL, problem, fix) for problem in problems]
+    return [Finding("settings", Verdict.FAIL, problem, fix, now=True) for problem in problems]
 
 
 def look_at_process() -> Process:

@@ -110,6 +110,7 @@ CHECKS: Final = (
         "FAIL: none can be reached. WARN: some cannot.",
         "addresses",
         _bootstrap,
+        now=True,
     ),
     Check(
         "brokers",
@@ -117,6 +118,7 @@ CHECKS: Final = (
         "FAIL: a port that is open, and no answer. WARN: no controller.",
         "addresses",
         _brokers,
+        now=True,
     ),
     Check(
         "listeners",
@@ -124,6 +126,7 @@ CHECKS: Final = (
         "FAIL: one cannot be reached from here, or takes connections and does not answer.",
         "addresses",
         _listeners,
+        now=True,
     ),
     Check(
         "broker-versions",

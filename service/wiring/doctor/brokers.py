@@ -133,14 +133,6 @@ def _auto_create(case: Case) -> Iterator[Said]:
         yield good("no topic comes into being by being named")
 
 
-def _log_folders(_case: Case) -> Iterator[Said]:
-    yield untold("this Kafka client cannot ask for the disk use of log folders")
-
-
-def _clock(_case: Case) -> Iterator[Said]:
-    yield untold("no request of this Kafka client returns a broker's clock; keep them on NTP")
-
-
 def _least(case: Case, name: str) -> int | None:
     return min(_numbers(case, name), default=None)
 
@@ -209,8 +201,4 @@ CHECKS: Final = (
         "brokers",
         _auto_create,
     ),
-    Check(
-        "log-folders", "disk use of the brokers' log folders", "Not told.", "brokers", _log_folders
-    ),
-    Check("broker-clock", "the brokers' clocks", "Not told.", "brokers", _clock),
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from service.core.findings import Verdict
 
 if TYPE_CHECKING:
+    from service.core.certificates import Certificate
     from service.core.facts import ClaimStore, Kafka, Log, Process, Topic
     from service.settings import Settings
 
@@ -33,6 +34,7 @@ class Case(NamedTuple):
     kafka: Kafka
     claims: ClaimStore | None
     process: Process
+    certificates: tuple[Certificate, ...] = ()
 
     @property
     def inputs(self) -> dict[str, Topic]:
@@ -81,6 +83,8 @@ class Check(NamedTuple):
     """One check; docs/doctor.md shows ``looks_at`` and ``finds``.
 
     needs     what must have answered before there is anything to judge
+    now       whether a FAIL or WARN of it says that something is broken at this moment; others
+              speak of what can happen one day, and are shown after these
     """
 
     name: str
@@ -88,6 +92,7 @@ class Check(NamedTuple):
     finds: str
     needs: Literal["process", "addresses", "brokers", "claims", "claims or nothing"]
     judge: Callable[[Case], Iterator[Said]]
+    now: bool = False
 
 
 def good(saw: str) -> Said:

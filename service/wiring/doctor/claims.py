@@ -119,6 +119,7 @@ CHECKS: Final = (
         "FAIL: it does not.",
         "claims or nothing",
         _store,
+        now=True,
     ),
     Check(
         "claim-version",
@@ -133,6 +134,7 @@ CHECKS: Final = (
         "FAIL: one is refused, for rights or for memory.",
         "claims",
         _permissions,
+        now=True,
     ),
     Check(
         "claim-role",
@@ -140,6 +142,7 @@ CHECKS: Final = (
         "FAIL: it is a replica.",
         "claims",
         _role,
+        now=True,
     ),
     Check(
         "claims-present",
@@ -147,6 +150,7 @@ CHECKS: Final = (
         "WARN: there are none, although the group has committed offsets.",
         "claims",
         _present,
+        now=True,
     ),
     Check(
         "claim-clock",

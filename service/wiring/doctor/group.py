@@ -148,8 +148,11 @@ def tried_id(right: Right) -> str:
 
 def tried_ids(settings: Settings) -> list[str]:
     """Return the transactional ids to try out."""
-    rights = kafka_rights(settings)
-    return [tried_id(right) for right in rights if right.resource == "TRANSACTIONAL_ID"]
+    return [
+        tried_id(right)
+        for right in kafka_rights(settings)
+        if right.resource == "TRANSACTIONAL_ID" and not right.optional
+    ]
 
 
 def _why(case: Case) -> str:
@@ -164,6 +167,7 @@ CHECKS: Final = (
         "FAIL: something that the service needs is not allowed.",
         "brokers",
         _rights,
+        now=True,
     ),
     Check(
         "group-state",
@@ -171,6 +175,7 @@ CHECKS: Final = (
         "WARN: it has no members and there are unread records, or it does not come to rest.",
         "brokers",
         _state,
+        now=True,
     ),
     Check(
         "group-members",
@@ -179,5 +184,6 @@ CHECKS: Final = (
         "partitions.",
         "brokers",
         _members,
+        now=True,
     ),
 )

@@ -106,6 +106,7 @@ CHECKS: Final = (
         "FAIL: one is not in its log.",
         "brokers",
         _positions,
+        now=True,
     ),
     Check(
         "open-transactions",
@@ -114,5 +115,6 @@ CHECKS: Final = (
         "`HAPAX_TRANSACTION__TIMEOUT`; input: 15 minutes). WARN: it stands, on the output.",
         "brokers",
         _open,
+        now=True,
     ),
 )

@@ -68,6 +68,7 @@ CHECKS: Final = (
         "other. Exit code 2, and nothing else is looked at.",
         "process",
         _settings,
+        now=True,
     ),
     Check("python", "the version of Python", "FAIL: older than 3.11.", "process", _python),
     Check(

@@ -145,6 +145,7 @@ CHECKS: Final = (
         "FAIL: nine tenths of it. WARN: half of it.",
         "brokers",
         _retention,
+        now=True,
     ),
     Check(
         "retention-bytes",

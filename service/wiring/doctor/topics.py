@@ -126,6 +126,7 @@ CHECKS: Final = (
         "FAIL: one does not exist.",
         "brokers",
         _topics,
+        now=True,
     ),
     Check(
         "partitions",
@@ -133,6 +134,7 @@ CHECKS: Final = (
         "FAIL: no leader, or fewer in sync than `min.insync.replicas`. WARN: under-replicated.",
         "brokers",
         _partitions,
+        now=True,
     ),
     Check(
         "leaders",
