@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from service.adapters.kafka_access import refusal
+from service.adapters.kafka_access import no_broker, require_listener
 from service.adapters.kafka_clients import build, consumer_properties
 from service.adapters.kafka_errors import COORDINATOR_MOVES, FORBIDDEN, UNKNOWN_TOPIC, describe
 from service.adapters.kafka_orphans import admin_properties
@@ -56,7 +56,6 @@ class Marks:
         self._settings = settings
         self._properties = reader_properties(settings)
         self._group = settings.app
-        self._servers = settings.kafka.bootstrap_servers
         self._consumer = build(Consumer, self._properties, None)
 
     def close(self) -> None:
@@ -110,15 +109,11 @@ class Marks:
         return found
 
     def _metadata(self) -> Any:
+        require_listener(self._settings)
         try:
             return self._consumer.list_topics(timeout=BROKERS_TIMEOUT_S)
         except KafkaException as error:
-            problem = (
-                f"no broker answered at HAPAX_KAFKA__BOOTSTRAP_SERVERS={self._servers}"
-                f" ({refusal(self._settings) or describe(error.args[0])});"
-                " check address, port, protocol and credentials"
-            )
-            raise PreflightError([problem]) from error
+            raise no_broker(self._settings, error) from error
 
     def lows(self, partitions: Iterable[Where]) -> Progress:
         """Return the first offsets that are still there."""

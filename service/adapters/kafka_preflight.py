@@ -2,48 +2,80 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
-from service.adapters.kafka_access import refusal
-from service.adapters.kafka_errors import describe
+from service.adapters.kafka_access import access
+from service.adapters.kafka_errors import FORBIDDEN, UNKNOWN_TOPIC
+from service.adapters.reach import bootstrap, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from service.settings import Settings
 
-BROKERS_TIMEOUT_S = 10.0
+BROKERS_TIMEOUT_S = 1.5
+_ABSENT = FORBIDDEN | UNKNOWN_TOPIC | {KafkaError.TOPIC_EXCEPTION}
 
 
-def kafka_problems(settings: Settings, list_topics: Callable[[float], Any]) -> list[str]:
-    """Return one sentence for each thing that is missing; nothing is created or consumed."""
-    servers = settings.kafka.bootstrap_servers
-    try:
-        metadata = list_topics(BROKERS_TIMEOUT_S)
-    except KafkaException as error:
-        problem = (
-            f"HAPAX_KAFKA__BOOTSTRAP_SERVERS={servers}: no broker answered within"
-            f" {BROKERS_TIMEOUT_S:.0f} s ({refusal(settings) or describe(error.args[0])}); check"
-            " address, port,"
-            " protocol and credentials"
+class Found(NamedTuple):
+    """One look at the brokers.
+
+    away      addresses with what is wrong there, when no broker answered; else empty
+    refusals  why no broker will answer us, however long we wait: one sentence each
+    suspect   whether that may be so
+    absent    topics that are not there, or may not be read: one sentence each
+    cluster   Kafka's id of the cluster that answered (KIP-78); None: none did, or it has none
+    """
+
+    away: str = ""
+    refusals: tuple[str, ...] = ()
+    suspect: bool = False
+    absent: tuple[str, ...] = ()
+    cluster: str | None = None
+
+
+class KafkaPreflight:
+    """Looks as often as it is told to; nothing is created or consumed."""
+
+    def __init__(self, settings: Settings, list_topics: Callable[[float], Any]) -> None:
+        self._settings = settings
+        self._list_topics = list_topics
+        self._servers = settings.kafka.bootstrap_servers
+
+    def sentence(self, reason: str) -> str:
+        """Return the one sentence about brokers that are not to be had."""
+        return (
+            f"HAPAX_KAFKA__BOOTSTRAP_SERVERS={self._servers}: no broker answered ({reason}); check"
+            " address, port, protocol and credentials"
         )
-        return [problem]
-    wanted = dict.fromkeys(settings.input.topics, "HAPAX_INPUT__TOPICS")
-    wanted[settings.output.topic] = "HAPAX_OUTPUT__TOPIC"
-    if settings.dead_letter.topic:
-        wanted[settings.dead_letter.topic] = "HAPAX_DEAD_LETTER__TOPIC"
-    return [
-        f"{setting}: topic {topic} does not exist or may not be read; create it or mend the name"
-        for topic, setting in wanted.items()
-        if topic not in metadata.topics or metadata.topics[topic].error is not None
-    ]
 
+    def look(self) -> Found:
+        """Look once. Takes milliseconds, a second where nothing listens, six in the worst case."""
+        found = bootstrap(self._servers)
+        if all(address.problem for address in found.values()):
+            unknown = all(address.unknown for address in found.values())
+            refusals = (self.sentence(told(found)),) if unknown else ()
+            return Found(told(found), refusals)
+        try:
+            metadata = self._list_topics(BROKERS_TIMEOUT_S)
+        except KafkaException:
+            why = access(self._settings)
+            refusals = (self.sentence(why.text),) if why.text and why.refused else ()
+            away = f"{told(found)}; {why.text}" if why.suspect else told(found)
+            return Found(away, refusals, why.suspect)
+        return Found(absent=self._absent(metadata.topics), cluster=metadata.cluster_id or None)
 
-def cluster_of(list_topics: Callable[[float], Any]) -> str | None:
-    """Return Kafka's id of the cluster (KIP-78); None when no broker answers or it has none."""
-    try:
-        return list_topics(BROKERS_TIMEOUT_S).cluster_id or None
-    except KafkaException:
-        return None
+    def _absent(self, topics: Any) -> tuple[str, ...]:
+        settings = self._settings
+        wanted = dict.fromkeys(settings.input.topics, "HAPAX_INPUT__TOPICS")
+        wanted[settings.output.topic] = "HAPAX_OUTPUT__TOPIC"
+        if settings.dead_letter.topic:
+            wanted[settings.dead_letter.topic] = "HAPAX_DEAD_LETTER__TOPIC"
+        return tuple(
+            f"{setting}: topic {topic} does not exist or may not be read; create it or fix the name"
+            for topic, setting in wanted.items()
+            if topic not in topics
+            or (topics[topic].error is not None and topics[topic].error.code() in _ABSENT)
+        )

@@ -144,7 +144,8 @@ class KafkaProducing(Generic[Bringing]):
             try:
                 return outbox, outbox.connect()
             except KafkaException as error:
-                raise ProducerDeadError(f"no broker answered: {describe(error.args[0])}") from error
+                text = f"no broker answered: {describe(error.args[0])}"
+                raise ProducerDeadError(text, unanswered=True) from error
 
     def _producer(self) -> Outbox:
         if self._outbox is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException, Producer
 
-from service.adapters.kafka_access import refusal
+from service.adapters.kafka_access import no_broker, require_listener
 from service.adapters.kafka_clients import build, producer_properties
 from service.adapters.kafka_errors import describe
 from service.adapters.kafka_producer import CLIENT_ERRORS
@@ -49,7 +49,6 @@ class Sender:
         else:
             properties["message.timeout.ms"] = int(DELIVERY_TIMEOUT_S * 1000)
         self._settings = settings
-        self._servers = settings.kafka.bootstrap_servers
         self._producer = build(Producer, properties, None)
         self._transactional = bool(transactional_id)
         self.delivered = 0
@@ -58,15 +57,11 @@ class Sender:
 
     def open(self, topic: str) -> None:
         """Check that the topic is there; begin the transaction. Raises PreflightError."""
+        require_listener(self._settings)
         try:
             found = self._producer.list_topics(topic, timeout=BROKERS_TIMEOUT_S).topics[topic]
         except KafkaException as error:
-            problem = (
-                f"no broker answered at HAPAX_KAFKA__BOOTSTRAP_SERVERS={self._servers}"
-                f" ({refusal(self._settings) or describe(error.args[0])});"
-                " check address, port, protocol and credentials"
-            )
-            raise PreflightError([problem]) from error
+            raise no_broker(self._settings, error) from error
         if found.error is not None:
             raise PreflightError(
                 [f"topic {topic} does not exist or may not be written: {describe(found.error)}"]

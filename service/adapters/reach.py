@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 from service.core.facts import Address
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 CONNECT_TIMEOUT_S, RESOLVE_TIMEOUT_S = 2.0, 3.0
+SOON_S = 1.0
+"""For who waits or types: a network that takes longer for a handshake is away for now."""
 KAFKA_PORT = 9092
 
 
-def reach(places: Iterable[str]) -> dict[str, Address]:
-    """Try all ``host:port`` at once; takes three seconds at most, however dead they are."""
+def reach(places: Iterable[str], within_s: float = RESOLVE_TIMEOUT_S) -> dict[str, Address]:
+    """Try all ``host:port`` at once; takes so long at most, however dead they are."""
     wanted = list(dict.fromkeys(places))
     answers: queue.SimpleQueue[Address] = queue.SimpleQueue()
     for place in wanted:
@@ -28,15 +30,20 @@ def reach(places: Iterable[str]) -> dict[str, Address]:
             target=lambda one: answers.put(_try(one)), args=(place,), name="reach", daemon=True
         ).start()
     found: dict[str, Address] = {}
-    deadline_s = time.monotonic() + RESOLVE_TIMEOUT_S
+    deadline_s = time.monotonic() + within_s
     while len(found) < len(wanted):
         try:
             one = answers.get(timeout=max(0.0, deadline_s - time.monotonic()))
         except queue.Empty:
             break
         found[one.place] = one
-    slow = f"nothing came of it within {RESOLVE_TIMEOUT_S:.0f} s"
+    slow = f"no answer within {within_s:.0f} s"
     return {place: found.get(place, Address(place, slow)) for place in wanted}
+
+
+def bootstrap(servers: str) -> dict[str, Address]:
+    """Try all addresses of a comma list, for a second."""
+    return reach((place.strip() for place in servers.split(",") if place.strip()), SOON_S)
 
 
 def unanswered(servers: str) -> str:
@@ -44,7 +51,11 @@ def unanswered(servers: str) -> str:
 
     ``kafka-0:9092: connection refused, kafka-1:9092: open, but no broker answers``
     """
-    found = reach(place.strip() for place in servers.split(",") if place.strip())
+    return told(bootstrap(servers))
+
+
+def told(found: Mapping[str, Address]) -> str:
+    """Return addresses, each with what is wrong there, in one line."""
     return ", ".join(
         f"{place}: {address.problem or 'open, but no broker answers'}"
         for place, address in found.items()
@@ -63,8 +74,9 @@ def _try(place: str) -> Address:
     host, port = split(place)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return Address(place, f"the name {host} cannot be resolved (DNS)")
+    except (OSError, UnicodeError) as error:
+        passing = isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN
+        return Address(place, f"the name {host} cannot be resolved (DNS)", unknown=not passing)
     why = "it has no address"
     for family, kind, protocol, _, address in found:
         try:

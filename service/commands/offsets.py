@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,7 @@ from service.core.errors import ConfigurationError, PreflightError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
     from service.wiring.offsets import Look
 
@@ -87,8 +89,17 @@ def _watch(look: Callable[[], list[Look]], interval_s: float, *, as_json: bool) 
     from rich.console import Console  # noqa: PLC0415 - only people who watch wait for rich
 
     console = Console()
+    interrupted = False
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        # An exception that lands in a callback or a destructor of the client is swallowed there.
+        nonlocal interrupted
+        interrupted = True
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, interrupt)
     try:
-        while True:
+        while not interrupted:
             began_s = time.monotonic()
             try:
                 found = look()

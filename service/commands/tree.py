@@ -9,6 +9,7 @@ from service.commands import claims, config, dead_letters, offsets, sandbox, tra
 from service.commands.audit import audit
 from service.commands.demo import demo
 from service.commands.doctor import doctor
+from service.commands.pause import pause, resume
 from service.commands.publish import publish
 from service.commands.run import run as run_service
 from service.commands.trace import trace
@@ -29,7 +30,9 @@ app.add_typer(transactions.app, name="transactions")
 app.command()(audit)
 app.command()(demo)
 app.command()(doctor)
+app.command()(pause)
 app.command()(publish)
+app.command()(resume)
 app.command()(trace)
 
 

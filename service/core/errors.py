@@ -79,12 +79,13 @@ class ProducerDeadError(HapaxError):
     """Fatal for this producer, not for the process.
 
     Build a new one, then rewind to what the group says is committed. ``fenced``: the broker has
-    seen a newer epoch of our id.
+    seen a newer epoch of our id. ``unanswered``: no broker answered at all.
     """
 
-    def __init__(self, reason: str, *, fenced: bool = False) -> None:
+    def __init__(self, reason: str, *, fenced: bool = False, unanswered: bool = False) -> None:
         super().__init__(reason)
         self.fenced = fenced
+        self.unanswered = unanswered
 
 
 class MemberFencedError(HapaxError):

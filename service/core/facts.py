@@ -14,10 +14,15 @@ TopicPartition = tuple[str, int]
 
 
 class Address(msgspec.Struct, frozen=True):
-    """One ``host:port``. ``problem``: why no TCP connection came about; None where one did."""
+    """One ``host:port``.
+
+    problem  why no TCP connection came about; None where one did
+    unknown  whether name service says that there is no such host: waiting does not cure that
+    """
 
     place: str
     problem: str | None = None
+    unknown: bool = False
 
 
 class Partition(msgspec.Struct, frozen=True):

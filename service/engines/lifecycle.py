@@ -31,6 +31,10 @@ class Lifecycle:
         self._deadline_s: float | None = None
         self._wait = wait
         self.reason = ""
+        self.paused = False
+        """Whether an operator wants nothing to be taken: set by a thread of the telemetry port."""
+        self.unpausable = ""
+        """Why this process cannot do that; empty: it can."""
 
     def listen(self) -> None:
         """Take SIGTERM and SIGINT; call from the main thread."""
@@ -44,6 +48,16 @@ class Lifecycle:
         self._deadline_s = now_s if again else now_s + self._timeout_s
         self.reason = self.reason or reason
         self._interrupt.due = True
+
+    def pause(self) -> str:
+        """Ask to take nothing until ``resume``; return why that cannot be, empty when it can."""
+        if not self.unpausable:
+            self.paused = True
+        return self.unpausable
+
+    def resume(self) -> None:
+        """Ask to take records again."""
+        self.paused = False
 
     @property
     def stopping(self) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from service.core.errors import BatchAbortedError, MemberFencedError
 from service.core.limits import FenceBudget
 from service.core.survey import Standpoint
+from service.engines.hold import Hold
 from service.engines.membership import Membership
 from service.engines.ranges import Plan
 from service.engines.spark_lanes import Lanes
@@ -69,6 +70,7 @@ class SparkEngine:
         self._retry_s = 0.0
         self._done_seen_s = 0.0
         self._membership = Membership(member, events, clock)
+        self._hold = Hold(lifecycle, events)
         self._told: Progress = {}
 
     def standpoint(self) -> Standpoint:
@@ -104,7 +106,7 @@ class SparkEngine:
         self._events.loop_moved()
         self._observe()
         self._collect()
-        if self._lifecycle.stopping or self._bounds.spent:
+        if self._lifecycle.stopping or self._bounds.spent or self._hold.on():
             return
         now_s = self._clock.monotonic()
         if now_s < self._retry_s or self._reports.holding(now_s):

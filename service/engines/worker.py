@@ -14,6 +14,7 @@ from service.core.errors import StopError
 from service.core.limits import Pace, Patience  # noqa: TC001 - msgspec reads Sizing's types
 from service.core.ports import Batch
 from service.engines.assignment import Bounds, Ends  # noqa: TC001 - as above
+from service.engines.hold import Hold
 from service.engines.membership import Membership
 from service.engines.recovery import REACTIONS
 
@@ -76,6 +77,7 @@ class Worker:
         self._suspects = suspects
         self._batch = Batch([], {}, {})
         self._membership = Membership(source, events, clock)
+        self._hold = Hold(lifecycle, events)
         self._done_seen_s = 0.0
         self._told: Progress = {}
 
@@ -104,6 +106,10 @@ class Worker:
     def _turn(self) -> None:
         self._batch = Batch([], {}, {})
         self._recovery.fence_doubt()
+        if self._hold.attend(self._source, WAIT_S):
+            self._events.loop_moved()
+            self._observe()
+            return
         records_max = self._bounds.limit(self._patience.limit(self._pace.records))
         self._batch = batch = self._source.take(records_max, WAIT_S)
         self._events.loop_moved()

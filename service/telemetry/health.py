@@ -69,7 +69,8 @@ class Health:
     shorter than ``max.poll.interval.ms``. ``loop_s`` is the monotonic time of the loop's last move.
     ``standings`` are of the last look at each partition; ``surveyed_s`` is the Unix time of the
     last survey that all brokers answered. ``lags`` is what a DataFrame pipeline tells, which has no
-    offsets of its own; ``last_settled`` is the last transaction, with the Unix time of its end.
+    offsets of its own; ``paused_s`` is the Unix time since when an operator has paused the intake,
+    None: it is not; ``last_settled`` is the last transaction, with the Unix time of its end.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Health:
         self.started = False
         self.assigned = False
         self.draining = False
+        self.paused_s: float | None = None
         self.claims_ok = True
         self.claims_away: Outage | None = None
         self.brokers_away: Outage | None = None
@@ -129,6 +131,10 @@ class Health:
             causes.append(Cause(text, "alerts.md#hapaxworkernotstarted"))
         if self.draining:
             causes.append(Cause("draining", "runbooks.md#exit-code-0-drained"))
+        if self.paused_s is not None:
+            since = time.strftime("%H:%M:%S", time.gmtime(self.paused_s))
+            text = f"paused by an operator since {since}: hapax resume"
+            causes.append(Cause(text, "commands.md#pause-and-resume-take-nothing-for-a-while"))
         return causes + self._stalled()
 
     def _outages(self) -> list[Cause]:
@@ -149,14 +155,14 @@ class Health:
     def state(self) -> str:
         """Return one word: starting, running, paused, stalled or draining.
 
-        paused: the claim store is away, and the policy is to wait. stalled: for another reason of
-        readyz.
+        paused: by an operator, or the claim store is away and the policy is to wait. stalled: for
+        another reason of readyz.
         """
         if not self.started:
             return "starting"
         if self.draining:
             return "draining"
-        if not self.claims_ok:
+        if self.paused_s is not None or not self.claims_ok:
             return "paused"
         if not self.assigned:
             return "starting"

@@ -16,7 +16,7 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from service.core.errors import ConfigurationError
-from service.telemetry.routes import Answer, Routes, json_answer
+from service.telemetry.routes import Answer, Intake, Routes, json_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,7 +40,8 @@ class TelemetryServer:
 
     ``port`` 0 takes any free one; the attribute ``port`` has the real one. Raises
     ConfigurationError when the port or the address cannot be had. ``status`` is called by
-    ``/status.json``, in a thread of the server, and returns what JSON can hold.
+    ``/status.json``, in a thread of the server, and returns what JSON can hold. ``intake`` is what
+    a POST to ``/pause`` and ``/resume`` moves, from this machine alone.
     """
 
     def __init__(
@@ -51,9 +52,11 @@ class TelemetryServer:
         registry: CollectorRegistry,
         health: Health,
         status: Callable[[], Mapping[str, Any]] = dict,
+        intake: Intake | None = None,
     ) -> None:
         try:
-            self._server = _Server(address, port, Routes(registry, health, status))
+            routes = Routes(registry, health, status, intake)
+            self._server = _Server(address, port, routes)
         except (OSError, OverflowError) as error:
             raise ConfigurationError([_refusal(address, port, error)]) from error
         self.port: int = self._server.server_address[1]
@@ -86,6 +89,16 @@ class _Handler(BaseHTTPRequestHandler):
             reason = {"error": type(error).__name__}
             answer = json_answer(HTTPStatus.INTERNAL_SERVER_ERROR, reason)
         self._send(answer)
+
+    def do_POST(self) -> None:
+        # Whoever shares our own address is on this machine: in its container, on Kubernetes.
+        local = self.client_address[0] == self.connection.getsockname()[0]
+        routes = cast("_Server", self.server).routes
+        answer = routes.command(self.path, self.headers, local=local)
+        if answer is None:
+            self._refuse()
+        else:
+            self._send(answer)
 
     def do_HEAD(self) -> None:
         self.do_GET()

@@ -213,6 +213,7 @@ class Metrics:
         _TOPIC,
         _PARTITION,
     )
+    paused = Row(Gauge, "1 while an operator has paused the intake (hapax pause), else 0.")
     state_rows = Row(Gauge, "Rows that a DataFrame pipeline keeps in its state.")
     state_bytes = Row(Gauge, "Memory of that state, on all executors together.")
     last_commit_timestamp_seconds = Row(Gauge, "Unix time of the last commit; 0 before the first.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from prometheus_client import make_wsgi_app
@@ -21,12 +21,26 @@ _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 """Nothing is fetched and nothing runs, whatever a text on the page may hold."""
 
 
+COMMANDS: Final = ("/pause", "/resume")
+COMMAND_HEADER: Final = "Hapax-Command"
+
+
 class Answer(NamedTuple):
     """What goes back to the client."""
 
     status: HTTPStatus
     body: bytes
     headers: list[tuple[str, str]]
+
+
+class Intake(Protocol):
+    """What an operator may pause."""
+
+    def pause(self) -> str:
+        """Ask to take nothing until ``resume``; return why that cannot be, empty when it can."""
+
+    def resume(self) -> None:
+        """Ask to take records again."""
 
 
 class Routes:
@@ -37,7 +51,9 @@ class Routes:
         registry: CollectorRegistry,
         health: Health,
         status: Callable[[], Mapping[str, Any]],
+        intake: Intake | None = None,
     ) -> None:
+        self._intake = intake
         self._exposition = make_wsgi_app(registry)
         self._status = status
         self._probes: dict[str, Callable[[], Verdict]] = {
@@ -70,6 +86,27 @@ class Routes:
             case _:
                 paths = ["/", "/metrics", "/status.json", *self._probes]
                 return json_answer(HTTPStatus.NOT_FOUND, {"error": "not found", "paths": paths})
+
+    def command(self, target: str, headers: Message, *, local: bool) -> Answer | None:
+        """Answer a POST of ``target``; None for one that is no command.
+
+        ``local``: it comes from this machine. The header keeps browsers out, which send none of
+        that name to another origin without asking first.
+        """
+        wanted = urlsplit(target).path
+        if self._intake is None or wanted not in COMMANDS:
+            return None
+        if not local or COMMAND_HEADER not in headers:
+            told = "only by hapax pause and hapax resume, in the process's own container"
+            return json_answer(HTTPStatus.FORBIDDEN, {"error": told})
+        refusal = ""
+        if wanted == "/pause":
+            refusal = self._intake.pause()
+        else:
+            self._intake.resume()
+        if refusal:
+            return json_answer(HTTPStatus.CONFLICT, {"error": refusal})
+        return json_answer(HTTPStatus.ACCEPTED, {"accepted": wanted})
 
     def _metrics(self, query: str, headers: Message) -> Answer:
         """Let the library negotiate: text or OpenMetrics, gzip, ``name[]``."""

@@ -86,11 +86,29 @@ class ServiceEvents(Narrator):
             since = f"no broker answers since {outage.since}"
             self._logger.error("brokers_unreachable", reason=f"{since} ({outage.reason})")
 
+    @property
+    def brokers_are_away(self) -> bool:
+        """Whether the last word of the brokers was none."""
+        return self._health.brokers_away is not None
+
     def brokers_reached(self) -> None:
         """Say that a broker answers again."""
         away, self._health.brokers_away = self._health.brokers_away, None
         outage_s = 0.0 if away is None else self._monotonic_s() - away.began_s
         self._logger.info("brokers_reached", outage_s=round(outage_s, 3))
+
+    def intake_paused(self) -> None:
+        """Say that an operator's wish to take nothing has taken effect."""
+        self._health.paused_s = self._wall_s()
+        self._metrics.paused.of().set(1)
+        self._logger.warning("intake_paused", until="hapax resume, or a restart")
+
+    def intake_resumed(self) -> None:
+        """Say that records are taken again."""
+        since_s, self._health.paused_s = self._health.paused_s, None
+        self._metrics.paused.of().set(0)
+        paused_s = 0.0 if since_s is None else self._wall_s() - since_s
+        self._logger.info("intake_resumed", paused_s=round(paused_s, 3))
 
     def batch_left(self, reason: str) -> None:
         """Say that a stop found a batch unfinished.

@@ -84,6 +84,7 @@ class Status:
             "transactional_id": identity.transactional_id,
             "state": health.state(),
             "ready": verdict.ok,
+            "paused_by_operator": health.paused_s is not None,
             "reasons": verdict.reasons,
             "causes": [
                 {"reason": cause.text, "runbook": f"{identity.runbooks.rstrip('/')}/{cause.page}"}

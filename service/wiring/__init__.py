@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from service import __version__
 from service.adapters.kafka_clients import library_version, transactional_id
+from service.adapters.reach import unanswered
 from service.core.errors import (
     BatchAbortedError,
     ExitCode,
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 LIVENESS_MARGIN_S = 5.0
 """Longer than the watchdog's deadline: it ends the process first, and says why."""
 OPENING_WAIT_S = 0.02
+AWAY_INTERVAL_S = 6.0
+"""Longer than one try of the producer: its last failure may be older than the first answer."""
 
 __all__ = ["serve"]
 
@@ -76,6 +79,7 @@ def serve(settings: Settings) -> ExitCode:
     events = Events(metrics, health, logger)
     capture_library_logs(events)
     try:
+        shared = parts.share(settings, events)
         with ExitStack() as stack:
             server = TelemetryServer(
                 settings.telemetry.address,
@@ -83,6 +87,7 @@ def serve(settings: Settings) -> ExitCode:
                 registry=metrics.registry,
                 health=health,
                 status=Status(_identity(settings), health, metrics, troubles),
+                intake=shared.lifecycle,
             )
             stack.callback(server.close)
             server.start()
@@ -92,7 +97,7 @@ def serve(settings: Settings) -> ExitCode:
                 engine=settings.engine,
                 librdkafka=library_version(),
             )
-            _run(parts.share(settings, events), stack)
+            _run(shared, stack)
     except StopError as error:
         if isinstance(error, PreflightError):
             events.preflight_refused(error.problems)
@@ -151,11 +156,13 @@ def _run_worker(shared: Shared, stack: ExitStack) -> None:
     if claims is not None:
         stack.callback(claims.close)
     remarks = check(shared, source, claims)
+    if remarks is None:
+        return
     remarks += fence_predecessor(shared.settings, source)
     shared.events.preflight_passed(remarks)
     stack.callback(source.close)
     source.subscribe()
-    _attend_until(opening, source)
+    _attend_until(opening, source, shared)
     stack.callback(transaction.close)
     if shared.lifecycle.stopping:
         return
@@ -182,9 +189,13 @@ def _run_worker(shared: Shared, stack: ExitStack) -> None:
     shared.events.service_draining(shared.lifecycle.reason)
 
 
-def _attend_until(opening: Opening, source: KafkaSource) -> None:
+def _attend_until(opening: Opening, source: KafkaSource, shared: Shared) -> None:
     """Join the group while the producer registers; raise why it could not."""
+    servers, told_s = shared.settings.kafka.bootstrap_servers, shared.clock.monotonic()
     while opening.is_alive():
+        if opening.unanswered and shared.clock.monotonic() - told_s > AWAY_INTERVAL_S:
+            told_s = shared.clock.monotonic()
+            shared.events.brokers_unreachable(unanswered(servers))
         try:
             with suppress(BatchAbortedError):  # positions are looked up again with the first take
                 source.attend(OPENING_WAIT_S)
@@ -192,4 +203,6 @@ def _attend_until(opening: Opening, source: KafkaSource) -> None:
             source.reopen()
         if opening.overdue:
             raise PreflightError([f"no producer after {opening.TIMEOUT_S:.0f} s: a call hangs"])
+    if shared.events.brokers_are_away:
+        shared.events.brokers_reached()
     opening.finish()

@@ -31,6 +31,7 @@ class Opening(threading.Thread):
         self._lifecycle = lifecycle
         self._failure: BaseException | None = None
         self._abandoned = False
+        self.unanswered = False
         self._began_s = time.monotonic()
 
     @property
@@ -40,13 +41,16 @@ class Opening(threading.Thread):
 
     def run(self) -> None:
         """Try until it works, it cannot work, or nobody waits any more."""
-        deadline_s = time.monotonic() + START_TIMEOUT_S
         while not (self._abandoned or self._lifecycle.stopping):
             try:
                 self._transaction.open()
             except ProducerDeadError as error:
                 self._failure = PreflightError([f"the producer cannot start: {error}"])
-                if time.monotonic() < deadline_s:
+                self.unanswered = error.unanswered
+                if error.unanswered:
+                    # Waited for as long as it takes; the time is for brokers that answer.
+                    self._began_s = time.monotonic()
+                if time.monotonic() < self._began_s + START_TIMEOUT_S:
                     continue
             except BaseException as error:  # noqa: BLE001 - told to the thread that waits
                 self._failure = error

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from service.adapters.kafka_preflight import kafka_problems
-from service.core.errors import PositionLostError, PreflightError
+from service.core.errors import PositionLostError
 from service.engines import spark_pipeline
 from service.engines.spark_kafka import java_option
 from service.engines.spark_pipeline import Progress
@@ -21,6 +20,7 @@ from service.engines.spark_start import StartAbandonedError
 from service.sandbox.connector import connector_jars
 from service.spark import open_publisher, register
 from service.wiring.lookout import start_lookout
+from service.wiring.preflight import await_brokers
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -38,8 +38,12 @@ REFRESH_S = 12 * 3600.0
 def run_pipeline(shared: Shared, stack: ExitStack) -> None:
     """Run the pipeline until it is asked to stop, or until its bounded input is used up."""
     settings, spark = shared.settings, shared.settings.spark
+    shared.lifecycle.unpausable = (
+        "Spark drives the micro-batches of HAPAX_SPARK__PIPELINE: stop the process instead"
+    )
     pipeline = spark_pipeline.load_pipeline(spark.pipeline or "")
-    _check_outside(shared)
+    if not _check_outside(shared):
+        return
     shared.events.preflight_passed()
     options = SparkOptions(
         settings.app, spark.master, _properties(shared), connector_jars(spark.jars)
@@ -133,17 +137,18 @@ class _Run:
         self._shared.events.marker_refreshed(0 if marker is None else marker.next)
 
 
-def _check_outside(shared: Shared) -> None:
+def _check_outside(shared: Shared) -> bool:
     """Raise PreflightError or PositionLostError before anything is started.
+
+    Returns false when the service is to stop meanwhile.
 
     The marker is refreshed here, too, so that it expires only while nothing runs.
     """
     settings = shared.settings
     query = query_id(Place(settings.spark.checkpoint or ""))
     with open_publisher(settings) as publisher:
-        problems = kafka_problems(settings, publisher.list_topics)
-        if problems:
-            raise PreflightError(problems)
+        if not await_brokers(shared, publisher.list_topics):
+            return False
         marker = publisher.refresh()
     if query is None and settings.input.start == "refuse":
         raise PositionLostError(
@@ -158,3 +163,4 @@ def _check_outside(shared: Shared) -> None:
             f" {marker.query}: the checkpoint was lost or is another one. docs/dataframes.md,"
             " section Stops, says how to go on"
         )
+    return True

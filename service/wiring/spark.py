@@ -76,6 +76,8 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
         watch=shared.watchdog.watch,
     )
     remarks = check(shared, member, claims)
+    if remarks is None:
+        return
     former = member.of_earlier_version()
     shared.events.preflight_passed([*remarks, *fence_predecessor(settings, member)])
     options = SparkOptions(settings.app, settings.spark.master, settings.spark.properties)

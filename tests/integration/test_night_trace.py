@@ -109,7 +109,8 @@ def test_what_is_not_found_is_said_with_an_exit_code(route: Route) -> None:
     unknown = desk.type("trace", "no-such-id")
     assert unknown.exit_code == 1
     assert "no record with the id no-such-id was found" in unknown.stderr
-    beyond = traced(desk, f"{route.source}/0/99")
-    assert (beyond["there"], beyond["verdict"]) == (False, "waiting: not processed yet")
+    beyond = desk.type("trace", f"{route.source}/0/99")
+    assert beyond.exit_code == 1
+    assert f"is not there: it is beyond the end of {route.source}/0, which is 1" in beyond.stderr
     assert desk.type("trace", f"{route.source}/7/0").exit_code == 1
     assert desk.type("trace", f"{route.target}/0/0").exit_code == 1

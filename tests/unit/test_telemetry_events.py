@@ -135,6 +135,8 @@ CASES = [
         {"reason": "timed out", "level": "warning"},
         ("survey_failures_total", {}, 1),
     ),
+    Case("intake_paused", {}, {"level": "warning"}, ("paused", {}, 1)),
+    Case("intake_resumed", {}, {"level": "info", "paused_s": 0.0}, ("paused", {}, 0)),
     Case("batch_left", {"reason": "unresolved"}, {"reason": "unresolved"}, None),
     Case("service_draining", {"reason": "SIGTERM"}, {"reason": "SIGTERM"}, None),
     Case(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+from email.message import Message
 from http.client import HTTPConnection, HTTPResponse
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +18,7 @@ from service.telemetry import http
 from service.telemetry.health import Health
 from service.telemetry.http import TelemetryServer
 from service.telemetry.metrics import Metrics
+from service.telemetry.routes import Routes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,8 +36,22 @@ class Reply(NamedTuple):
         return json.loads(self.body)
 
 
+class Intake:
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.refusal = ""
+
+    def pause(self) -> str:
+        self.told.append("pause")
+        return self.refusal
+
+    def resume(self) -> None:
+        self.told.append("resume")
+
+
 class Service:
     def __init__(self) -> None:
+        self.intake = Intake()
         self.metrics = Metrics()
         self.health = Health(30.0)
         self.failure: Exception | None = None
@@ -45,6 +61,7 @@ class Service:
             registry=self.metrics.registry,
             health=self.health,
             status=self.status,
+            intake=self.intake,
         )
         self.server.start()
 
@@ -234,3 +251,35 @@ def test_ipv6_addresses_are_listened_on_too() -> None:
     assert connection.getresponse().status == 200
     connection.close()
     server.close()
+
+
+def test_a_pause_and_a_resume_from_this_machine_are_passed_on(service: Service) -> None:
+    for path in ("/pause", "/resume"):
+        reply = service.ask(path, "POST", Hapax_Command="1")
+        assert (reply.status, reply.json) == (202, {"accepted": path})
+    assert service.intake.told == ["pause", "resume"]
+
+
+def test_a_pause_without_our_header_which_a_browser_would_send_is_refused(service: Service) -> None:
+    assert service.ask("/pause", "POST").status == 403
+    assert service.ask("/pause", "GET", Hapax_Command="1").status == 404
+    assert service.ask("/livez", "POST", Hapax_Command="1").status == 405
+    assert service.intake.told == []
+
+
+def test_a_pause_from_another_machine_is_refused(service: Service) -> None:
+    routes = Routes(service.metrics.registry, service.health, service.status, service.intake)
+    headers = Message()
+    headers["Hapax-Command"] = "1"
+    answer = routes.command("/pause", headers, local=False)
+    assert answer is not None
+    assert answer.status == 403
+    assert service.intake.told == []
+
+
+def test_a_pause_that_the_engine_cannot_follow_is_a_conflict_with_the_reason(
+    service: Service,
+) -> None:
+    service.intake.refusal = "Spark drives"
+    reply = service.ask("/pause", "POST", Hapax_Command="1")
+    assert (reply.status, reply.json) == (409, {"error": "Spark drives"})

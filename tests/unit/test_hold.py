@@ -1,0 +1,98 @@
+"""Intake that an operator has paused: nothing is taken, the membership is kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from service.adapters.memory_kafka import Fault
+from tests.kit.doubles import Script
+from tests.kit.pipeline import Pipeline
+from tests.kit.spark_driver import P0, P1, Driver, done
+
+if TYPE_CHECKING:
+    from tests.kit.spark_driver import Scenario
+
+TURNS = 20
+
+
+def test_a_paused_worker_takes_nothing_and_goes_on_where_it_was_once_resumed() -> None:
+    pipeline = Pipeline(2, batch_max=2)
+    pipeline.write(b"a", b"b", b"c", b"d")
+    pipeline.write(b"x", partition=1)
+    pipeline.lifecycle.pause()
+    watch = pipeline._watch
+
+    def resume_later() -> None:
+        watch()
+        if pipeline.turns == TURNS:
+            assert pipeline.outputs() == []
+            assert pipeline.source.paused == pipeline.source.assignment()
+            pipeline.lifecycle.resume()
+
+    pipeline._watch = resume_later  # type: ignore[method-assign]
+    pipeline.run()
+    pipeline.judge()
+    assert pipeline.told.names().count("intake_paused") == 1
+    assert pipeline.told.names().count("intake_resumed") == 1
+    assert not pipeline.source.paused
+
+
+def test_a_worker_that_is_told_to_stop_while_it_is_paused_leaves() -> None:
+    pipeline = Pipeline()
+    pipeline.write(b"a")
+    pipeline.lifecycle.pause()
+    watch = pipeline._watch
+
+    def stop_later() -> None:
+        watch()
+        if pipeline.turns == TURNS:
+            pipeline.lifecycle.stop("SIGTERM")
+
+    pipeline._watch = stop_later  # type: ignore[method-assign]
+    pipeline.run()
+    assert pipeline.outputs() == []
+    assert pipeline.lifecycle.reason == "SIGTERM"
+
+
+def test_what_goes_wrong_while_nothing_is_taken_ends_no_pause() -> None:
+    faults = Script(attend=[None, Fault("aborted"), None, Fault("fenced")])
+    pipeline = Pipeline(faults=faults)
+    pipeline.write(b"a")
+    pipeline.lifecycle.pause()
+    watch = pipeline._watch
+
+    def resume_later() -> None:
+        watch()
+        if pipeline.turns == TURNS:
+            assert pipeline.outputs() == []
+            pipeline.lifecycle.resume()
+
+    pipeline._watch = resume_later  # type: ignore[method-assign]
+    pipeline.run()
+    pipeline.judge()
+    assert not faults.unplayed
+
+
+def test_a_paused_driver_hands_out_no_range_and_collects_those_that_run() -> None:
+    driver = Driver(lanes=2)
+
+    def scenario() -> Scenario:
+        driver.assign({P0: 100, P1: 100}, p0=0, p1=0)
+        yield from driver.started(0)
+        driver.lifecycle.pause()
+        for lane in list(driver.jobs.running):
+            driver.jobs.end(lane, **done((P0, P1)[lane], 0, 4))
+        planned = len(driver.jobs.plans)
+        yield from driver.turns(TURNS)
+        assert len(driver.jobs.plans) == planned
+        driver.lifecycle.resume()
+        yield from driver.until(lambda: len(driver.jobs.plans) > planned)
+        driver.lifecycle.stop("enough")
+        while True:
+            for lane in list(driver.jobs.running):
+                driver.jobs.end(lane)
+            yield
+
+    driver.play(scenario())
+    assert driver.told.names().count("intake_paused") == 1
+    assert driver.told.names().count("intake_resumed") == 1
