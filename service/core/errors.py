@@ -36,6 +36,9 @@ class ExitCode(IntEnum):
 class HapaxError(Exception):
     """Root of all errors that Hapax raises on purpose."""
 
+    transaction_s: float = 0.0
+    """Age of the transaction that this error ended; 0 when it ended none. Set by the core."""
+
 
 class Poison(HapaxError):  # noqa: N818 - the word that business code raises
     """This record can never have outputs. It becomes a dead letter; its batch goes on."""

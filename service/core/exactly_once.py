@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from service.core.claim_owners import ClaimOwners
 from service.core.claiming import Claiming
 from service.core.dead_letters import condemn
-from service.core.errors import BatchAbortedError
+from service.core.errors import BatchAbortedError, ProducerDeadError
 from service.core.settled import Settled
 from service.core.transform import Failure
 
@@ -155,6 +155,7 @@ class ExactlyOnce:
 
     def _execute(self, batch: Batch, plan: Plan, times: list[float]) -> None:
         transaction, monotonic = self._transaction, self._clock.monotonic
+        began_s = monotonic()
         transaction.begin()
         try:
             transaction.send(plan.messages)
@@ -164,7 +165,11 @@ class ExactlyOnce:
             transaction.commit()
             times.append(monotonic())
         except BatchAbortedError as error:
+            error.transaction_s = monotonic() - began_s
             _blame(error, batch, plan)
+            raise
+        except ProducerDeadError as error:
+            error.transaction_s = monotonic() - began_s
             raise
 
 

@@ -187,27 +187,87 @@ class Pace:
 
     Slow business code must not hold a batch for minutes: revokes, probes and SIGTERM wait for it.
     Starts small, grows at most fourfold per batch, and follows the measured time per record.
+
+    A transaction has its own time: one that outlives its timeout is aborted by the coordinator,
+    and the same records would outlive it again (a producer quota, a slow network). So batches grow
+    only as far as their transactions stay within a quarter of the timeout, a commit beyond half of
+    it makes the next one smaller, and so does ``fail``. Where size makes no difference, as with a
+    broker that answers late whatever it is asked, they are left as they are.
     """
 
     START = 500
+    GROWTH = 4.0
+    COMMITS_MIN = 20
+    """Full batches after which a size that failed comes within reach again."""
+    SECOND_TRY = 1.5
 
     def __init__(
-        self, *, interval_s: float, records_max: int, bytes_max: int, start: int = START
+        self,
+        *,
+        interval_s: float,
+        records_max: int,
+        bytes_max: int,
+        transaction_timeout_s: float,
+        start: int = START,
     ) -> None:
         self._interval_s = interval_s
         self._records_max = records_max
         self._bytes_max = bytes_max
+        self._half_s = transaction_timeout_s / 2
         self._bytes_each = 0.0
-        self.records = min(start, records_max)
+        self._ceiling: int | None = None
+        """Half of a size that failed, and how many full batches have been committed below it."""
+        self._commits = 0
+        self._slow: tuple[int, float] | None = None
+        self.records = max(1, min(start, records_max))
 
-    def settle(self, records: int, duration_s: float, bytes_in: int) -> None:
-        """Learn from one batch: ``duration_s`` without its transaction, which size hardly moves."""
+    def settle(self, records: int, duration_s: float, bytes_in: int, transaction_s: float) -> None:
+        """Learn from a committed batch.
+
+        duration_s     its own work, until its transaction began
+        transaction_s  from begin to the end of the commit
+        """
         self._bytes_each = max(0.5 * self._bytes_each, bytes_in / records)
-        if duration_s > 2 * self._interval_s:
+        full = records >= self.records
+        if transaction_s > self._half_s:
+            aimed = self._shrunk(records, transaction_s)
+        elif duration_s > 2 * self._interval_s:
             aimed = int(records * self._interval_s / duration_s)
-        elif records >= self.records:
-            aimed = self.records * 4
+        elif full:
+            room = self._half_s / 2 / transaction_s if transaction_s else self.GROWTH
+            aimed = int(self.records * max(1.0, min(self.GROWTH, room)))
+            self._slow = None
         else:
             return
+        if full and self._ceiling is not None:
+            aimed = min(aimed, self._ceiling)
+            self._lift(self._ceiling)
         by_bytes = int(self._bytes_max / self._bytes_each) if self._bytes_each else aimed
         self.records = max(1, min(aimed, by_bytes, self._records_max))
+
+    def fail(self, records: int, transaction_s: float) -> bool:
+        """Learn from a transaction that did not commit; return whether the next one is smaller.
+
+        One that was aborted, or whose producer died, after half its timeout was too large; the
+        next one holds half as many records.
+        """
+        if transaction_s <= self._half_s or records < 2:  # noqa: PLR2004 - one cannot be halved
+            return False
+        self.records = min(self.records, records // 2)
+        self._ceiling, self._commits = self.records, 0
+        return True
+
+    def _shrunk(self, records: int, transaction_s: float) -> int:
+        """Return a size for transactions of a quarter of the timeout, at least half of this."""
+        slow = self._slow
+        if slow and records <= 0.6 * slow[0] and transaction_s > 0.8 * slow[1]:
+            return self.records
+        self._slow = (records, transaction_s)
+        return max(records // 2, int(records * self._half_s / 2 / transaction_s))
+
+    def _lift(self, ceiling: int) -> None:
+        """Let batches grow again, step by step, when enough of them were committed."""
+        self._commits += 1
+        if self._commits >= self.COMMITS_MIN:
+            ceiling, self._commits = int(ceiling * self.SECOND_TRY) + 1, 0
+            self._ceiling = ceiling if ceiling < self._records_max else None

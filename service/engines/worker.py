@@ -90,6 +90,8 @@ class Worker:
                     self._lifecycle.stop("the bounded run is done")
             except REACTIONS as error:
                 self._suspects.fail()
+                if self._pace.fail(len(self._batch.records), error.transaction_s):
+                    self._events.batch_halved(self._pace.records, str(error))
                 self._recovery.recover(error, self._batch)
         self._leave()
 
@@ -143,7 +145,8 @@ class Worker:
         self._bounds.settle(settled.records)
         phases_s = settled.phases_s
         working_s = sum(phases_s[step] for step in ("identify", "claim", "transform", "plan"))
-        self._pace.settle(settled.records, working_s, settled.bytes_in)
+        transaction_s = sum(phases_s[step] for step in ("send", "send_offsets", "commit"))
+        self._pace.settle(settled.records, working_s, settled.bytes_in, transaction_s)
         self._recovery.settle(progress)
 
     def _end_idle(self, batch: Batch) -> None:

@@ -300,6 +300,7 @@ def _sizing(settings: Settings, patience: Patience) -> Sizing:
             interval_s=limits.interval_ms / 1000,
             records_max=limits.records_max,
             bytes_max=limits.bytes_max,
+            transaction_timeout_s=limits.timeout_ms / 1000,
         ),
         patience=patience,
         bounds=Bounds(records_max=settings.stop_after.records, at_end=settings.stop_after.at_end),

@@ -195,6 +195,7 @@ class Task:
             interval_s=limits.interval_ms / 1000,
             records_max=limits.records_max,
             bytes_max=limits.bytes_max,
+            transaction_timeout_s=limits.timeout_ms / 1000,
             start=plan.pace,
         )
         patience = Patience(self._settings.retry.attempts)
@@ -233,7 +234,8 @@ class Task:
             self._source.rewind({**batch.first, **progress})
         phases_s = settled.phases_s
         working_s = sum(phases_s[step] for step in ("identify", "claim", "transform", "plan"))
-        pace.settle(settled.records, working_s, settled.bytes_in)
+        transaction_s = sum(phases_s[step] for step in ("send", "send_offsets", "commit"))
+        pace.settle(settled.records, working_s, settled.bytes_in, transaction_s)
         self._fence_doubt()
         return settled.records
 

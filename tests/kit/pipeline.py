@@ -181,7 +181,12 @@ class Pipeline:
             interrupt=self.interrupt,
             watchdog=Watchdog(60.0, on_overrun=lambda _call, _s: None),
             sizing=Sizing(
-                pace=Pace(interval_s=0.1, records_max=self._batch_max, bytes_max=1 << 20),
+                pace=Pace(
+                    interval_s=0.1,
+                    records_max=self._batch_max,
+                    bytes_max=1 << 20,
+                    transaction_timeout_s=TRANSACTION_TIMEOUT_S,
+                ),
                 patience=self.patience,
                 bounds=Bounds(records_max=self._bounds[0], at_end=self._bounds[1]),
                 cut_after_s=1.0,

@@ -102,7 +102,12 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
         interrupt=process.interrupt,
         watchdog=cast("Any", process),
         sizing=Sizing(
-            pace=Pace(interval_s=0.1, records_max=options.batch_max, bytes_max=1 << 20),
+            pace=Pace(
+                interval_s=0.1,
+                records_max=options.batch_max,
+                bytes_max=1 << 20,
+                transaction_timeout_s=options.transaction_timeout_s,
+            ),
             patience=patience,
             bounds=Bounds(records_max=None, at_end=False),
             cut_after_s=CUT_AFTER_S,

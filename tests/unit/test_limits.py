@@ -173,6 +173,7 @@ def pace(**limits: int) -> Pace:
         interval_s=0.1,
         records_max=limits.get("records_max", 10_000),
         bytes_max=limits.get("bytes_max", 1 << 30),
+        transaction_timeout_s=10.0,
     )
 
 
@@ -183,44 +184,44 @@ def test_a_batch_starts_small_and_never_above_the_limit() -> None:
 
 def test_full_and_fast_batches_grow_fourfold_up_to_the_limit() -> None:
     size = pace()
-    size.settle(500, 0.01, 500)
+    size.settle(500, 0.01, 500, 0.01)
     assert size.records == 2000
-    size.settle(2000, 0.01, 2000)
-    size.settle(8000, 0.01, 8000)
+    size.settle(2000, 0.01, 2000, 0.01)
+    size.settle(8000, 0.01, 8000, 0.01)
     assert size.records == 10_000
 
 
 def test_a_batch_that_was_not_full_teaches_nothing_about_speed() -> None:
     size = pace()
-    size.settle(10, 0.01, 10)
+    size.settle(10, 0.01, 10, 0.01)
     assert size.records == 500
 
 
 def test_slow_business_code_shrinks_batches_to_the_interval() -> None:
     size = pace()
-    size.settle(500, 5.0, 500)
+    size.settle(500, 5.0, 500, 0.01)
     assert size.records == 10
-    size.settle(10, 60.0, 10)
+    size.settle(10, 60.0, 10, 0.01)
     assert size.records == 1
 
 
 def test_a_full_batch_within_twice_the_interval_is_left_to_grow() -> None:
     size = pace()
-    size.settle(500, 0.2, 500)
+    size.settle(500, 0.2, 500, 0.01)
     assert size.records == 2000
 
 
 def test_large_records_bound_the_batch_by_bytes_and_are_remembered_for_a_while() -> None:
     size = pace(bytes_max=1_000_000)
-    size.settle(500, 0.01, 500 * 10_000)
+    size.settle(500, 0.01, 500 * 10_000, 0.01)
     assert size.records == 100
-    size.settle(100, 0.01, 100)
+    size.settle(100, 0.01, 100, 0.01)
     assert size.records == 200  # halved memory of 10 kB: 5 kB each
 
 
 def test_records_without_values_are_bounded_by_number_only() -> None:
     size = pace(bytes_max=1)
-    size.settle(500, 0.01, 0)
+    size.settle(500, 0.01, 0, 0.01)
     assert size.records == 2000
 
 
@@ -232,3 +233,62 @@ def test_a_registration_without_an_answer_explains_one_fence() -> None:
         budget.fence(now_s, explained=False)
     with pytest.raises(TwinError):
         budget.fence(0.3, explained=False)
+
+
+def test_a_transaction_that_fails_late_in_its_time_halves_the_next_one() -> None:
+    size = pace()
+    assert not size.fail(500, 5.0), "early"
+    assert not size.fail(1, 9.0), "one cannot be halved"
+    assert size.records == 500
+    assert size.fail(500, 5.1)
+    assert size.records == 250
+    assert size.fail(30, 11.0)
+    assert size.records == 15
+
+
+def test_batches_grow_no_further_than_a_quarter_of_the_transaction_timeout() -> None:
+    size = pace()
+    size.settle(500, 0.01, 500, 1.25)
+    assert size.records == 1000
+    size.settle(1000, 0.01, 1000, 2.5)
+    assert size.records == 1000
+    size.settle(1000, 0.01, 1000, 4.0)
+    assert size.records == 1000, "within half of it"
+    size.settle(1000, 0.01, 1000, 6.25)
+    assert size.records == 500
+
+
+def test_a_transaction_that_is_slow_whatever_its_size_does_not_shrink_batches_to_nothing() -> None:
+    size = pace()
+    for _ in range(20):
+        size.settle(size.records, 0.01, 1, 6.0)
+    assert size.records == 250
+
+
+def test_a_size_that_failed_is_tried_again_only_after_many_that_did_not() -> None:
+    size = pace()
+    size.fail(500, 11.0)
+    sizes = []
+    for _ in range(300):
+        size.settle(size.records, 0.001, 1, 0.01)
+        sizes.append(size.records)
+    assert sizes[:20] == [250] * 20
+    assert max(sizes) == 10_000
+
+
+@pytest.mark.parametrize("bytes_per_s", [4e5, 5e4, 1e7])
+def test_the_size_converges_to_what_a_slow_link_takes(bytes_per_s: float) -> None:
+    # 10 kB each, a timeout of 10 s: little is lost to transactions that outlive it.
+    size, lost_s, done, now_s = pace(bytes_max=16 << 20), 0.0, 0, 0.0
+    while now_s < 600:
+        batch = size.records
+        transaction_s = batch * 1e4 / bytes_per_s
+        if transaction_s > 10:
+            size.fail(batch, 10.0)
+            lost_s += 10
+        else:
+            size.settle(batch, 0.001, batch * 10_000, transaction_s)
+            done += batch
+        now_s += min(transaction_s, 10.0)
+    assert lost_s <= 80
+    assert done * 1e4 / now_s > 0.85 * bytes_per_s

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
 from service.adapters.memory_kafka import Fault
 from service.core.errors import DeadLetterLimitError
+from service.core.exactly_once import ExactlyOnce
 from service.core.records import Output, Record
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from service.core.ports import Batch
 
 P0 = ("in", 0)
 STEPS = (
@@ -196,3 +202,28 @@ def test_told_to_stop_at_any_step_the_worker_leaves_and_its_successor_finishes(s
     pipeline.start("w2")
     pipeline.run()
     pipeline.judge()
+
+
+@pytest.mark.parametrize("kind", ["fenced", "aborted"])
+def test_a_batch_too_large_for_its_transactions_time_becomes_smaller_until_it_fits(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Script()
+    pipeline, sizes, real = Pipeline(faults=script), [], ExactlyOnce.run
+
+    def run(self: ExactlyOnce, batch: Batch, condemned: Any, attempt: int) -> Any:
+        sizes.append(len(batch.records))
+        # More than 100 records outlive the timeout of their transaction.
+        late = len(batch.records) > 100
+        script.then = lambda step: pipeline.clock.wait(11.0 if late and step == "commit" else 0.0)
+        script.faults["commit"] = [Fault(kind)] if late else []  # type: ignore[arg-type] # one of two
+        return real(self, batch, condemned, attempt)
+
+    monkeypatch.setattr(ExactlyOnce, "run", run)
+    pipeline.write(*[b"r%d" % number for number in range(400)])
+    pipeline.run()
+    pipeline.judge()
+    assert len(pipeline.outputs()) == 400
+    assert sizes[:3] == [400, 200, 100]
+    assert len([size for size in sizes if size > 100]) == 2
+    assert [facts["records_max"] for facts in pipeline.told.of("batch_halved")][:2] == [200, 100]

@@ -1,0 +1,73 @@
+"""A producer quota of the brokers: transactions that would outlive their timeout become smaller."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service.sandbox.broker import java
+from tests.kit.done import source
+from tests.kit.route import Route
+from tests.kit.topics import Given
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from service.sandbox import Sandbox
+
+QUOTA = 400_000
+RECORD_BYTES, RECORDS = 10_000, 1_600
+TIMEOUT_S = 5.0
+
+
+@pytest.fixture
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
+    made = Route(
+        sandbox,
+        tmp_path,
+        TRANSFORM=None,
+        TRANSACTION__TIMEOUT=f"{TIMEOUT_S:g}s",
+        GROUP__SESSION_TIMEOUT="10s",
+    )
+    yield made
+    made.close()
+
+
+def set_quota(bootstrap: str, client_id: str, bytes_per_s: int) -> None:
+    """Let brokers hold back a client that produces more than so much (KIP-13)."""
+    words = ("--bootstrap-server", bootstrap, "--alter", "--entity-type", "clients")
+    more = ("--entity-name", client_id, "--add-config", f"producer_byte_rate={bytes_per_s}")
+    done = subprocess.run(
+        java("kafka.admin.ConfigCommand", *words, *more),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.long
+def test_under_a_producer_quota_batches_shrink_to_what_fits_and_the_quota_is_used(
+    route: Route,
+) -> None:
+    route.create()
+    route.write(*(Given(b"%d" % number + b"." * RECORD_BYTES) for number in range(RECORDS)))
+    for client_id in (f"{route.app}-w-0", f"{route.app}/w-0"):
+        set_quota(route.bootstrap, client_id, QUOTA)
+    began_s = time.monotonic()
+    worker = route.run_to_end(240)
+    took_s = time.monotonic() - began_s
+    assert [source(record) for record in route.outputs()] == list(range(RECORDS))
+    settled = worker.lines("transaction_settled")
+    halved = worker.lines("batch_halved")
+    sizes = [int(str(line["records"])) for line in settled]
+    seen = f"{took_s:.1f} s, sizes {sizes}, halved {len(halved)} times"
+    least_s = RECORDS * RECORD_BYTES / QUOTA
+    assert took_s > 0.5 * least_s, f"the quota was not in force: {seen}"
+    assert took_s < 1.7 * least_s + 3 * TIMEOUT_S, seen
+    assert max(sizes[-10:]) < max(sizes), seen
