@@ -9,12 +9,8 @@ from __future__ import annotations
 import base64
 import re
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _PEM = re.compile(rb"-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----(.+?)-----END", re.DOTALL)
 _SEQUENCE, _VERSION, _UTC_TIME, _GENERALIZED_TIME = 0x30, 0xA0, 0x17, 0x18
@@ -22,10 +18,21 @@ _CENTURY = 50
 """Two digits of a year from here on are of the 20th century (RFC 5280, 4.1.2.5.1)."""
 
 
+ROLES = (
+    "kafka-client",
+    "kafka-ca",
+    "kafka-broker",
+    "redis-client",
+    "redis-ca",
+    "redis-server",
+)
+EXPIRY_WARNING_S = 30 * 86_400
+
+
 class Certificate(msgspec.Struct, frozen=True):
     """One certificate that the service uses or meets.
 
-    role       kafka-client, kafka-ca, kafka-broker, redis-client, redis-ca or redis-server
+    role       one of ROLES: whose it is
     place      the file, or host and port
     expires_s  Unix time; None where it could not be read
     problem    why it could not be read
@@ -51,11 +58,6 @@ def expiries_s(pem: bytes) -> list[float]:
     if not blocks:
         raise ValueError("there is no certificate in it")
     return [expiry_s(base64.b64decode(block)) for block in blocks]
-
-
-def earliest(found: Iterable[Certificate]) -> float | None:
-    """Return the first expiry of those that are known."""
-    return min((each.expires_s for each in found if each.expires_s is not None), default=None)
 
 
 def _expiry_s(der: bytes) -> float:

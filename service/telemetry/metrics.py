@@ -18,6 +18,7 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
+from service.core.certificates import ROLES
 from service.telemetry.families import Label, Row
 
 PHASES = ("identify", "claim", "transform", "plan", "send", "send_offsets", "commit", "total")
@@ -223,6 +224,13 @@ class Metrics:
     assigned_partitions = Row(Gauge, "Partitions that are ours.")
     dedup_store_up = Row(
         Gauge, "0 while the claim store gives no answer; 1 otherwise, also without a store."
+    )
+    certificate_expiry_timestamp_seconds = Row(
+        Gauge,
+        "Unix time at which a certificate expires: of our files as they were at the start (of "
+        "authorities the last one), and of those that brokers and Redis show, asked each hour.",
+        Label("role", values=ROLES),
+        Label("place", limit=100),
     )
     build_info = Row(
         Gauge,

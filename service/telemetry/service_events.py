@@ -10,11 +10,13 @@ from pathlib import Path
 from threading import Thread, main_thread
 from typing import TYPE_CHECKING, Final
 
+from service.core.certificates import EXPIRY_WARNING_S
 from service.telemetry.narrator import Narrator, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from service.core.certificates import Certificate
     from service.core.records import Coordinates
 
 WATCHDOG_LINE_WAIT_S: Final = 1.0
@@ -109,6 +111,24 @@ class ServiceEvents(Narrator):
         self._metrics.paused.of().set(0)
         paused_s = 0.0 if since_s is None else self._wall_s() - since_s
         self._logger.info("intake_resumed", paused_s=round(paused_s, 3))
+
+    def certificates_seen(self, certificates: Sequence[Certificate]) -> None:
+        """Note when certificates expire; say which do so soon, or have."""
+        now_s = self._wall_s()
+        for each in certificates:
+            if each.expires_s is None:
+                continue
+            family = self._metrics.certificate_expiry_timestamp_seconds
+            family.of(each.role, each.place).set(each.expires_s)
+            left_s = each.expires_s - now_s
+            if left_s < EXPIRY_WARNING_S:
+                tell = self._logger.error if left_s <= 0 else self._logger.warning
+                tell(
+                    "certificate_expires",
+                    role=each.role,
+                    place=each.place,
+                    left_days=round(left_s / 86_400, 1),
+                )
 
     def batch_left(self, reason: str) -> None:
         """Say that a stop found a batch unfinished.

@@ -5,6 +5,7 @@ lookout    what surveys the logs beside the engine
 spark      the Spark engine on records; task: what runs in one of its tasks
 pipeline   the Spark engine on DataFrames
 audit      the audit; audit_tasks: what runs in its tasks
+certificates  watches until when certificates are valid
 former     transactional ids of earlier versions, fenced at the first start
 opening    the producer's registration, beside everything else that a start waits for
 tracing    spans around the core, or none
@@ -42,6 +43,7 @@ from service.telemetry.metrics import Metrics
 from service.telemetry.status import Identity, Status
 from service.telemetry.troubles import Troubles
 from service.wiring import parts
+from service.wiring.certificates import watch_certificates
 from service.wiring.former import fence_predecessor
 from service.wiring.lookout import start_lookout
 from service.wiring.opening import Opening
@@ -130,6 +132,7 @@ def _run(shared: Shared, stack: ExitStack) -> None:
     shared.lifecycle.listen()
     shared.watchdog.start()
     stack.callback(shared.watchdog.stop)
+    watch_certificates(shared, stack)
     if shared.settings.engine == "worker":
         _run_worker(shared, stack)
         return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import socket
 import ssl
 import threading
@@ -15,6 +17,11 @@ from service.adapters.certificates import own_certificates, server_certificates
 from service.core.certificates import expiries_s
 from service.sandbox.tls import Authority
 from service.settings import load_settings
+from service.telemetry.events import Events
+from service.telemetry.health import Health
+from service.telemetry.logs import configure_logs
+from service.telemetry.metrics import Metrics
+from service.wiring.certificates import CertificateWatch
 from tests.kit.doctor import ENVIRON
 
 if TYPE_CHECKING:
@@ -122,3 +129,40 @@ def test_a_certificate_that_is_cut_off_is_refused_and_never_crashes(
     except ValueError:
         return
     assert found == expiries_s(authority.ca_file.read_bytes())
+
+
+def test_the_watch_tells_when_certificates_expire_and_warns_of_those_that_do_soon(
+    authority: Authority,
+) -> None:
+    metrics, lines = Metrics(), io.BytesIO()
+    stream = io.TextIOWrapper(lines, write_through=True)
+    logger = configure_logs("info", "json", stream=stream)
+    events = Events(metrics, Health(60.0), logger)
+    ours = authority.issue("mine", days=90)
+    with server(authority.issue("soon", days=2)) as broker:
+        environ = {
+            **ENVIRON,
+            "HAPAX_KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{broker}",
+            "HAPAX_DEDUP__REDIS_URL": "",
+            f"{S}CERTIFICATE_FILE": str(ours.certificate_file),
+            f"{S}KEY_FILE": str(ours.key_file),
+        }
+        watch = CertificateWatch(load_settings(environ), events)
+        watch.stop()
+        watch.run()
+    dates = {
+        (sample.labels["role"], sample.labels["place"]): sample.value
+        for family in metrics.registry.collect()
+        for sample in family.samples
+        if sample.name == "hapax_certificate_expiry_timestamp_seconds"
+    }
+    assert dates == {
+        ("kafka-client", str(ours.certificate_file)): pytest.approx(
+            time.time() + 90 * DAY_S, abs=120
+        ),
+        ("kafka-broker", f"127.0.0.1:{broker}"): pytest.approx(time.time() + 2 * DAY_S, abs=120),
+    }
+    told = [json.loads(line) for line in lines.getvalue().splitlines()]
+    assert [(one["event"], one["level"], one["role"]) for one in told] == [
+        ("certificate_expires", "warning", "kafka-broker")
+    ]
