@@ -33,13 +33,14 @@ def read(
         error = message.error()
         if error is not None:
             on_event(message, error)
+            skip = skip or stands.stuck.holds(where)
             continue
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         if partition != where[1] or topic != where[0]:
             if opened:
                 stands[where].next = batch.next[where] = next_offset
             where = (topic, partition)
-            skip = where in stands.stale
+            skip = stands.skips(where)
             next_offset = stands[where].next or 0
             opened = where in batch.first
         if offset < next_offset or skip:

@@ -166,6 +166,8 @@ def consumer_properties(settings: Settings) -> dict[str, Any]:
         **_common(settings),
         # The default of 1 s idles a consumer that is faster than its fetches.
         "fetch.queue.backoff.ms": 10,
+        # Off by default: a record that was damaged on a broker's disk would pass for a sound one.
+        "check.crcs": True,
         "fetch.wait.max.ms": 100,
         **settings.kafka.properties,
         **membership,

@@ -43,6 +43,7 @@ class GroupConsumer:
         self.watch = watch
         self.client = self._built()
         self._paused: set[Where] = set()
+        self._held: set[Where] = set()
         self._pausing = False
 
     def _built(self) -> Consumer:
@@ -54,6 +55,7 @@ class GroupConsumer:
         self.log.topics.forget()
         self.client = self._built()
         self._paused.clear()
+        self._held.clear()
 
     @contextmanager
     def asking(self, call: str) -> Iterator[None]:
@@ -160,6 +162,25 @@ class GroupConsumer:
             # sought; taking it anew can.
             self.client.incremental_unassign([position])
             self.client.incremental_assign([position])
+
+    def hold(self, where: Where, *, held: bool) -> None:
+        """Deliver nothing from one partition, or again. Inside of ``asking``.
+
+        One that leaves while it is held is delivered when it is back, as with ``pause``.
+        """
+        position = [TopicPartition(*where)]
+        if held:
+            self.client.pause(position)
+            self._held.add(where)
+        else:
+            self.client.resume(position)
+            self._held.discard(where)
+
+    def release(self, partitions: Iterable[Where]) -> None:
+        """Let partitions that leave be delivered when they are back."""
+        left = self._held.intersection(partitions)
+        self._held -= left
+        self._paused |= left
 
     def pause(self) -> None:
         """Deliver nothing from the partitions that are ours now."""

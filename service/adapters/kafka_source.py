@@ -17,6 +17,7 @@ from service.adapters.kafka_errors import describe
 from service.adapters.kafka_orphans import orphans
 from service.adapters.kafka_positions import Positions
 from service.adapters.kafka_stands import Stands
+from service.adapters.kafka_stuck import UNDECODABLE
 from service.adapters.kafka_topic_identity import TopicIdentity
 from service.core.committed_metadata import CommittedMetadata
 from service.core.errors import StopError
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Consumer
 
-    from service.core.ports import Clock, Watch
+    from service.core.ports import Clock, Stuck, Watch
     from service.core.records import Progress
     from service.core.records import TopicPartition as Where
 
@@ -48,7 +49,7 @@ class KafkaSource:
         self._consumer = GroupConsumer(properties, logger=logger, clock=clock, watch=watch)
         self._topics = list(topics)
         self._start = start
-        self._stands = Stands()
+        self._stands = Stands(clock)
         self._positions = Positions(
             self._consumer, self._stands, clock, start=start, group_knows=self._group_knows
         )
@@ -124,6 +125,8 @@ class KafkaSource:
         messages, self._stands.stash = stash[:count], stash[count:]
         with self._consumer.asking("take"):
             client = self._consumer.client
+            if self._stands.stuck.known:
+                self._stands.stuck.retry(self._try_again)
             if not messages:
                 # consume(n, t) waits all of t when short of n: one blocking poll, then the rest.
                 head = client.poll(wait_s)
@@ -167,6 +170,17 @@ class KafkaSource:
             if end >= (stands[where].next or 0):
                 stands[where].next = batch.next[where] = end
         return batch
+
+    def stuck(self) -> Mapping[Where, Stuck]:
+        """Return the partitions of ours that are held up by a set that cannot be decoded."""
+        return self._stands.stuck.known
+
+    def _try_again(self, where: Where, offset: int) -> None:
+        """Read a set once more that could not be decoded."""
+        stand = self._stands[where]
+        self._stands.move(where, max(offset, stand.next or 0))
+        self._consumer.seek(where, stand.next or offset)
+        self._consumer.hold(where, held=False)
 
     def pause(self) -> None:
         """Deliver nothing from the partitions that are ours now."""
@@ -256,6 +270,9 @@ class KafkaSource:
             self._stands.meet_end(where, message.offset())
         elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION}:  # noqa: SLF001
             self._stands.unplaced.add(where)
+        elif code in UNDECODABLE and (message.offset() or -1) >= 0:
+            self._stands.stuck.meet(where, message.offset(), describe(error))
+            self._consumer.hold(where, held=True)
         elif error.fatal() or code == KafkaError._FATAL:  # noqa: SLF001
             self._consumer.fatal(error)
         elif code in {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED}:
@@ -273,7 +290,9 @@ class KafkaSource:
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._changes.revoked += places(partitions)
         self._stands.leave(places(partitions))
+        self._consumer.release(places(partitions))
 
     def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._changes.lost += places(partitions)
         self._stands.leave(places(partitions))
+        self._consumer.release(places(partitions))

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from service.adapters.kafka_stuck import StuckPartitions
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from confluent_kafka import Message
 
+    from service.core.ports import Clock
     from service.core.records import Progress
     from service.core.records import TopicPartition as Where
 
@@ -37,10 +40,12 @@ class Stands:
     unplaced  partitions for which the client found no offset to read at
     stale     partitions that left or came back: what was fetched before counts no more
     stash     messages that arrived while nobody took any
+    stuck     partitions held up by a set that cannot be decoded
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._stands: dict[Where, Stand] = {}
+        self.stuck = StuckPartitions(clock)
         self.ends: Progress = {}
         self.unplaced: set[Where] = set()
         self.stale: set[Where] = set()
@@ -70,8 +75,16 @@ class Stands:
 
     def meet_end(self, where: Where, offset: int) -> None:
         """Take note of an end of partition."""
-        if where not in self.stale:
+        if where not in self.stale and not self.stuck.holds(where):
             self.ends[where] = offset
+
+    def skips(self, where: Where) -> bool:
+        """Whether records of a partition that the client hands out now are not to be taken."""
+        if where in self.stale or self.stuck.holds(where):
+            return True
+        if self.stuck.known:
+            self.stuck.forget([where])  # tried again, and a record came: it can be decoded
+        return False
 
     def leave(self, partitions: Iterable[Where]) -> None:
         """Forget partitions that are no longer ours, until they have been looked up anew."""
@@ -79,6 +92,7 @@ class Stands:
         self._drop(left)
         for where in left:
             self._stands.pop(where, None)
+        self.stuck.forget(left)
         self.stale |= left
 
     def restart(self, partitions: Iterable[Where]) -> None:
@@ -96,6 +110,7 @@ class Stands:
 
     def clear(self) -> None:
         """Forget everything."""
+        self.stuck.forget(list(self.stuck.known))
         self._stands.clear()
         self.drop_pending()
 

@@ -14,7 +14,7 @@ import msgspec
 
 from service.core.committed_metadata import CommittedMetadata
 from service.core.errors import BatchAbortedError, MemberFencedError
-from service.core.ports import Batch, Changes
+from service.core.ports import Batch, Changes, Stuck
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -157,6 +157,10 @@ class MemorySource:
     def resume(self) -> None:
         """Deliver again, also what is away and comes back later."""
         self.paused = frozenset()
+
+    def stuck(self) -> dict[TopicPartition, Stuck]:
+        """Return nothing: every record here can be read."""
+        return {}
 
     def ends(self) -> Progress:
         """Return the ends of all partitions of the input topics."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
@@ -71,6 +71,17 @@ class Changes(msgspec.Struct, gc=False):
     repeated: dict[TopicPartition, int] = msgspec.field(default_factory=dict)
 
 
+class Stuck(NamedTuple):
+    """A set of records that the client cannot decode: nothing beyond it is read.
+
+    offset  of its first record
+    reason  in the client's words
+    """
+
+    offset: int
+    reason: str
+
+
 class Source(Protocol):
     """Brings records and owns positions. One thread only.
 
@@ -110,6 +121,9 @@ class Source(Protocol):
 
     def changes(self) -> Changes:
         """Return and forget what happened since the last call."""
+
+    def stuck(self) -> Mapping[TopicPartition, Stuck]:
+        """Return the partitions of ours that are held up by a set that cannot be decoded."""
 
     def pause(self) -> None:
         """Deliver nothing from the partitions that are ours now."""

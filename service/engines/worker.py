@@ -20,8 +20,8 @@ from service.engines.recovery import REACTIONS
 
 if TYPE_CHECKING:
     from service.core.exactly_once import Interrupt
-    from service.core.ports import Clock, Core, Source
-    from service.core.records import Progress
+    from service.core.ports import Clock, Core, Source, Stuck
+    from service.core.records import Progress, TopicPartition
     from service.core.settled import Settled
     from service.engines.lifecycle import Lifecycle
     from service.engines.recovery import Recovery
@@ -76,6 +76,7 @@ class Worker:
         self._ends = ends
         self._suspects = suspects
         self._batch = Batch([], {}, {})
+        self._stuck: dict[TopicPartition, Stuck] = {}
         self._membership = Membership(source, events, clock)
         self._hold = Hold(lifecycle, events)
         self._done_seen_s = 0.0
@@ -178,6 +179,10 @@ class Worker:
         changes = self._membership.observe()
         self._suspects.observe(changes)
         self._ends.forget([*(changes.assigned or []), *changes.revoked, *changes.lost])
+        stuck = self._source.stuck()
+        if stuck != self._stuck:
+            self._stuck = dict(stuck)
+            self._events.partition_stuck(self._stuck)
         self._membership.adopt_orphans()
 
     def _done(self) -> bool:

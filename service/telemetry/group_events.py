@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from service.telemetry.narrator import Narrator, named, named_all
+from service.telemetry.health import skip_command
+from service.telemetry.narrator import Narrator, named, named_all, printable
 from service.telemetry.survey_events import forget_standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from service.core.ports import Stuck
     from service.core.records import Progress, TopicPartition
 
 
@@ -36,6 +38,27 @@ class GroupEvents(Narrator):
         """Say that nobody owned these partitions, and that the group shares out again."""
         self._metrics.partitions_orphaned.of().inc()
         self._logger.warning("partitions_orphaned", partitions=named_all(frozenset(partitions)))
+
+    def partition_stuck(self, stuck: Mapping[TopicPartition, Stuck]) -> None:
+        """Say which partitions of ours are held up by a set that cannot be decoded: all of them."""
+        before, self._health.stuck = self._health.stuck, dict(stuck)
+        for (topic, partition), one in before.items():
+            if stuck.get((topic, partition)) != one:
+                self._metrics.partition_stuck.remove(topic, str(partition), str(one.offset))
+        for where, one in stuck.items():
+            if before.get(where) == one:
+                continue
+            self._metrics.partition_stuck.of(where[0], str(where[1]), str(one.offset)).set(1)
+            self._logger.critical(
+                "partition_stuck",
+                partition=named(where),
+                offset=one.offset,
+                reason=printable(one.reason),
+                skip=skip_command(where, one),
+            )
+        moved = before.keys() - stuck.keys()
+        if moved:
+            self._logger.warning("partitions_unstuck", partitions=named_all(moved))
 
     def lag_observed(self, lags: Mapping[TopicPartition, int]) -> None:
         """Say the lag of a DataFrame pipeline, whose offsets are in its checkpoint.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from service.core.ports import Stuck
     from service.core.records import TopicPartition
     from service.core.settled import Settled
     from service.core.survey import Standing
@@ -86,6 +87,7 @@ class Health:
         self.claims_away: Outage | None = None
         self.brokers_away: Outage | None = None
         self.partitions: frozenset[TopicPartition] = frozenset()
+        self.stuck: Mapping[TopicPartition, Stuck] = {}
         self.standings: Mapping[TopicPartition, Standing] = {}
         self.surveyed_s: float | None = None
         self.lags: Mapping[TopicPartition, int] = {}
@@ -135,7 +137,17 @@ class Health:
             since = time.strftime("%H:%M:%S", time.gmtime(self.paused_s))
             text = f"paused by an operator since {since}: hapax resume"
             causes.append(Cause(text, "commands.md#pause-and-resume-take-nothing-for-a-while"))
-        return causes + self._stalled()
+        return causes + self._held_up() + self._stalled()
+
+    def _held_up(self) -> list[Cause]:
+        return [
+            Cause(
+                f"{topic}/{partition} is stuck: the set at offset {one.offset} cannot be decoded"
+                f" ({one.reason}); {skip_command((topic, partition), one)} passes it",
+                "alerts.md#hapaxpartitionstuck",
+            )
+            for (topic, partition), one in sorted(self.stuck.items())
+        ]
 
     def _outages(self) -> list[Cause]:
         brokers, claims, causes = self.brokers_away, self.claims_away, []
@@ -153,10 +165,11 @@ class Health:
         return causes
 
     def state(self) -> str:
-        """Return one word: starting, running, paused, stalled or draining.
+        """Return one word: starting, running, paused, stuck, stalled or draining.
 
         paused: by an operator, or the claim store is away and the policy is to wait. stalled: for
-        another reason of readyz.
+        another reason of readyz. stuck: a partition is held up by a set that cannot be decoded; the
+        others go on.
         """
         if not self.started:
             return "starting"
@@ -166,6 +179,8 @@ class Health:
             return "paused"
         if not self.assigned:
             return "starting"
+        if self.stuck:
+            return "stuck"
         return "stalled" if self._outages() or self._stalled() else "running"
 
     def _stalled(self) -> list[Cause]:
@@ -184,6 +199,11 @@ class Health:
     def _starting(self) -> list[Cause]:
         text = "starting: transactions are not initialised yet"
         return [] if self.started else [Cause(text, "alerts.md#hapaxworkernotstarted")]
+
+
+def skip_command(where: TopicPartition, one: Stuck) -> str:
+    """Return the command that passes a set that cannot be decoded."""
+    return f"hapax offsets skip {where[0]}/{where[1]}/{one.offset} --dead-letter"
 
 
 def _verdict(causes: list[Cause]) -> Verdict:

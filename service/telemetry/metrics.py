@@ -215,6 +215,14 @@ class Metrics:
         _PARTITION,
     )
     paused = Row(Gauge, "1 while an operator has paused the intake (hapax pause), else 0.")
+    partition_stuck = Row(
+        Gauge,
+        "1 for a partition of ours that is held up by a set of records that cannot be decoded; "
+        "offset is that of its first record. The series disappears when the partition moves.",
+        _TOPIC,
+        _PARTITION,
+        Label("offset", limit=10_000),
+    )
     state_rows = Row(Gauge, "Rows that a DataFrame pipeline keeps in its state.")
     state_bytes = Row(Gauge, "Memory of that state, on all executors together.")
     last_commit_timestamp_seconds = Row(Gauge, "Unix time of the last commit; 0 before the first.")

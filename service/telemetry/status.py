@@ -16,6 +16,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from service.core.records import TopicPartition
     from service.core.survey import Standing
     from service.telemetry.health import Health
     from service.telemetry.metrics import Metrics
@@ -113,14 +114,20 @@ class Status:
         """Return the rows of our inputs and of what is written to; each row is of one look."""
         standings, lags = self._health.standings, self._health.lags
         ours = self._health.partitions | (lags.keys() - standings.keys())
-        mine = [
-            {"topic": where[0], "partition": where[1], "lag": lags.get(where)}
-            if (one := standings.get(where)) is None
-            else _row(one, now_s)
-            for where in sorted(ours)
-        ]
+        mine = [self._mine(where, now_s) for where in sorted(ours)]
         written = [_row(one, now_s) for _, one in sorted(standings.items()) if not one.ours]
         return mine, written
+
+    def _mine(self, where: TopicPartition, now_s: float) -> dict[str, Any]:
+        one, stuck = self._health.standings.get(where), self._health.stuck.get(where)
+        row: dict[str, Any] = (
+            {"topic": where[0], "partition": where[1], "lag": self._health.lags.get(where)}
+            if one is None
+            else _row(one, now_s)
+        )
+        if stuck is not None:
+            row["stuck"] = {"offset": stuck.offset, "reason": stuck.reason}
+        return row
 
     def _last(self, now_s: float) -> dict[str, Any] | None:
         last = self._health.last_settled

@@ -5,31 +5,37 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from service.sandbox import Sandbox
 
 _HEAD = 61
+_CRC_AT = 17
 _ATTRIBUTES_AT = 21
+_ZSTD = 4
 
 
 def damage(
-    sandbox: Sandbox, topic: str, partition: int, offset: int, *, codec: bool = False
+    sandbox: Sandbox,
+    topic: str,
+    partition: int,
+    offset: int,
+    *,
+    codec: bool = False,
+    number: int = 7,
 ) -> None:
     """Overwrite the records of the set that begins at an offset, or name an unknown codec.
 
     Its header stays readable, so a broker hands it out like any other. The set must be compressed.
     """
-    (log,) = _folder(sandbox).glob(f"data/{topic}-{partition}/00000000000000000000.log")
-    content = log.read_bytes()
-    at = 0
-    while struct.unpack_from(">q", content, at)[0] != offset:
-        at += 12 + struct.unpack_from(">i", content, at + 8)[0]
+    log, _content, at = _found(sandbox, topic, partition, offset)
     with log.open("r+b") as file:
         if codec:
             file.seek(at + _ATTRIBUTES_AT)
-            file.write(struct.pack(">h", 7))
+            file.write(struct.pack(">h", number))
         else:
             file.seek(at + _HEAD + 5)
             file.write(b"\xff" * 16)
@@ -37,3 +43,67 @@ def damage(
 
 def _folder(sandbox: Sandbox) -> Path:
     return sandbox.kafka.brokers[0].folder
+
+
+def reseal(sandbox: Sandbox, topic: str, partition: int, offset: int) -> None:
+    """Make the checksum of a set fit what it holds: its damage is then no matter of the disk."""
+    log, content, at = _found(sandbox, topic, partition, offset)
+    length = struct.unpack_from(">i", content, at + 8)[0]
+    _write(
+        log,
+        at + _CRC_AT,
+        struct.pack(">I", crc32c(content[at + _ATTRIBUTES_AT : at + 12 + length])),
+    )
+
+
+def bomb(sandbox: Sandbox, topic: str, partition: int, offset: int, size: int) -> int:
+    """Put zeros into a set, compressed with zstd as a Java producer does it; return their bytes.
+
+    The set must be uncompressed and have room for them.
+    """
+    log, content, at = _found(sandbox, topic, partition, offset)
+    end = at + 12 + struct.unpack_from(">i", content, at + 8)[0]
+    packed = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(packed, "zstd") as stream:
+        for _ in range(size >> 20):
+            stream.write(bytes(1 << 20))
+    frame = packed.getvalue().to_pybytes()
+    room = end - (at + _HEAD) - len(frame) - 8
+    assert room >= 0, "the set is too small for the bomb"
+    skipped = struct.pack("<II", 0x184D2A50, room) + bytes(room)  # a frame that readers skip
+    _write(log, at + _HEAD, frame + skipped)
+    _write(log, at + _ATTRIBUTES_AT, struct.pack(">h", _ZSTD))
+    reseal(sandbox, topic, partition, offset)
+    return len(frame)
+
+
+def crc32c(data: bytes) -> int:
+    """Return the checksum of a record set (Castagnoli)."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = _TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
+    return crc ^ 0xFFFFFFFF
+
+
+def _entry(number: int) -> int:
+    for _ in range(8):
+        number = number >> 1 ^ (0x82F63B78 if number & 1 else 0)
+    return number
+
+
+_TABLE = [_entry(number) for number in range(256)]
+
+
+def _found(sandbox: Sandbox, topic: str, partition: int, offset: int) -> tuple[Path, bytes, int]:
+    (log,) = _folder(sandbox).glob(f"data/{topic}-{partition}/00000000000000000000.log")
+    content = log.read_bytes()
+    at = 0
+    while struct.unpack_from(">q", content, at)[0] != offset:
+        at += 12 + struct.unpack_from(">i", content, at + 8)[0]
+    return log, content, at
+
+
+def _write(log: Path, at: int, content: bytes) -> None:
+    with log.open("r+b") as file:
+        file.seek(at)
+        file.write(content)

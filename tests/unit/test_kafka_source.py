@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
+from service.adapters.kafka_stuck import RETRY_S
 from service.core.errors import (
     BatchAbortedError,
     PositionLostError,
@@ -112,6 +113,48 @@ def test_a_partition_that_came_back_is_read_again_from_its_committed_offset(
     consumer.before_poll = lambda: kafka._stands.leave([P0, P1])
     assert kafka.take(10, 0.1).records == []
     assert sorted(consumer.seeks) == [("in", 0, 7), ("in", 1, 0)]
+
+
+def test_nothing_beyond_a_set_that_cannot_be_decoded_is_taken(monkeypatch: Patch) -> None:
+    """Not its records, and not the end, which would be committed."""
+    kafka, consumer, _ = source(monkeypatch)
+    broken = event(KafkaError._BAD_MSG, 4)
+    consumer.queue = [message(3), broken, message(9), event(EOF, 10), message(1, partition=1)]
+    batch = kafka.take(10, 0.1)
+    assert batch.next == {P0: 4, P1: 2}
+    assert kafka.stuck()[P0].offset == 4
+    assert consumer.paused == {P0}
+    consumer.queue = [message(9), event(EOF, 10), message(2, partition=1)]
+    assert kafka.take(10, 0.1).next == {P1: 3}
+
+
+def test_a_stuck_partition_is_tried_again_and_goes_on_when_its_set_is_whole(
+    monkeypatch: Patch,
+) -> None:
+    kafka, consumer, clock = source(monkeypatch)
+    consumer.queue = [message(3), event(KafkaError._BAD_COMPRESSION, 4)]
+    kafka.take(10, 0.1)
+    clock.wait(RETRY_S + 0.1)
+    consumer.queue = [event(KafkaError._BAD_COMPRESSION, 4), message(9)]
+    assert kafka.take(10, 0.1).records == []
+    assert (consumer.seeks, consumer.paused) == ([("in", 0, 4)], {P0})
+    clock.wait(RETRY_S + 0.1)
+    consumer.queue = [message(4), message(9)]
+    assert [record.offset for record in kafka.take(10, 0.1).records] == [4, 9]
+    assert (kafka.stuck(), consumer.paused) == ({}, set())
+
+
+def test_a_stuck_partition_that_comes_back_is_read_again(monkeypatch: Patch) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.queue = [event(KafkaError._NOT_IMPLEMENTED, 4)]
+    kafka.take(10, 0.1)
+    kafka._on_revoke(consumer, [TopicPartition(*P0)])  # type: ignore[arg-type]
+    assert kafka.stuck() == {}
+    consumer.offsets = {P0: 5}
+    consumer.queue = [message(9)]
+    kafka.take(10, 0.1)
+    assert consumer.paused == set()
+    assert ("in", 0, 5) in consumer.seeks
 
 
 def test_a_header_name_that_is_not_utf8_marks_its_record(monkeypatch: Patch) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from service.core.micro_batches import Numbers
+from service.core.ports import Stuck
 from service.core.records import Coordinates
 from service.core.settled import Settled
 from service.core.survey import Standing
@@ -205,6 +206,18 @@ CASES = [
         {"reason": "broker", "records": 10, "attempt": 2, "rewound_to": {ORDERS: 40}},
         {"reason": "broker", "records": 10, "attempt": 2, "rewound_to": {"orders/0": 40}},
         ("transactions_total", {"outcome": "aborted"}, 1),
+    ),
+    Case(
+        "partition_stuck",
+        {"stuck": {ORDERS: Stuck(7, "bad codec")}},
+        {
+            "level": "critical",
+            "partition": "orders/0",
+            "offset": 7,
+            "reason": "bad codec",
+            "skip": "hapax offsets skip orders/0/7 --dead-letter",
+        },
+        ("partition_stuck", {"topic": "orders", "partition": "0", "offset": "7"}, 1),
     ),
     Case(
         "records_suspected",

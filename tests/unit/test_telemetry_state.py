@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from service.core.ports import Stuck
 from service.telemetry.events import Events
 from tests.unit.test_telemetry_events import ORDERS, Told
 from tests.unit.test_telemetry_survey import OURS
@@ -46,6 +47,23 @@ def test_ready_begins_with_the_first_assignment(told: Told) -> None:
 def test_a_member_whose_partitions_moved_on_stays_ready(ready: Told) -> None:
     ready.events.partitions_revoked([ORDERS])
     assert ready.health.readyz() == (True, [])
+
+
+def test_a_stuck_partition_ends_readiness_and_has_its_series_until_it_moves(ready: Told) -> None:
+    labels = {"topic": "orders", "partition": "0"}
+    ready.events.partition_stuck({ORDERS: Stuck(7, "bad codec")})
+    (reason,) = ready.health.readyz().reasons
+    assert "orders/0 is stuck: the set at offset 7 cannot be decoded (bad codec)" in reason
+    assert "hapax offsets skip orders/0/7 --dead-letter" in reason
+    assert ready.health.state() == "stuck"
+    assert ready.health.livez().ok
+    ready.events.partition_stuck({ORDERS: Stuck(9, "bad codec")})
+    assert ready.value("partition_stuck", **labels, offset="7") is None
+    assert ready.value("partition_stuck", **labels, offset="9") == 1
+    ready.events.partition_stuck({})
+    assert ready.value("partition_stuck", **labels, offset="9") is None
+    assert ready.health.readyz() == (True, [])
+    assert ready.health.state() == "running"
 
 
 def test_draining_ends_readiness_and_not_life(ready: Told) -> None:

@@ -1,0 +1,135 @@
+"""A set that cannot be decoded: its partition is held and named, and the others go on."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.kit.damage import bomb, damage, reseal
+from tests.kit.flow import await_
+from tests.kit.night import Desk
+from tests.kit.probes import ask, free_port
+from tests.kit.route import Route
+from tests.kit.topics import Given
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from service.sandbox import Sandbox
+    from tests.kit.flow import WorkerProcess
+
+BOMB = 400 << 20
+MEMORY_MAX = 400 << 20
+
+
+@pytest.fixture
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
+    route = Route(sandbox, tmp_path, partitions=2, TRANSFORM=None)
+    route.create()
+    yield route
+    route.close()
+
+
+def write_set(route: Route, size: int = 150) -> None:
+    """Write 0 and 1 to partition 0, a set of 2 to 4, and 5; one record to partition 1."""
+    for value in (b"a", b"b"):
+        route.write(Given(value, partition=0))
+    compressed = "gzip" if size == 150 else "none"
+    producer = Producer(
+        {"bootstrap.servers": route.bootstrap, "compression.type": compressed, "linger.ms": 200}
+    )
+    producer.list_topics(timeout=30)
+    for name in (b"c", b"d", b"e"):
+        producer.produce(route.source, name * (size // 3), b"k", 0)
+    assert producer.flush(30) == 0
+    route.write(Given(b"f", partition=0), Given(b"other", partition=1))
+
+
+def spoil(route: Route, sandbox: Sandbox, kind: str) -> None:
+    write_set(route, 300_000 if kind == "bomb" else 150)
+    if kind == "bomb":
+        assert bomb(sandbox, route.source, 0, 2, BOMB) < 100_000
+        return
+    damage(sandbox, route.source, 0, 2, codec=kind == "codec")
+    if kind != "checksum":
+        reseal(sandbox, route.source, 0, 2)
+
+
+def values(route: Route) -> set[bytes]:
+    return {record.value or b"" for record in route.outputs()}
+
+
+def status(port: int) -> dict[str, object]:
+    found: dict[str, object] = json.loads(ask(port, "/status.json")[1])
+    return found
+
+
+def peak(worker: WorkerProcess) -> int:
+    text = Path(f"/proc/{worker.process.pid}/status").read_text()
+    found = re.search(r"VmHWM:\s+(\d+) kB", text)
+    assert found is not None
+    return int(found[1]) << 10
+
+
+@pytest.mark.parametrize("kind", ["checksum", "content", "codec", "bomb"])
+def test_a_set_that_cannot_be_decoded_is_named_and_other_partitions_go_on(
+    route: Route, sandbox: Sandbox, kind: str
+) -> None:
+    spoil(route, sandbox, kind)
+    port = free_port()
+    worker = route.worker(TELEMETRY__PORT=str(port))
+    await_(lambda: bool(worker.lines("partition_stuck")), 30, worker.text)
+    (line,) = worker.lines("partition_stuck")
+    assert (line["partition"], line["offset"]) == (f"{route.source}/0", 2)
+    await_(lambda: route.committed() == {0: 2, 1: 1}, 30, worker.text)
+    code, answer = ask(port, "/readyz")
+    assert code == 503
+    assert f"{route.source}/0 is stuck: the set at offset 2 cannot be decoded" in answer
+    found = status(port)
+    assert (found["state"], found["ready"]) == ("stuck", False)
+    series = f'hapax_partition_stuck{{offset="2",partition="0",topic="{route.source}"}} 1.0'
+    assert series in ask(port, "/metrics")[1]
+    route.write(Given(b"later", partition=1))
+    await_(lambda: b"later" in values(route), 15, worker.text)
+    route.write(Given(b"beyond", partition=0))
+    await_(lambda: len(worker.lines("partition_stuck")) == 1, 1, worker.text)
+    assert route.committed()[0] == 2
+    assert values(route) == {b"a", b"b", b"other", b"later"}
+    assert ask(port, "/livez")[0] == 200
+    assert peak(worker) < MEMORY_MAX
+    assert worker.terminate() == 0
+
+
+def test_skipped_by_the_command_the_partition_goes_on(route: Route, sandbox: Sandbox) -> None:
+    spoil(route, sandbox, "codec")
+    worker = route.worker()
+    await_(lambda: bool(worker.lines("partition_stuck")), 30, worker.text)
+    (line,) = worker.lines("partition_stuck")
+    await_(lambda: route.committed() == {0: 2, 1: 1}, 30, worker.text)
+    assert worker.terminate() == 0
+    words = str(line["skip"]).split()
+    assert words[:3] == ["hapax", "offsets", "skip"]
+    await_(lambda: Desk(route).type(*words[1:], "--yes").exit_code == 0, 30, worker.text)
+    again = route.run_to_end()
+    assert not again.lines("partition_stuck")
+    assert values(route) == {b"a", b"b", b"f", b"other"}
+    assert len(route.dead()) == 1
+
+
+def test_a_set_that_is_whole_again_is_read(route: Route, sandbox: Sandbox) -> None:
+    """As when a replica that has it whole becomes the leader."""
+    write_set(route)
+    damage(sandbox, route.source, 0, 2, codec=True)
+    port = free_port()
+    worker = route.worker(TELEMETRY__PORT=str(port))
+    await_(lambda: bool(worker.lines("partition_stuck")), 30, worker.text)
+    damage(sandbox, route.source, 0, 2, codec=True, number=1)
+    await_(lambda: b"f" in values(route), 30, worker.text)
+    assert values(route) == {b"a", b"b", b"c" * 50, b"d" * 50, b"e" * 50, b"f", b"other"}
+    await_(lambda: ask(port, "/readyz")[0] == 200, 10, worker.text)
+    assert "hapax_partition_stuck{" not in ask(port, "/metrics")[1]
