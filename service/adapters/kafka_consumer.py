@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from service.adapters.kafka_clients import build
-from service.adapters.kafka_errors import describe
+from service.adapters.kafka_errors import describe, is_member_fenced
 from service.adapters.kafka_topics import DEBUG
 from service.adapters.kafka_troubles import TroubleLog
 from service.core.committed_metadata import CommittedMetadata
@@ -72,7 +72,7 @@ class GroupConsumer:
     def fatal(self, error: KafkaError) -> None:
         """Raise what an error means behind which this client is dead."""
         text = describe(error)
-        if "fenced" in text.lower():
+        if is_member_fenced(error):
             raise MemberFencedError(
                 f"group {self.group} gave our instance name to another member: {text}",
                 explained=self.log.troubled,

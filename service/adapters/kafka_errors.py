@@ -50,6 +50,15 @@ UNKNOWN_TOPIC = frozenset(
     {KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}  # noqa: SLF001 - the only names
 )
 
+MEMBER_FENCED = frozenset(
+    {
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.FENCED_MEMBER_EPOCH,
+        KafkaError._FENCED,  # noqa: SLF001 - the only name it has
+    }
+)
+"""What costs a member its place in the group."""
+
 COORDINATOR_MOVES = frozenset(
     {
         KafkaError.NOT_COORDINATOR,
@@ -89,6 +98,18 @@ def reaction(error: KafkaError) -> Reaction:
         return Reaction.AGAIN
     # No flag at all counts as fatal (librdkafka, rdkafka.h): the state is not known.
     return Reaction.REBUILD
+
+
+def is_member_fenced(error: KafkaError) -> bool:
+    """Whether an error means that the group has given our place to another member.
+
+    The client reports a fatal error of a consumer as ``_FATAL`` and leaves of its code only the
+    code's own description; that description is asked of the client, not written down here.
+    """
+    return error.code() in MEMBER_FENCED or (
+        error.code() == KafkaError._FATAL  # noqa: SLF001 - the only name it has
+        and any(KafkaError(code).str() in error.str() for code in MEMBER_FENCED)
+    )
 
 
 def is_fenced(error: KafkaError) -> bool:

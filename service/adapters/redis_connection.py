@@ -127,7 +127,7 @@ def place(client: Redis) -> str:
 
 def unavailable(client: Redis, error: Exception) -> ClaimsUnavailableError:
     """Translate what the client raised; one line, without secrets."""
-    return ClaimsUnavailableError(f"Redis at {place(client)} gives no answer: {_reason(error)}")
+    return ClaimsUnavailableError(f"Redis at {place(client)} gives no answer: {reason_of(error)}")
 
 
 def is_away(error: BaseException) -> bool:
@@ -153,7 +153,8 @@ def _answer(error: Exception) -> str:
     return f"{getattr(error, 'status_code', None) or ''} {error}"
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """Return what is wrong, in a phrase without secrets."""
     if isinstance(error, RedisTimeoutError | TimeoutError):
         return "it took too long"
     text = _answer(error)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import NoScriptError, RedisError
 
-from service.adapters.redis_connection import connect, place, unavailable
+from service.adapters.redis_connection import connect, place, reason_of, unavailable
 from service.core.facts import ClaimStore
 
 if TYPE_CHECKING:
@@ -96,6 +96,5 @@ def _refused(client: Redis, meta: str) -> tuple[str, ...]:
         except NoScriptError:
             continue  # the answer of a server that lets us run scripts
         except RedisError as error:
-            why = str(unavailable(client, error)).partition("gives no answer: ")[2]
-            refused.append(f"{name}: {why}")
+            refused.append(f"{name}: {reason_of(error)}")
     return tuple(refused)
