@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError
 from service.adapters.kafka_marks import reader_properties
 from service.adapters.kafka_orphans import admin_properties
 from service.adapters.kafka_wire import Packer, Wire, WireError
+from service.core.transaction_states import Holder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,21 +43,6 @@ class RecordSet(NamedTuple):
     last: int
     codec: str
     bytes: int
-
-
-class OpenProducer(NamedTuple):
-    """A producer that a partition's leader knows.
-
-    started_at         the first offset of its open transaction; -1: it has none open
-    last_ms            when it wrote last, Unix time
-    coordinator_epoch  of the coordinator that ended its last transaction; -1: none did
-    """
-
-    producer_id: int
-    epoch: int
-    started_at: int
-    last_ms: int
-    coordinator_epoch: int
 
 
 def wire_properties(settings: Settings) -> dict[str, Any]:
@@ -104,8 +90,11 @@ def _set_of(records: bytes) -> RecordSet | None:
 
 def producers(
     properties: Mapping[str, Any], leader: tuple[str, int], partitions: list[Where]
-) -> dict[Where, list[OpenProducer]]:
-    """Return who has a transaction open in these partitions, which this broker leads."""
+) -> list[tuple[Holder, int]]:
+    """Return who has a transaction open in these partitions, which this broker leads.
+
+    Beside each the epoch of the coordinator that ended its last transaction there; -1: none did.
+    """
     topics: dict[str, list[int]] = {}
     for topic, partition in partitions:
         topics.setdefault(topic, []).append(partition)
@@ -115,42 +104,52 @@ def producers(
     with Wire(properties, *leader) as wire:
         answer = wire.ask(_PRODUCERS, 0, body.end())
     answer.number("i")
-    found: dict[Where, list[OpenProducer]] = {}
+    found: list[tuple[Holder, int]] = []
     for _ in range(answer.size()):
         topic = answer.text()
         for _ in range(answer.size()):
             partition, error = answer.take("ih")
             answer.text()
             _check(error, f"{topic}/{partition}: its producers cannot be told")
-            found[topic, partition] = []
             for _ in range(answer.size()):
                 number, epoch, _, last_ms, coordinator, start = answer.take("qiiqiq")
                 answer.end()
-                one = OpenProducer(number, epoch, start, last_ms, coordinator)
+                one = Holder(
+                    topic=topic,
+                    partition=partition,
+                    producer_id=number,
+                    epoch=epoch,
+                    start=start,
+                    last_ms=last_ms,
+                )
                 if start >= 0:
-                    found[topic, partition].append(one)
+                    found.append((one, coordinator))
             answer.end()
         answer.end()
     return found
 
 
-def abort_by_marker(
-    properties: Mapping[str, Any], leader: tuple[str, int], where: Where, producer: OpenProducer
+def write_marker(
+    properties: Mapping[str, Any],
+    leader: tuple[str, int],
+    holder: Holder,
+    coordinator_epoch: int,
+    *,
+    commit: bool,
 ) -> None:
-    """Write the marker that ends this producer's transaction in one partition: rolled back.
+    """Write the marker that ends this producer's transaction in one partition.
 
     Raises WireError when the leader refuses, for lack of the right to ALTER the cluster, too.
     """
-    topic, partition = where
-    body = Packer().size(1).add("qhb", producer.producer_id, producer.epoch, 0)
-    body.size(1).text(topic).size(1).add("i", partition).end()
-    body.add("i", max(0, producer.coordinator_epoch)).end()
+    body = Packer().size(1).add("qhb", holder.producer_id, holder.epoch, commit)
+    body.size(1).text(holder.topic).size(1).add("i", holder.partition).end()
+    body.add("i", max(0, coordinator_epoch)).end()
     with Wire(properties, *leader) as wire:
         answer = wire.ask(_WRITE_MARKERS, 1, body.end())
     for _ in range(answer.size()):
         answer.number("q")
         for _ in range(answer.size()):
-            answer.text()
+            topic = answer.text()
             for _ in range(answer.size()):
                 number, error = answer.take("ih")
                 answer.end()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,14 +20,25 @@ from service.commands.screen import (
     telling,
 )
 from service.commands.times import age_text, moment_text
+from service.core.errors import ConfigurationError, HapaxError
+from service.core.moves import Target
 
 if TYPE_CHECKING:
-    from service.core.transaction_states import TransactionState
+    from service.core.transaction_states import Holder, TransactionState
     from service.settings import Settings
     from service.wiring.transactions import Gap, Open
 
 _COLUMNS = ("transactional id", "state", "age", "timeout", "producer", "last", "alive", "open in")
 _PARTITIONS_SHOWN = 4
+_NAME_IT = "name a transactional id, or --partition together with --producer-id"
+
+
+class Outcome(StrEnum):
+    """How a hanging transaction is ended."""
+
+    ABORT = "abort"
+    COMMIT = "commit"
+
 
 app = typer.Typer(
     name="transactions", help="List and abort our transactions.", no_args_is_help=True
@@ -64,11 +76,28 @@ def list_(as_json: JsonFlag = False) -> None:
     else:
         print_table(_COLUMNS, [_row(one, found, now_ms) for one in found.states])
     _tell_gaps(found.gaps)
+    if found.untold:
+        typer.echo(f"Producers in these partitions are not known: {printable(found.untold)}")
 
 
 @app.command()
-def abort(
-    transactional_id: Annotated[str, typer.Argument(help="As transactions list shows it.")],
+def abort(  # noqa: PLR0913, PLR0917 - each is an option of the command
+    transactional_id: Annotated[
+        str, typer.Argument(help="As transactions list shows it; none with --producer-id.")
+    ] = "",
+    foreign: Annotated[
+        bool, typer.Option("--foreign", help="The id is of another program, which is fenced.")
+    ] = False,
+    partition: Annotated[
+        str, typer.Option(metavar="TOPIC/PARTITION", help="Where a transaction hangs.")
+    ] = "",
+    producer_id: Annotated[
+        int | None, typer.Option(min=0, help="Whose transaction hangs there.")
+    ] = None,
+    outcome: Annotated[
+        Outcome | None,
+        typer.Option(help="How a hanging one ends. Default: abort, unless it was committed."),
+    ] = None,
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -77,20 +106,29 @@ def abort(
     The transaction is rolled back; a commit that had begun is finished. A worker
     that lives under this name loses its producer, builds a new one and takes its
     batch again: nothing is lost or doubled. Twice within 30 s it takes us for a
-    twin and leaves. A transaction of which its coordinator knows nothing (a
-    hanging one) is not ended by this: use Kafka's kafka-transactions.sh abort.
+    twin and leaves. A hanging transaction, of which its coordinator knows
+    nothing, is named by partition and producer, and ended there by a marker.
 
     Examples:
       hapax transactions abort orders-clean-orders-clean-0
       hapax transactions abort orders-clean/replay --yes
+      hapax transactions abort billing-7 --foreign
+      hapax transactions abort --partition orders/3 --producer-id 4711
     """
     with refusals(as_json=as_json):
+        if producer_id is not None or partition:
+            if transactional_id or not partition or producer_id is None:
+                raise ConfigurationError([_NAME_IT])
+            _end_hanging(partition, producer_id, outcome, yes=yes, as_json=as_json)
+            return
+        if not transactional_id:
+            raise ConfigurationError([_NAME_IT])
         settings = _settings()
         from service.wiring.transactions import transactions  # noqa: PLC0415 - as in list_
 
         gaps: list[Gap] = []
         with telling() as told, transactions(settings, told.tell) as asked:
-            state = asked.state(transactional_id)
+            state = asked.state(transactional_id, foreign=foreign)
             aborted = state is None or state.undecided
             if aborted:
                 told.close()
@@ -104,6 +142,44 @@ def abort(
         return
     typer.echo(f"{printable(transactional_id)} is fenced, and what it had open is ended")
     _tell_gaps(gaps)
+
+
+def _end_hanging(
+    partition: str, producer_id: int, outcome: Outcome | None, *, yes: bool, as_json: bool
+) -> None:
+    target = Target.parse(partition)
+    if target.partition is None or target.offset is not None:
+        raise ConfigurationError([f"--partition {partition}: write TOPIC/PARTITION"])
+    settings = _settings()
+    from service.wiring.transactions import transactions  # noqa: PLC0415 - as in list_
+
+    with telling() as told, transactions(settings, told.tell) as asked:
+        one = asked.hanging((target.topic, target.partition), producer_id)
+        told.close()
+        commit = outcome is Outcome.COMMIT
+        if one.decided == "committed" and outcome is None:
+            raise HapaxError(
+                f"the coordinator of {one.transactional_id} says that its last transaction was"
+                " committed, and this may be a marker of it that was lost: --outcome commit makes"
+                " its records visible, --outcome abort drops them for ever"
+            )
+        question = (
+            f"{'Commit' if commit else 'Roll back'} what producer {one.producer_id} (epoch"
+            f" {one.epoch}) has open in {partition} from {one.start} on, last written"
+            f" {_since(one)} ago? No coordinator knows of it."
+        )
+        confirm(question, yes=yes)
+        gaps = asked.end_hanging(one, commit=commit)
+    if as_json:
+        print_json({"aborted": not commit, "undecided": [_gap(each) for each in gaps]})
+        return
+    how = "committed" if commit else "rolled back"
+    typer.echo(f"the transaction of producer {producer_id} in {printable(partition)} is {how}")
+    _tell_gaps(gaps)
+
+
+def _since(one: Holder) -> str:
+    return age_text((time.time() * 1000 - one.last_ms) / 1000)
 
 
 def _question(transactional_id: str, state: TransactionState | None) -> str:
@@ -150,6 +226,15 @@ def _tell_gaps(gaps: list[Gap]) -> None:
                 f" {gap.stable:,} on, by {who}"
             )
         )
+        for one in gap.holders or ():
+            known = one.transactional_id or "unknown transactional id"
+            hangs = "HANGING, no coordinator knows of it: abort it with --partition, --producer-id"
+            typer.echo(
+                printable(
+                    f"  producer {one.producer_id}, epoch {one.epoch}, from {one.start:,} on, last"
+                    f" written {_since(one)} ago: {hangs if one.hanging else known}"
+                )
+            )
 
 
 def _figures(found: Open, now_ms: int) -> dict[str, Any]:
@@ -174,6 +259,7 @@ def _figures(found: Open, now_ms: int) -> dict[str, Any]:
         ],
         "members": found.live,
         "undecided": [_gap(one) for one in found.gaps],
+        "producers_unknown": found.untold or None,
     }
 
 
@@ -184,6 +270,20 @@ def _gap(one: Gap) -> dict[str, Any]:
         "last_stable_offset": one.stable,
         "high_watermark": one.high,
         "transactional_ids": one.blamed,
+        "producers": None
+        if one.holders is None
+        else [
+            {
+                "producer_id": each.producer_id,
+                "epoch": each.epoch,
+                "start_offset": each.start,
+                "last_written_ms": each.last_ms,
+                "transactional_id": each.transactional_id,
+                "hanging": each.hanging,
+                "decided": each.decided,
+            }
+            for each in one.holders
+        ],
     }
 
 

@@ -29,6 +29,7 @@ STATES = {
     6: "dead",
     7: "fencing",
 }
+_DECIDED = frozenset({"committed", "aborted"})
 _UNDECIDED = frozenset({"open", "committing", "aborting", "fencing"})
 _VERSION_MAX = 1
 
@@ -89,6 +90,50 @@ def blamed(where: TopicPartition, states: Sequence[TransactionState]) -> list[st
     return [
         one.transactional_id for one in states if one.undecided and where in set(one.partitions)
     ]
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """A producer whose transaction is open in a partition, as the partition's leader knows it.
+
+    start             the first offset of the transaction there
+    last_ms           when it wrote last, Unix time
+    transactional_id  None: not known
+    hanging           whether its coordinator knows nothing of the transaction, so that nothing
+                      ends it by itself (KIP-664); None: what coordinators know is not known
+    decided           how the last transaction of this producer ended, as its coordinator wrote
+                      down: committed, aborted; None: not known. A coordinator may lose markers
+                      that it still owed (docs/non-obvious.md): this is what they should say
+    """
+
+    topic: str
+    partition: int
+    producer_id: int
+    epoch: int
+    start: int
+    last_ms: int
+    transactional_id: str | None = None
+    hanging: bool | None = None
+    decided: str | None = None
+
+
+def explained(one: Holder, states: Sequence[TransactionState] | None) -> Holder:
+    """Return it with what the coordinators know of its producer.
+
+    ``states`` must have been read after the producers were asked for: a coordinator writes down a
+    partition before the first record of the transaction in it.
+    """
+    if states is None:
+        return one
+    owners = [state for state in states if state.producer_id == one.producer_id]
+    known = any(
+        state.undecided and (one.topic, one.partition) in state.partitions for state in owners
+    )
+    return msgspec.structs.replace(
+        one,
+        transactional_id=owners[0].transactional_id if owners else None,
+        hanging=not known,
+        decided=next((own.state for own in owners if own.state in _DECIDED), None),
+    )
 
 
 def _transactional_id(key: bytes) -> str | None:

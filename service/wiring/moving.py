@@ -22,6 +22,7 @@ from service.adapters.kafka_group_offsets import GroupOffsets
 from service.adapters.kafka_marks import Marks
 from service.adapters.kafka_probe import first_from
 from service.adapters.kafka_spans import Spans
+from service.core.dead_letters import TRUNCATED_HEADER
 from service.core.errors import (
     BatchAbortedError,
     ConfigurationError,
@@ -42,7 +43,7 @@ from service.core.moves import (
 from service.core.partition_offsets import position
 from service.core.plan import Destinations, Planner
 from service.core.records import Coordinates, Record
-from service.core.transform import Failure
+from service.core.transform import Cut, Failure
 from service.wiring.parts import SystemClock, claim_store
 
 if TYPE_CHECKING:
@@ -55,8 +56,6 @@ if TYPE_CHECKING:
     from service.settings import Settings
 
     Tell = Callable[[str], None]
-
-TRUNCATED_HEADER = "hapax-truncated"
 
 
 class Moving:
@@ -152,18 +151,19 @@ class Moving:
                 ["HAPAX_DEAD_LETTER__TOPIC is not set: this pipeline has no dead letters"]
             )
         self._group.await_empty(self._tell)
-        where, truncated = (skip.at.topic, skip.at.partition), skip.record is None
+        where = (skip.at.topic, skip.at.partition)
         before = {where: move.placed.committed}
-        while True:
-            message = self._letter(skip, topic, truncated=truncated)
+        cuts = tuple(Cut) if skip.record is not None else (Cut.ALL,)
+        for cut in cuts:
+            message = self._letter(skip, topic, cut)
             try:
                 self._group.commit_with(message, self._written([move]), before, SystemClock())
             except BatchAbortedError as error:
-                if truncated or not error.content:
+                if cut is cuts[-1] or not error.content:
                     raise HapaxError(f"nothing was changed: {error}") from error
-                truncated = True  # too large with our headers: coordinates alone
             else:
-                return truncated
+                return cut is not Cut.NOTHING
+        raise AssertionError("the last cut returns or raises")
 
     # -- inside -------------------------------------------------------------------------------
 
@@ -273,19 +273,21 @@ class Moving:
                 " nothing was moved. --keep-claims moves without it"
             ) from error
 
-    def _letter(self, skip: Skip, topic: str, *, truncated: bool) -> Message:
+    def _letter(self, skip: Skip, topic: str, cut: Cut) -> Message:
         """Return the dead letter, as a worker would write it."""
         settings, record = self._settings, skip.record
         if record is None:
             record = Record(*skip.at, None, None)
         event_id = Identity(settings.dedup.id).identify([record]).ids[0]
-        failure = Failure(*skip.error, 1)
+        failure = Failure(*skip.error, 1, cut)
         planner = Planner(Destinations(settings.app, settings.output.topic, topic))
         (message,) = planner.plan([record], [event_id], [failure], {}).messages
-        if not truncated:
+        if skip.record is not None:
             return message
-        headers = [*message.headers, (TRUNCATED_HEADER, b"1")]
-        return msgspec.structs.replace(message, key=None, value=None, headers=headers)
+        # What was left out has no size that anyone could read.
+        told = (TRUNCATED_HEADER, f"undecodable={skip.at.offset}-{skip.next - 1}".encode())
+        headers = [pair for pair in message.headers if pair[0] != TRUNCATED_HEADER]
+        return msgspec.structs.replace(message, headers=[*headers, told])
 
 
 def _skip(at: Coordinates, found: tuple[Record, bool] | Unreadable | None) -> Skip:

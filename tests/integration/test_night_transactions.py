@@ -9,6 +9,7 @@ from service.adapters.kafka_replay import fence
 from service.settings import load_settings
 from service.wiring.parts import SystemClock
 from tests.kit.flow import await_
+from tests.kit.hanging import hang, unverified
 from tests.kit.night import Desk, settle
 from tests.kit.route import Route
 from tests.kit.topics import read_back, transaction
@@ -103,3 +104,57 @@ def test_without_the_right_to_the_states_gaps_are_told_and_an_abort_still_works(
         assert desk.ask("transactions", "abort", name, "--yes")["aborted"] is True
     settle(route)
     assert read_back(route.bootstrap, route.target) == []
+
+
+def test_a_hanging_transaction_is_seen_as_such_and_ended_by_its_partition_and_producer(
+    route: Route,
+) -> None:
+    desk = Desk(route)
+    with transaction(route.bootstrap) as producer:  # the coordinators' log is there
+        producer.abort_transaction(60)
+    with unverified(route.bootstrap):
+        hang(route.bootstrap, route.source, 0, 987_654)
+    place = ("--partition", f"{route.source}/0", "--producer-id")
+    (gap,) = desk.ask("transactions", "list")["undecided"]
+    (holder,) = gap["producers"]
+    assert (holder["producer_id"], holder["start_offset"], holder["hanging"]) == (987_654, 0, True)
+    assert holder["transactional_id"] is None
+    shown = desk.type("transactions", "list").stdout
+    assert "producer 987654, epoch 0, from 0 on" in shown
+    assert "HANGING, no coordinator knows of it" in shown
+    other = desk.type("transactions", "abort", *place, "7", "--yes")
+    assert (other.exit_code, "open there are producers 987654, not 7" in other.stderr) == (1, True)
+    assert desk.type("transactions", "abort", *place, "987654").exit_code == 2  # nobody was asked
+    assert desk.ask("transactions", "abort", *place, "987654", "--yes")["aborted"] is True
+    route.write(b"after")
+    route.run_to_end(60)
+    assert [record.value for record in route.outputs()] == [b"after"]
+
+
+def test_a_foreign_transaction_is_shown_with_its_producer_never_torn_and_ended_on_demand(
+    route: Route,
+) -> None:
+    desk = Desk(route)
+    with transaction(route.bootstrap) as producer:
+        producer.produce(route.source, b"hidden")
+        assert producer.flush(60) == 0
+        (gap,) = desk.ask("transactions", "list")["undecided"]
+        (holder,) = gap["producers"]
+        name = holder["transactional_id"]
+        assert (holder["hanging"], gap["transactional_ids"]) == (False, [name])
+        torn = desk.type(
+            "transactions",
+            "abort",
+            "--partition",
+            f"{route.source}/0",
+            "--producer-id",
+            str(holder["producer_id"]),
+            "--yes",
+        )
+        assert (torn.exit_code, "is known to its coordinator" in torn.stderr) == (1, True)
+        refused = desk.type("transactions", "abort", name, "--yes")
+        assert (refused.exit_code, "--foreign" in refused.stderr) == (2, True)
+        done = desk.ask("transactions", "abort", name, "--foreign", "--yes")
+        assert done == {"aborted": True, "undecided": []}
+        with pytest.raises(KafkaException):
+            producer.commit_transaction(60)

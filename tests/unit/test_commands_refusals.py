@@ -73,6 +73,10 @@ WRONG = {
     "publish --key a --key-pointer /a": "exclude each other",
     "publish nowhere.jsonl": "nowhere.jsonl cannot be read: No such file",
     "transactions abort other-0 --yes": "no transactional id of",
+    "transactions abort": "name a transactional id, or --partition",
+    "transactions abort --producer-id 7": "name a transactional id, or --partition",
+    "transactions abort a --partition orders/0 --producer-id 7": "name a transactional id",
+    "transactions abort --partition orders --producer-id 7": "write TOPIC/PARTITION",
 }
 
 

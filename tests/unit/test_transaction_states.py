@@ -2,11 +2,19 @@ from __future__ import annotations
 
 import struct
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.core.transaction_states import TransactionState, blamed, ours, state_of
+from service.core.transaction_states import (
+    Holder,
+    TransactionState,
+    blamed,
+    explained,
+    ours,
+    state_of,
+)
 
 KEY = struct.pack(">hh", 0, 5) + b"app-0"
 BODY = struct.pack(">qhib", 77, 3, 10_000, 1)
@@ -99,3 +107,29 @@ def test_ids_of_another_app_are_not_ours() -> None:
 def test_a_gap_is_blamed_on_those_who_are_open_there() -> None:
     assert blamed(("out", 4), [EXPECTED]) == ["app-0"]
     assert blamed(("out", 3), [EXPECTED]) == []
+
+
+HOLDER = Holder(topic="in", partition=0, producer_id=7, epoch=0, start=5, last_ms=0)
+
+
+def _known(state: str, *partitions: tuple[str, int]) -> TransactionState:
+    return msgspec.structs.replace(EXPECTED, producer_id=7, state=state, partitions=partitions)
+
+
+def test_a_transaction_that_its_coordinator_has_open_there_does_not_hang() -> None:
+    one = explained(HOLDER, [_known("open", ("in", 0))])
+    assert (one.hanging, one.transactional_id) == (False, EXPECTED.transactional_id)
+
+
+def test_a_producer_that_has_another_partition_open_hangs_in_this_one() -> None:
+    assert explained(HOLDER, [_known("open", ("in", 1))]).hanging is True
+
+
+def test_a_lost_marker_of_a_commit_is_told_as_one() -> None:
+    one = explained(HOLDER, [_known("committed")])
+    assert (one.hanging, one.decided) == (True, "committed")
+
+
+def test_without_the_coordinators_log_nothing_is_said_to_hang() -> None:
+    assert explained(HOLDER, None).hanging is None
+    assert explained(HOLDER, []).hanging is True

@@ -1,0 +1,61 @@
+"""Requests that are made without the client, on every way into a cluster that asks who it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service.adapters.kafka_marks import Marks
+from service.adapters.kafka_requests import RecordSet, producers, set_at, wire_properties
+from service.adapters.kafka_wire import WireError
+from service.core.rights import Right
+from tests.kit.route import Route
+from tests.kit.secured import INSTANCE, WAYS, login, settings_of, way
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from service.sandbox import Sandbox
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_a_record_sets_header_and_producers_are_had_on_every_way_but_tokens(
+    guarded: Sandbox, tmp_path: Path, name: str
+) -> None:
+    chosen = way(guarded, name)
+    route = Route(guarded, tmp_path, **chosen.settings)
+    route.create()
+    route.write(b"1", b"2")
+    where = (route.source, 0)
+    if chosen.user is not None:
+        guarded.rights.allow(chosen.user, Right("TOPIC", route.source, "READ", "is read"))
+    settings = settings_of(route)
+    marks = Marks(settings)
+    leader = marks.leaders()[where]
+    marks.close()
+    properties = wire_properties(settings)
+    if name == "tokens":
+        with pytest.raises(WireError, match="only with PLAIN or SCRAM, not OAUTHBEARER"):
+            set_at(properties, leader, where, 0)
+        return
+    found = set_at(properties, leader, where, 0)
+    assert isinstance(found, RecordSet)
+    assert found.first == 0
+    assert set_at(properties, leader, where, 2) is None
+    assert producers(properties, leader, [where]) == []
+
+
+def test_a_wrong_password_is_told_without_it(guarded: Sandbox, tmp_path: Path) -> None:
+    chosen = way(guarded, "SCRAM-SHA-256")
+    user = str(chosen.user)
+    wrong = login(guarded, "SCRAM-SHA-256", USERNAME=user, PASSWORD="not-the-password")  # noqa: S106 - it is wrong
+    route = Route(guarded, tmp_path, **chosen.settings)
+    route.create()
+    marks = Marks(settings_of(route))
+    leader = next(iter(marks.leaders().values()))
+    marks.close()
+    with pytest.raises(WireError, match="refuses our user or password") as caught:
+        set_at(wire_properties(settings_of(route, **wrong)), leader, (route.source, 0), 0)
+    assert "not-the-password" not in str(caught.value)
+    assert INSTANCE not in str(caught.value)

@@ -1,0 +1,96 @@
+"""A transaction that no coordinator knows, as a bug or a lost coordinator log leaves it (KIP-664).
+
+A record of a transaction is written to a partition that was never registered with a coordinator,
+by a raw request; brokers refuse that since 3.6 unless they are told not to verify.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+
+from service.adapters.kafka_wire import Packer, Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_VERIFIES = "transaction.partition.verification.enable"
+_PRODUCE = 0
+_WITHIN_S = 30.0
+
+
+def hang(bootstrap: str, topic: str, partition: int, producer_id: int) -> None:
+    """Leave a transaction of one record open; the broker must not verify."""
+    records = _batch(producer_id, b"hidden")
+    body = Packer().plain("hanging").add("hi", -1, 10_000).add("i", 1).plain(topic)
+    body.add("iii", 1, partition, len(records)).raw(records)
+    host, _, port = bootstrap.rpartition(":")
+    give_up_s = time.monotonic() + _WITHIN_S
+    while True:  # until the broker has heard that it does not verify
+        with Wire({}, host, int(port)) as wire:
+            answer = wire.ask(_PRODUCE, 3, body, flexible=False)
+        answer.number("i")
+        answer.plain()
+        _, _, error = answer.take("iih")
+        if not error:
+            return
+        assert time.monotonic() < give_up_s, f"the broker refuses with {error}"
+        time.sleep(0.1)
+
+
+@contextmanager
+def unverified(bootstrap: str) -> Iterator[None]:
+    """Let the brokers of the block take such records."""
+    _verify(bootstrap, value="false")
+    try:
+        yield
+    finally:
+        _verify(bootstrap, value="true")
+
+
+def _verify(bootstrap: str, *, value: str) -> None:
+    entry = ConfigEntry(_VERIFIES, value, incremental_operation=AlterConfigOpType.SET)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for number in admin.list_topics(timeout=30).brokers:
+        name = str(number)
+        resource = ConfigResource(ResourceType.BROKER, name, incremental_configs=[entry])
+        for answer in admin.incremental_alter_configs([resource]).values():
+            answer.result(30)
+
+
+def _batch(producer_id: int, value: bytes) -> bytes:
+    """Return a record set of format 2 with one record of a transaction."""
+    record = b"\0\0\0\1" + _varint(len(value)) + value + b"\0"
+    records = _varint(len(record)) + record
+    now_ms = int(time.time() * 1000)
+    tail = struct.pack(">hiqqqhii", 0x10, 0, now_ms, now_ms, producer_id, 0, 0, 1) + records
+    head = struct.pack(">ib", 0, 2) + struct.pack(">I", _crc32c(tail))
+    return struct.pack(">qi", 0, len(head) + len(tail)) + head + tail
+
+
+def _varint(number: int) -> bytes:
+    number <<= 1  # zigzag, of what is not negative
+    text = b""
+    while number > 0x7F:
+        text += bytes([number & 0x7F | 0x80])
+        number >>= 7
+    return text + bytes([number])
+
+
+def _crc32c(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
