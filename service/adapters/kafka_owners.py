@@ -54,12 +54,12 @@ class KafkaOwners:
         self._watch = watch
         self._built: Consumer | None = None
 
-    def committed(self, partitions: Iterable[Where]) -> dict[Where, int | None]:
+    def committed(self, partitions: Iterable[Where], within_s: float) -> dict[Where, int | None]:
         """Return the group's stable committed offsets; None where there is none."""
         wanted = [TopicPartition(*where) for where in partitions]
         try:
             with self._watch("committed"):
-                answers = self._client().committed(wanted, timeout=ANSWER_TIMEOUT_S)
+                answers = self._client().committed(wanted, timeout=within_s)
         except KafkaException as error:
             raise _failed("committed offsets", error.args[0]) from error
         for answer in answers:

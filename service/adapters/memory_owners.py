@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from service.adapters.memory_kafka import ANSWER_TIMEOUT_S
 from service.core.errors import BatchAbortedError
 from service.core.ports import Batch
 
@@ -26,12 +25,14 @@ class MemoryOwners:
         self._broker = broker
         self._wait = wait
 
-    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+    def committed(
+        self, partitions: Iterable[TopicPartition], within_s: float
+    ) -> dict[TopicPartition, int | None]:
         """Return the group's stable committed offsets."""
         self.asked["committed"] += 1
         wanted = list(partitions)
         if any(self._broker.pending(where) for where in wanted):
-            self._wait(ANSWER_TIMEOUT_S)
+            self._wait(within_s)
             raise BatchAbortedError("owners: UNSTABLE_OFFSET_COMMIT")
         return {where: self._broker.committed.get(where) for where in wanted}
 

@@ -3,7 +3,8 @@
 A claim names the record that was seen first. To drop another record with the same id is safe only
 when that owner
 
-- lies below the committed offset of its partition: it had its effect with that offset; or
+- lies below the committed offset of its partition: it had its effect with that offset, unless this
+  very process passed over it (unread.py); or
 - lies at or above it and can still be read there, as the event that was claimed: whoever reads its
   partition meets its own coordinates and processes it.
 
@@ -24,7 +25,11 @@ offsets after this look gives the event a second effect (docs/guarantees.md).
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
+
+from service.core.errors import BatchAbortedError
+from service.core.unread import Unread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -33,22 +38,30 @@ if TYPE_CHECKING:
     from service.core.ports import Batch, OwnerLookup
     from service.core.records import Coordinates, Progress
 
+FIRST_LOOK_S, LAST_LOOK_S = 0.5, 5.0
+
 
 class ClaimOwners:
     """Judges owners. One thread only.
 
     lookup    asks brokers; without one every owner is trusted
     identity  finds the id of a record that was read again
+    batch_max  most records of one batch, of any process
     """
 
-    def __init__(self, lookup: OwnerLookup | None, identity: Identity) -> None:
+    def __init__(self, lookup: OwnerLookup | None, identity: Identity, *, batch_max: int) -> None:
         self._lookup = lookup
+        self._unread = Unread(2 * batch_max)
         self._identity = identity
         self._committed: Progress = {}  # at least so far; committed offsets do not move back
 
     def settle(self, progress: Mapping[tuple[str, int], int]) -> None:
         """Take note that everything below these offsets has had its effect."""
         self._committed.update(progress)
+
+    def read(self, batch: Batch) -> None:
+        """Take note of what was read, and of what was passed over."""
+        self._unread.read(batch)
 
     def gone(
         self, batch: Batch, claims: Sequence[bytes], twins: Mapping[int, Coordinates]
@@ -63,12 +76,14 @@ class ClaimOwners:
             return {}
         doubtful = _without(doubtful, batch, claims, claims)
         if doubtful:
-            doubtful = self._look_up(doubtful)
+            # An offset that hangs in a transaction gives no answer; the record itself may.
+            with suppress(BatchAbortedError):
+                doubtful = self._look_up(doubtful, within_s=FIRST_LOOK_S)
         if doubtful:
             found = self._lookup.records(set(doubtful.values()))
             again = self._identity.identify(found.records).claims
             doubtful = _without(doubtful, found, again, claims)
-        return self._look_up(doubtful) if doubtful else {}
+        return self._look_up(doubtful, within_s=LAST_LOOK_S) if doubtful else {}
 
     def _uncommitted(self, twins: Mapping[int, Coordinates]) -> dict[int, Coordinates]:
         known = self._committed
@@ -76,12 +91,15 @@ class ClaimOwners:
             index: owner
             for index, owner in twins.items()
             if owner.offset >= known.get((owner.topic, owner.partition), 0)
+            or self._unread.holds((owner.topic, owner.partition), owner.offset)
         }
 
-    def _look_up(self, doubtful: dict[int, Coordinates]) -> dict[int, Coordinates]:
+    def _look_up(
+        self, doubtful: dict[int, Coordinates], *, within_s: float
+    ) -> dict[int, Coordinates]:
         assert self._lookup is not None
         partitions = {(owner.topic, owner.partition) for owner in doubtful.values()}
-        for where, offset in self._lookup.committed(sorted(partitions)).items():
+        for where, offset in self._lookup.committed(sorted(partitions), within_s).items():
             if offset is not None:
                 self._committed[where] = offset
         return self._uncommitted(doubtful)

@@ -48,6 +48,7 @@ class Claiming:
         """Claim what has an id; raises ClaimsUnavailableError and BatchAbortedError."""
         if self._claims is None:
             return Claimed({})
+        self._owners.read(batch)
         wanted: Sequence[int] = range(len(found.claims))
         if b"" in found.claims:
             wanted = [index for index, claim in enumerate(found.claims) if claim]

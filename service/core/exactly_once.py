@@ -72,10 +72,13 @@ class ExactlyOnce:
         pass_on_outage: bool,
         interrupt: Interrupt,
         owners: OwnerLookup | None = None,
+        batch_max: int = 10_000,
     ) -> None:
         self._identity = identity
         self._claims = Claiming(
-            claims, ClaimOwners(owners, identity), pass_on_outage=pass_on_outage
+            claims,
+            ClaimOwners(owners, identity, batch_max=batch_max),
+            pass_on_outage=pass_on_outage,
         )
         self._transformer = transformer
         self._planner = planner

@@ -38,6 +38,8 @@ class Batch(msgspec.Struct, gc=False):
              without records (end-of-partition events)
     unreadable  by index: records that the client cannot decode whole, with the reason
     marks    what to write beside the offsets that this batch commits (suspicion.py)
+    base     per partition, with its first batch since the assignment: the offset that was committed
+             then; it may lie below ``first``, where there is no record (unread.py)
     """
 
     records: list[Record]
@@ -45,6 +47,7 @@ class Batch(msgspec.Struct, gc=False):
     next: Progress
     unreadable: dict[int, str] = msgspec.field(default_factory=dict)
     marks: Marks = msgspec.field(default_factory=dict)
+    base: Progress = msgspec.field(default_factory=dict)
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
@@ -223,7 +226,9 @@ class OwnerLookup(Protocol):
     Raises BatchAbortedError when no answer comes: nothing is decided.
     """
 
-    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+    def committed(
+        self, partitions: Iterable[TopicPartition], within_s: float
+    ) -> dict[TopicPartition, int | None]:
         """Return the group's stable committed offsets, of any member's partitions."""
 
     def records(self, owners: Collection[Coordinates]) -> Batch:

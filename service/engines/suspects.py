@@ -29,12 +29,16 @@ class Probation(msgspec.Struct):
     left    offsets until nothing is marked any more
     offset  where our mark stands; None: none does, or an abort left it open
     mark    that mark
+    base    the committed offset, until ours moves it; None: not known, or moved
+    moved   whether we have committed progress since the assignment
     """
 
     deaths: int
     left: int
     offset: int | None = None
     mark: Mark | None = None
+    base: int | None = None
+    moved: bool = False
 
 
 class Suspects:
@@ -71,9 +75,13 @@ class Suspects:
         if where_from <= self._trusted:
             return
         wanted: Marks = {}
+        bases = self._find_bases(where_from - self._trusted)
         for where in where_from - self._trusted:
             known = self._probation.get(where) or self._judge(where, batch.first[where])
             end = batch.next[where]
+            known.base = bases.get(where, known.base)
+            if known.base is not None:
+                batch.base[where] = known.base
             mark = known.mark
             if mark is None or (mark.until is not None and mark.until < end):
                 wanted[where] = Mark(known.deaths + 1, end)
@@ -83,7 +91,27 @@ class Suspects:
             elif known.left > end - batch.first[where]:
                 batch.marks[where] = Mark(1)
         if wanted:
-            self._commit({where: batch.first[where] for where in wanted}, wanted)
+            # At the committed offset: below the first record others may have been removed, which
+            # had no effect (unread.py).
+            self._commit(
+                {where: batch.base.get(where, batch.first[where]) for where in wanted}, wanted
+            )
+
+    def _find_bases(self, partitions: Iterable[TopicPartition]) -> Progress:
+        """Look up the committed offsets of partitions in which we have committed nothing yet."""
+        new = [
+            where
+            for where in sorted(partitions)
+            if (known := self._probation.get(where)) is None
+            or (known.base is None and not known.moved)
+        ]
+        if not new:
+            return {}
+        places = self._source.settled()  # where a partition without an offset has begun
+        for where, offset in self._source.committed(new).items():
+            if offset is not None:
+                places[where] = offset
+        return {where: places[where] for where in new if where in places}
 
     def settle(self, progress: Mapping[TopicPartition, int], batch: Batch | None = None) -> None:
         """Take note of what was committed, with or without a batch."""
@@ -96,6 +124,7 @@ class Suspects:
             if batch is not None and where in batch.first:
                 known.left -= offset - batch.first[where]
             known.deaths = 0
+            known.base, known.moved = None, True
             known.mark = None if batch is None else batch.marks.get(where)
             known.offset = None if known.mark is None else offset
             self._isolation.settle(where, offset)
@@ -105,7 +134,7 @@ class Suspects:
     def fail(self) -> None:
         """Take note that a transaction failed: what stands beside the offsets is open."""
         for known in self._probation.values():
-            known.mark = known.offset = None
+            known.mark = known.offset = known.base = None
 
     def idle(self, ends: Iterable[TopicPartition]) -> None:
         """Take note that there is nothing to read: what stands before the ends is cleared."""

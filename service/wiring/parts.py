@@ -280,6 +280,7 @@ def core(  # noqa: PLR0913 - what differs between a worker and a task
         pass_on_outage=settings.dedup.on_outage == "pass",
         interrupt=interrupt,
         owners=owners,
+        batch_max=settings.transaction.records_max,
     )
 
 

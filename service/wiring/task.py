@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from service.adapters.kafka_source import KafkaSource
     from service.core.ports import Core
-    from service.core.records import Progress
+    from service.core.records import Progress, TopicPartition
     from service.settings import Settings
 
 WAIT_S = 0.05
@@ -91,6 +91,7 @@ class Task:
         self._settings = settings
         self._plan = plan
         self._cluster_id = cluster_id
+        self._begun: set[TopicPartition] = set()
         self._clock = SystemClock()
         self._began_s = time.monotonic()
         self._report = Report(lane=plan.lane, pace=plan.pace)
@@ -212,6 +213,9 @@ class Task:
             }
             if not batch.records:
                 continue
+            new = batch.first.keys() - self._begun
+            batch.base.update({at: self._certain[at] for at in new & self._certain.keys()})
+            self._begun |= new
             taken = self._run(run, batch, pace)
             patience.succeed()
             if left is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,14 +21,15 @@ if TYPE_CHECKING:
     from service.core.records import Coordinates
 
 
-def claimed_then_killed(partition: int = 0, **options: str) -> Pipeline:
+def claimed_then_killed(partition: int = 0, *, between: int = 0, **options: Any) -> Pipeline:
     """Event e at offset 0 is claimed; the worker dies; the sender repeats it; another starts."""
     script = Script()
-    pipeline = opened(Pipeline(2, faults=script, **options))  # type: ignore[arg-type] # its one option is text
+    pipeline = opened(Pipeline(2, faults=script, **options))
     pipeline.write(b"e")
     script.then = die_before_the_transaction
     with pytest.raises(CrashError):
         run(pipeline)
+    pipeline.write(*(b"between-%d" % number for number in range(between)))
     pipeline.write(b"e/2", partition=partition)
     pipeline.faults = Script()
     pipeline.broker.expel("w")
@@ -58,6 +59,16 @@ def test_the_survivor_of_a_compacted_pair_is_processed_although_the_lost_one_was
     pipeline.write(b"e/3", partition=1 - partition)
     assert run(pipeline).duplicates == 1, "it belongs to the survivor now"
     assert pipeline.outputs() == [b"E/2"]
+
+
+@pytest.mark.parametrize("batch_max", [1, 2, 500])
+def test_the_survivor_is_processed_also_when_records_before_it_are_committed_first(
+    batch_max: int,
+) -> None:
+    pipeline = claimed_then_killed(between=3, batch_max=batch_max, marked=True)
+    pipeline.broker.logs[("in", 0)].remove(0)
+    pipeline.run(open_first=False)
+    assert pipeline.outputs() == [b"BETWEEN-0", b"BETWEEN-1", b"BETWEEN-2", b"E/2"]
 
 
 def test_control_without_the_look_at_owners_the_survivor_is_dropped() -> None:
@@ -124,6 +135,17 @@ def test_while_the_owners_offset_is_in_an_open_transaction_nothing_is_decided() 
     with pytest.raises(BatchAbortedError, match="UNSTABLE"):
         run(pipeline, twin)
     assert pipeline.outputs() == []
+
+
+def test_an_owner_that_is_there_makes_a_duplicate_also_while_its_offset_is_in_a_transaction() -> (
+    None
+):
+    pipeline = claimed_then_killed(partition=1)
+    twin = only(taken(pipeline), partition=1)
+    other = ("other", pipeline.broker.init_producer("other"))
+    pipeline.broker.register(other, [OFFSETS])
+    pipeline.broker.add_offsets(other, pipeline.broker.group.identity("w2"), {("in", 0): 1})
+    assert run(pipeline, twin).duplicates == 1
 
 
 def test_the_ordinary_path_asks_brokers_nothing() -> None:
