@@ -33,6 +33,7 @@ class KafkaMember(KafkaSource):
         """Serve rebalances."""
         super().attend(wait_s)
         self._stands.drop_pending()
+        self._waiting_bytes = 0
 
     def stable_ends(self, partitions: Iterable[Where]) -> Progress:
         """Return the last stable offsets: where a read_committed reader comes to.

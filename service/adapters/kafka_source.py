@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from service.core.records import TopicPartition as Where
 
 
+WAITING_MAX, WAITING_BYTES_MAX = 500, 16 << 20
+"""Records that wait for the first take, and their bytes: no more than a first batch holds."""
+
+
 class KafkaSource:
     """Brings records of a consumer group's partitions. One thread only."""
 
@@ -55,6 +59,7 @@ class KafkaSource:
         )
         self._identity = TopicIdentity(self._consumer, self._stands, self._positions)
         self._changes = Changes()
+        self._waiting_bytes, self._overfull = 0, False
 
     # -- the group ------------------------------------------------------------------------
 
@@ -123,7 +128,11 @@ class KafkaSource:
         count = max(1, records_max)
         stash = self._stands.stash
         messages, self._stands.stash = stash[:count], stash[count:]
+        self._waiting_bytes = 0
         with self._consumer.asking("take"):
+            if self._overfull:
+                self._consumer.resume()
+                self._overfull = False
             client = self._consumer.client
             if self._stands.stuck.known:
                 self._stands.stuck.retry(self._try_again)
@@ -142,8 +151,15 @@ class KafkaSource:
             return self._finish(batch)
 
     def attend(self, wait_s: float = 0.0) -> None:
-        """Serve rebalances without taking records; one that arrives waits for the next take."""
+        """Serve rebalances without taking records; one that arrives waits for the next take.
+
+        When many wait the partitions are paused: who attends may have to for minutes, and all
+        that the client can fetch meanwhile would wait in memory.
+        """
         with self._consumer.asking("attend"):
+            if len(self._stands.stash) >= WAITING_MAX or self._waiting_bytes >= WAITING_BYTES_MAX:
+                self._overfull = True
+                self._consumer.pause()
             message = self._consumer.client.poll(wait_s)
             self._identity.follow()
             if message is None:
@@ -152,6 +168,7 @@ class KafkaSource:
             if error is None or error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                 # An end counts only behind the records before it, which wait here, too.
                 self._stands.stash.append(message)
+                self._waiting_bytes += len(message)
             else:
                 self._on_event(message, error)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
+from service.adapters.kafka_source import WAITING_MAX
 from service.adapters.kafka_stuck import RETRY_S
 from service.core.errors import (
     BatchAbortedError,
@@ -174,6 +175,28 @@ def test_of_what_attend_met_no_more_is_taken_than_asked_for(monkeypatch: Patch) 
     taken = [kafka.take(2, 0.1) for _ in range(3)]
     assert [[record.offset for record in batch.records] for batch in taken] == [[0, 1], [2], [3]]
     assert [batch.next for batch in taken] == [{P0: 2}, {P0: 3}, {P0: 4}]
+
+
+def test_attending_for_long_lets_only_so_many_records_wait(monkeypatch: Patch) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.queue = [message(number) for number in range(WAITING_MAX)]
+    for _ in range(WAITING_MAX):
+        kafka.attend(0.0)
+    assert not consumer.paused
+    kafka.attend(0.0)
+    assert consumer.paused
+    consumer.queue = [message(number) for number in range(WAITING_MAX, 700)]
+    taken = [record.offset for _ in range(3) for record in kafka.take(300, 0.1).records]
+    assert taken == list(range(700))
+    assert not consumer.paused
+
+
+def test_a_few_large_records_that_wait_are_enough(monkeypatch: Patch) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.queue = [message(number, value=b"x" * (1 << 20)) for number in range(16)]
+    for _ in range(17):
+        kafka.attend(0.0)
+    assert consumer.paused
 
 
 def test_what_attend_met_of_a_partition_that_leaves_is_dropped(monkeypatch: Patch) -> None:

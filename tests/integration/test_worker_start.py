@@ -1,0 +1,42 @@
+"""What waits in memory while the producer registers: brokers may take long to answer it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from service.adapters.kafka_source import WAITING_MAX
+from tests.kit.parts import Parts
+from tests.kit.topics import produce
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from service.sandbox import Sandbox
+
+RECORDS = 20_000
+
+
+def test_while_the_producer_registers_only_a_first_batch_waits_and_none_is_lost_by_it(
+    sandbox: Sandbox, unique: Callable[[str], str]
+) -> None:
+    topic, app = unique("source"), unique("app")
+    sandbox.create_topic(topic, 3)
+    produce(sandbox.bootstrap_servers, topic, *(b"%d" % number for number in range(RECORDS)))
+    with Parts(sandbox.bootstrap_servers, topic, unique("target"), app) as parts:
+        met, until_s = 0, time.monotonic() + 60
+        batch = parts.source.take(1, 0.1)
+        while not batch.records and time.monotonic() < until_s:  # places a group without offsets
+            batch = parts.source.take(1, 0.1)
+        while met < WAITING_MAX and time.monotonic() < until_s:
+            parts.source.attend(0.05)
+            met = len(parts.source._stands.stash)
+        for _ in range(2000):  # a client that is not paused hands out one with each call
+            parts.source.attend(0.0)
+        assert len(parts.source._stands.stash) == WAITING_MAX
+        places = {record.partition: [record.offset] for record in batch.records}
+        while sum(map(len, places.values())) < RECORDS and time.monotonic() < until_s:
+            for record in parts.source.take(3000, 0.1).records:
+                places.setdefault(record.partition, []).append(record.offset)
+    assert sum(map(len, places.values())) == RECORDS
+    assert all(offsets == list(range(len(offsets))) for offsets in places.values())
