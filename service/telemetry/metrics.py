@@ -229,6 +229,7 @@ class Metrics:
     last_poll_timestamp_seconds = Row(
         Gauge, "Unix time at which the loop last moved; 0 before it runs."
     )
+    ready = Row(Gauge, "1 while `/readyz` says yes; a roll-out waits for it.")
     assigned_partitions = Row(Gauge, "Partitions that are ours.")
     dedup_store_up = Row(
         Gauge, "0 while the claim store gives no answer; 1 otherwise, also without a store."

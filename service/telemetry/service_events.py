@@ -43,6 +43,7 @@ class ServiceEvents(Narrator):
         python = platform.python_version()
         self._metrics.build_info.of(version, engine, python, librdkafka).set(1)
         self._metrics.last_poll_timestamp_seconds.of().set_function(self._last_poll_s)
+        self._metrics.ready.of().set_function(lambda: float(self._health.readyz().ok))
         self._logger.info(
             "service_started",
             version=version,

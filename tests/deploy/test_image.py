@@ -175,6 +175,7 @@ def test_what_the_file_builds_runs_as_nobody_on_a_root_that_is_read_only(image: 
         "HAPAX_INPUT__TOPICS": "in",
         "HAPAX_OUTPUT__TOPIC": "out",
         "HAPAX_TELEMETRY__PORT": "0",
+        "HAPAX_STOP_AFTER__RECORDS": "1",  # a run without a bound would wait for them
     }
     started = run(image, "run", **settings)
     assert started.returncode == 3, started.stdout + started.stderr

@@ -220,3 +220,13 @@ def test_the_watchdog_does_not_wait_for_a_stdout_that_hangs(
     assert not stuck.released.is_set()
     assert told.value("watchdog_fired_total", call="commit") == 1
     stuck.released.set()
+
+
+def test_readiness_is_a_metric_too(told: Told) -> None:
+    told.events.service_started({}, version="1", engine="worker", librdkafka="2")
+    assert told.value("ready") == 0
+    told.events.service_ready()
+    told.events.partitions_assigned([ORDERS])
+    assert told.value("ready") == 1
+    told.events.service_draining("SIGTERM")
+    assert told.value("ready") == 0
