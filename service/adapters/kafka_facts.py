@@ -120,6 +120,7 @@ class _Look:
             listeners=listeners,
             apis=self._listener.apis,
             controller=metadata.controller_id,
+            cluster_id=metadata.cluster_id,
             topics=topics,
             settings=settings,
             group=group,

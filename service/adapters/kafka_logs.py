@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from service.adapters.kafka_clients import build
 from service.adapters.kafka_errors import describe
+from service.core.committed_metadata import CommittedMetadata
 from service.core.facts import Log
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Logs:
         self._open = build(Consumer, {**properties, "isolation.level": "read_uncommitted"}, None)
         self._stable = build(Consumer, {**properties, "isolation.level": "read_committed"}, None)
         self.untold: dict[str, str] = {}
+        self._clusters: dict[Where, str | None] = {}
 
     def close(self) -> None:
         """Close the connections."""
@@ -77,6 +79,7 @@ class Logs:
                 high_watermark=high.get(where),
                 committed=committed.get(where),
                 since=since.get(where, {}),
+                cluster_id=self._clusters.get(where),
             )
             for partitions in asked.partitions.values()
             for where in partitions
@@ -136,6 +139,9 @@ class Logs:
         for one in answers:
             if one.error is not None:
                 self.untold["committed offsets"] = describe(one.error)
+            elif one.offset >= 0:
+                beside = CommittedMetadata.decode(one.metadata)
+                self._clusters[(one.topic, one.partition)] = beside.cluster_id
         return {
             (one.topic, one.partition): one.offset
             for one in answers

@@ -54,6 +54,7 @@ def _ask(client: Redis, app: str, *, skew_ms: int) -> ClaimStore:
             settings |= _setting(client, name)
         refused = _refused(client, meta)
         claimed = None if refused else bool(client.hget(meta, "epoch"))
+        cluster = None if refused else client.hget(meta, "cluster")
     except (RedisError, OSError) as error:
         return ClaimStore(
             place=place(client), problem=str(unavailable(client, error)), skew_ms=skew_ms
@@ -65,6 +66,7 @@ def _ask(client: Redis, app: str, *, skew_ms: int) -> ClaimStore:
         refused=refused,
         skew_ms=skew_ms,
         claimed=claimed,
+        cluster_id=cluster.decode() if isinstance(cluster, bytes) else cluster or None,
     )
 
 

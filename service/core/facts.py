@@ -77,6 +77,7 @@ class Log(msgspec.Struct, frozen=True):
     committed           next offset of the group
     since               for some ages in ms: first offset whose record is younger than that; the
                         end of the log where none is
+    cluster_id          beside the committed offset: the cluster that it was committed on
     """
 
     low_watermark: int | None = None
@@ -85,6 +86,7 @@ class Log(msgspec.Struct, frozen=True):
     high_watermark: int | None = None
     committed: int | None = None
     since: Mapping[int, int] = {}
+    cluster_id: str | None = None
 
     @property
     def unread(self) -> bool:
@@ -108,6 +110,7 @@ class Kafka(msgspec.Struct, frozen=True):
     apis        highest version of each request that every broker takes, by name
     controller  broker id, -1 where there is none
     settings    by broker id, settings of the broker
+    cluster_id  Kafka's id of the cluster; None where they do not tell
     ids         by transactional id, why our user may not use it; empty where it may
     """
 
@@ -121,6 +124,7 @@ class Kafka(msgspec.Struct, frozen=True):
     group: ConsumerGroup | None = None
     logs: Mapping[TopicPartition, Log] = {}
     ids: Mapping[str, str] = {}
+    cluster_id: str | None = None
     untold: Mapping[str, str] = {}
 
 
@@ -133,7 +137,8 @@ class ClaimStore(msgspec.Struct, frozen=True):
     settings  of CONFIG GET, as far as we may read them
     refused   what our user could not do, with the reason
     skew_ms   Redis' clock minus ours
-    claimed   whether claims of this app are there; None where it was not told
+    cluster_id  Kafka's id of the cluster that the claims belong to; None: none is there
+    claimed     whether claims of this app are there; None where it was not told
     """
 
     place: str
@@ -143,6 +148,7 @@ class ClaimStore(msgspec.Struct, frozen=True):
     refused: tuple[str, ...] = ()
     skew_ms: int | None = None
     claimed: bool | None = None
+    cluster_id: str | None = None
 
 
 class Process(msgspec.Struct, frozen=True):

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from service.core.committed_metadata import CommittedMetadata
 from service.sandbox.ports import Ports
 from tests.fault.cluster import Cluster
+from tests.kit.claim_stores import admin
 from tests.kit.clinic import Clinic, clinic
 from tests.kit.flow import await_
 from tests.kit.topics import Given, produce, produce_open
@@ -134,6 +136,27 @@ def lost_position(one: Clinic) -> Iterator[dict[str, str]]:
 
 
 @contextmanager
+def foreign_offsets(one: Clinic) -> Iterator[dict[str, str]]:
+    """A group that was committed on another cluster, as a mirror or another DNS entry makes it."""
+    name = one.topic()
+    _commit(one, name, 0, CommittedMetadata(cluster_id="another").encode())
+    yield {"INPUT__TOPICS": name, "APP": name, "DEDUP__REDIS_URL": ""}
+
+
+@contextmanager
+def foreign_claims(one: Clinic) -> Iterator[dict[str, str]]:
+    key = f"hapax:{{{one.route.app}}}:claims"
+    client: Any = admin(one.primary)
+    before = client.hget(key, "cluster")
+    client.hset(key, "cluster", "another")
+    yield {}
+    if before is None:
+        client.hdel(key, "cluster")
+    else:
+        client.hset(key, "cluster", before)
+
+
+@contextmanager
 def stranger(one: Clinic) -> Iterator[dict[str, str]]:
     """A program of somebody else in our group."""
     name = one.topic()
@@ -148,8 +171,6 @@ def stranger(one: Clinic) -> Iterator[dict[str, str]]:
 
 @contextmanager
 def nearly_full(one: Clinic) -> Iterator[dict[str, str]]:
-    from tests.kit.claim_stores import admin  # noqa: PLC0415 - for this fault alone
-
     used: Any = admin(one.primary).info("memory")["used_memory"]
     with one.store(maxmemory=str(int(used * 1.12))):
         yield {}
@@ -162,9 +183,10 @@ def stopped_store(_: Clinic) -> Iterator[dict[str, str]]:
     ports.close()
 
 
-def _commit(one: Clinic, name: str, offset: int) -> None:
+def _commit(one: Clinic, name: str, offset: int, beside: str = "") -> None:
     consumer = _consumer(one, name)
-    consumer.commit(offsets=[TopicPartition(name, 0, offset)], asynchronous=False)
+    place = TopicPartition(name, 0, offset, metadata=beside)
+    consumer.commit(offsets=[place], asynchronous=False)
     consumer.close()
 
 
@@ -244,6 +266,8 @@ FAULTS: dict[str, tuple[Fault, set[str]]] = {
         ),
         {"kafka-verification", "brokers"},  # these have no TLS at all
     ),
+    "offsets of another cluster": (foreign_offsets, {"cluster-offsets"}),
+    "claims of another cluster": (foreign_claims, {"claim-cluster"}),
     "a Redis that is stopped": (stopped_store, {"claim-store"}),
     "a Redis that refuses our password": (
         lambda one: nullcontext({"DEDUP__REDIS_URL": f"redis://:no@127.0.0.1:{one.primary.port}"}),

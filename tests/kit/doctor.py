@@ -73,6 +73,7 @@ LOG = Log(
     high_watermark=10,
     committed=10,
     since={HOUR_MS: 8},
+    cluster_id="ours",
 )
 MEMBER = Member("shop-0", "/10.0.0.1", "shop-0", ("in",), 2)
 
@@ -92,6 +93,7 @@ KAFKA = Kafka(
     listeners={number: Address(f"kafka-{number}:9092") for number in (1, 2, 3)},
     apis={"TxnOffsetCommit": 5, "ConsumerGroupHeartbeat": 1, "EndTxn": 5},
     controller=1,
+    cluster_id="ours",
     topics={name: topic() for name in ("in", "out", "dead", "__transaction_state")},
     settings=dict.fromkeys((1, 2, 3), BROKER),
     group=ConsumerGroup("STABLE", "classic", "cooperative-sticky", (MEMBER,), EVERYTHING),
@@ -117,6 +119,7 @@ CLAIMS = ClaimStore(
     },
     skew_ms=3,
     claimed=True,
+    cluster_id="ours",
 )
 CERTIFICATES = tuple(
     Certificate(role, place, time.time() + 90 * 86_400)

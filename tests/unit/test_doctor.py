@@ -155,6 +155,8 @@ FAULTS: list[tuple[str, Verdict, Change]] = [
     ),
     ("claims-present", WARN, with_claims(claimed=False)),
     ("claim-clock", WARN, with_claims(skew_ms=-5000)),
+    ("cluster-offsets", FAIL, with_log("in", cluster_id="another")),
+    ("claim-cluster", FAIL, with_claims(cluster_id="another")),
     ("certificates", WARN, with_expiry(29.9)),
     ("certificates", FAIL, with_expiry(-0.1)),
 ]

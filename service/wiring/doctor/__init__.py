@@ -3,6 +3,7 @@
 case        what a check gets and answers with
 process     libraries, limits
 addresses   the way to the brokers, and what they can
+cluster     whether offsets and claims belong to the cluster that answers
 encryption  what travels in the open, and until when certificates are valid
 brokers     how the brokers are set
 topics      the topics; topic_settings: how they are set; grades: durability in words
@@ -36,6 +37,7 @@ from service.wiring.doctor import (
     brokers,
     claims,
     claims_kept,
+    cluster,
     encryption,
     group,
     positions,
@@ -59,6 +61,7 @@ CHECKS: tuple[Check, ...] = (
     *brokers.CHECKS,
     *topics.CHECKS,
     *topic_settings.CHECKS,
+    *cluster.CHECKS,
     *positions.CHECKS,
     *retention.CHECKS,
     *group.CHECKS,

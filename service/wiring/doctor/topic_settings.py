@@ -84,6 +84,10 @@ def _compaction(case: Case) -> Iterator[Said]:
             yield good(f"{name}: cleanup.policy={policy}")
 
 
+HEADERS_ADDED = 1024
+"""About what our headers take: names, coordinates, an id, the beginning of an error."""
+
+
 def _message_size(case: Case) -> Iterator[Said]:
     told = {
         name: number(topic.settings.get("max.message.bytes"))
@@ -98,7 +102,7 @@ def _message_size(case: Case) -> Iterator[Said]:
             yield warn(
                 f"{name}: max.message.bytes={most}, the input allows {largest}: what is larger "
                 "becomes a dead letter, where that is too large one without its value",
-                set_topic(name, f"max.message.bytes={largest}"),
+                set_topic(name, f"max.message.bytes={largest + HEADERS_ADDED}"),
             )
         else:
             yield good(f"{name}: takes records as large as the input's, but for added headers")
