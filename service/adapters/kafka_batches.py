@@ -8,9 +8,9 @@ from service.core.ports import Batch
 from service.core.records import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
-    from service.adapters.kafka_stands import Stands
+    from service.adapters.kafka_stands import Stand, Stands
     from service.core.records import TopicPartition as Where
 
 
@@ -29,6 +29,7 @@ def read(
     batch = Batch(records, {}, {})
     where: Where = ("", -1)
     next_offset, skip, opened = 0, False, False
+    last: Any = None
     for message in messages:
         error = message.error()
         if error is not None:
@@ -38,7 +39,7 @@ def read(
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         if partition != where[1] or topic != where[0]:
             if opened:
-                stands[where].next = batch.next[where] = next_offset
+                _close(stands[where], batch, where, last)
             where = (topic, partition)
             skip = stands.skips(where)
             next_offset = stands[where].next or 0
@@ -50,7 +51,8 @@ def read(
         if not opened:
             batch.first[where] = offset
             opened = True
-        next_offset = offset + 1
+            stands[where].first_epoch = message.leader_epoch()
+        next_offset, last = offset + 1, message
         try:
             headers = message.headers()
         except UnicodeDecodeError:
@@ -68,5 +70,30 @@ def read(
             )
         )
     if opened:
-        stands[where].next = batch.next[where] = next_offset
+        _close(stands[where], batch, where, last)
     return batch
+
+
+def _close(stand: Stand, batch: Batch, where: Where, last: Any) -> None:
+    """Note where reading of a partition goes on behind its last record."""
+    stand.next = batch.next[where] = last.offset() + 1
+    stand.learn_epoch(last.leader_epoch(), stand.next)
+
+
+def without(batch: Batch, partitions: Collection[Where]) -> Batch:
+    """Return a batch without what it has of these partitions."""
+    kept = [
+        index
+        for index, record in enumerate(batch.records)
+        if (record.topic, record.partition) not in partitions
+    ]
+    return Batch(
+        [batch.records[index] for index in kept],
+        {where: first for where, first in batch.first.items() if where not in partitions},
+        {where: next_ for where, next_ in batch.next.items() if where not in partitions},
+        {
+            place: batch.unreadable[index]
+            for place, index in enumerate(kept)
+            if index in batch.unreadable
+        },
+    )

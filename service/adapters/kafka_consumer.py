@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 ANSWER_TIMEOUT_S = 5.0
 PENDING_TIMEOUT_S = 1.0
 """Longest wait for offsets that hang in a transaction, where not knowing them is an answer."""
+NO_EPOCH = -1
 
 
 class GroupConsumer:
@@ -99,7 +100,9 @@ class GroupConsumer:
             raise BatchAbortedError("no live member of the group: offsets are not sent")
         return metadata
 
-    def committed(self, partitions: Iterable[Where]) -> dict[Where, TopicPartition]:
+    def committed(
+        self, partitions: Iterable[Where], timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> dict[Where, TopicPartition]:
         """Return the group's stable committed offsets as the client hands them out.
 
         Waits while a transaction holds a pending offset, so the answer is never undone. Raises
@@ -109,7 +112,7 @@ class GroupConsumer:
         if not wanted:
             return {}
         with self.asking("committed"):
-            answers = self.client.committed(wanted, timeout=ANSWER_TIMEOUT_S)
+            answers = self.client.committed(wanted, timeout=timeout_s)
         for answer in answers:
             if answer.error is not None:
                 raise BatchAbortedError(f"committed: {describe(answer.error)}", resolved=False)
@@ -150,9 +153,13 @@ class GroupConsumer:
 
     # -- reading --------------------------------------------------------------------------
 
-    def seek(self, where: Where, offset: int) -> None:
-        """Read on from there. Inside of ``asking``."""
-        position = TopicPartition(*where, offset)
+    def seek(self, where: Where, offset: int, epoch: int | None = None) -> None:
+        """Read on from there. Inside of ``asking``.
+
+        With the leader's epoch under which the log was read so far, the client asks the leader
+        first whether it was cut off below this offset (KIP-320), and says so instead.
+        """
+        position = TopicPartition(*where, offset, leader_epoch=NO_EPOCH if epoch is None else epoch)
         try:
             self.client.seek(position)
         except KafkaException as error:

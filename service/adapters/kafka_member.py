@@ -45,16 +45,21 @@ class KafkaMember(KafkaSource):
         self._stable_ends.errors.clear()
         return ends
 
-    def new_topics(self, topics: Iterable[str]) -> frozenset[str]:
-        """Return those in which the group has no offsets at all, where that decides something.
+    def begin(self, partitions: Iterable[Where]) -> Progress | None:
+        """Return what was committed as the beginning of partitions without an offset.
 
-        Only ``latest`` asks: in a topic that is new to the group every partition starts at its
-        end, in others only a partition that was added later has no offset, and starts at its
-        beginning.
+        None: another member is about to; ask again soon. Only ``latest`` commits: elsewhere a
+        partition without an offset is read from its first record whoever reads it first.
         """
+        begun: Progress = {}
         if self._start != "latest":
-            return frozenset()
-        return frozenset(topic for topic in topics if not self._group_knows(topic))
+            return begun
+        for where in partitions:
+            if where not in begun:
+                begun |= self._positions.beginning.places(where)
+            if where not in begun:
+                return None
+        return {where: begun[where] for where in partitions}
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         super()._on_assign(consumer, partitions)

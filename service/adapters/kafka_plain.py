@@ -35,6 +35,7 @@ class KafkaAtLeastOnce(KafkaProducing[KafkaSource]):
         """Build a producer; return cluster metadata."""
         self._outbox = None
         self._outbox, metadata = self._connect()
+        self._source.meet_cluster(metadata.cluster_id)
         return metadata
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ CLIENT_ERRORS: tuple[type[BaseException], ...] = (
     # be raised and caught although its type derives from no exception.
     cast("type[BaseException]", KafkaError),
 )
-_DOUBT = ("-> DOWN", "Disconnected", "REQTMOUT", "Timed out", "timed out")
+_DOUBT = ("-> DOWN", "Disconnected", "REQTMOUT", "Timed out", "timed out", "different ClusterId")
 _QUEUE_FULL_WAIT_S = 0.05
 
 
@@ -36,7 +36,8 @@ class ClientLog:
     This is the only exact signal that the client sent a transactional request twice: error
     callbacks and ordinary log lines miss most, statistics come late. A delayed EndTxn or
     TxnOffsetCommit of transaction n is accepted by today's brokers inside n+1 (KAFKA-17754), so
-    any such line inside a transaction means: new producer before the next one.
+    any such line inside a transaction means: new producer before the next one. So does one about
+    another cluster: a new producer compares.
     """
 
     def __init__(self, client: str, forward: LogLine) -> None:

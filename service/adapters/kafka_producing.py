@@ -27,6 +27,9 @@ class Placing(Source, Protocol):
     def offset(self, where: Where, offset: int) -> TopicPartition:
         """Return an offset to commit."""
 
+    def meet_cluster(self, cluster_id: str | None) -> None:
+        """Raise PositionLostError when our positions belong to another cluster than this."""
+
 
 def offsets_of(
     source: Placing, progress: Mapping[Where, int], marks: Marks | None

@@ -31,21 +31,22 @@ class KafkaRange(KafkaSource):
         starts: Mapping[Where, int | None],
         *,
         member: bytes,
-        new_topics: frozenset[str] = frozenset(),
+        cluster_id: str | None = None,
         **parts: Any,
     ) -> None:
         """Connect, assign nothing yet. ``parts``: as those of KafkaSource.
 
-        ``new_topics``: the driver's word on where the group had no offsets when it shared out.
-        Another lane may have committed since, which makes no partition of ours a late one.
+        ``cluster_id``: of the cluster that the driver is a member in. Where the group begins is
+        the driver's to say: a partition without an offset is read from its first record.
         """
         # Committed offsets are looked up under the group's name; nobody joins it here.
         alone = {name: value for name, value in properties.items() if name != "group.instance.id"}
         topics = sorted({topic for topic, _partition in starts})
-        super().__init__(alone, topics, **parts)
+        start = "earliest" if parts["start"] == "latest" else parts["start"]
+        super().__init__(alone, topics, **(parts | {"start": start}))
+        self._consumer.log.topics.meet_cluster(cluster_id)
         self._starts = dict(starts)
         self._member = member
-        self._new_topics = new_topics
 
     def place(self) -> None:
         """Begin to read at the offsets that the driver knows of."""
@@ -95,6 +96,3 @@ class KafkaRange(KafkaSource):
     def reopen(self) -> None:
         """Refuse: a task is no member."""
         raise StopError("a range has no member to replace")
-
-    def _group_knows(self, topic: str) -> bool:
-        return topic not in self._new_topics and super()._group_knows(topic)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, TopicPartition
 
-from service.adapters.kafka_batches import read
+from service.adapters.kafka_batches import read, without
 from service.adapters.kafka_consumer import GroupConsumer, places
 from service.adapters.kafka_errors import describe
 from service.adapters.kafka_orphans import orphans
@@ -19,8 +19,7 @@ from service.adapters.kafka_positions import Positions
 from service.adapters.kafka_stands import Stands
 from service.adapters.kafka_stuck import UNDECODABLE
 from service.adapters.kafka_topic_identity import TopicIdentity
-from service.core.committed_metadata import CommittedMetadata
-from service.core.errors import StopError
+from service.core.errors import PositionLostError, StopError
 from service.core.ports import Batch, Changes
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Consumer
 
+    from service.core.committed_metadata import CommittedMetadata
     from service.core.ports import Clock, Stuck, Watch
     from service.core.records import Progress
     from service.core.records import TopicPartition as Where
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 WAITING_MAX, WAITING_BYTES_MAX = 500, 16 << 20
 """Records that wait for the first take, and their bytes: no more than a first batch holds."""
+_NO_OFFSET = KafkaError(KafkaError._NO_OFFSET).str()  # noqa: SLF001 - the only names they have
+_TRUNCATED = KafkaError(KafkaError._LOG_TRUNCATION).str()  # noqa: SLF001
+"""The client's own words for why it does not read on: the code is the same for each reason."""
 
 
 class KafkaSource:
@@ -54,9 +57,7 @@ class KafkaSource:
         self._topics = list(topics)
         self._start = start
         self._stands = Stands(clock)
-        self._positions = Positions(
-            self._consumer, self._stands, clock, start=start, group_knows=self._group_knows
-        )
+        self._positions = Positions(self._consumer, self._stands, clock, start=start)
         self._identity = TopicIdentity(self._consumer, self._stands, self._positions)
         self._changes = Changes()
         self._waiting_bytes, self._overfull = 0, False
@@ -81,7 +82,30 @@ class KafkaSource:
 
     def list_topics(self, timeout_s: float) -> Any:
         """Return the cluster's metadata; raises KafkaException when no broker answers."""
-        return self._consumer.client.list_topics(timeout=timeout_s)
+        metadata = self._consumer.client.list_topics(timeout=timeout_s)
+        self._consumer.log.topics.meet_cluster(metadata.cluster_id)
+        return metadata
+
+    @property
+    def cluster_id(self) -> str | None:
+        """Kafka's id of the cluster that our positions belong to; None: it is not known yet."""
+        return self._consumer.log.topics.cluster
+
+    def meet_cluster(self, cluster_id: str | None) -> None:
+        """Compare the cluster that a producer has met. Any thread may call.
+
+        Raises PositionLostError when our positions belong to another one.
+        """
+        self._consumer.log.topics.meet_cluster(cluster_id)
+        if cluster_id != self.cluster_id:
+            self._identity.follow()
+
+    def strangers(self) -> list[str]:
+        """Return a sentence when the group's offsets were committed on another cluster.
+
+        Before joining. Raises BatchAbortedError when the offsets cannot be told now.
+        """
+        return self._identity.strangers(self._every_partition())
 
     def assignment(self) -> frozenset[Where]:
         """Return the partitions that are ours now."""
@@ -141,12 +165,12 @@ class KafkaSource:
                 head = client.poll(wait_s)
                 messages = [] if head is None else [head]
                 self._consumer.resume_returned()
-            self._identity.follow()
+            self._follow()
             if not messages and not self._stands.unplaced:
                 return Batch([], {}, {})
             if records_max > len(messages):
                 messages += client.consume(records_max - len(messages), 0)
-                self._identity.follow()
+                self._follow()
             batch = read(messages, self._stands, self._changes.repeated, self._on_event)
             return self._finish(batch)
 
@@ -161,7 +185,7 @@ class KafkaSource:
                 self._overfull = True
                 self._consumer.pause()
             message = self._consumer.client.poll(wait_s)
-            self._identity.follow()
+            self._follow()
             if message is None:
                 return
             error = message.error()
@@ -176,16 +200,19 @@ class KafkaSource:
         """Look at positions that are in doubt, and add progress behind what no reader can see."""
         stands = self._stands
         for where in list(stands.unplaced):
-            self._positions.find(where)
+            if where in stands.unplaced:  # else placed meanwhile, with another of its topic
+                self._find(where)
         if stands.stale:
             self._positions.reread_stale()
         self._identity.check(batch.first.keys() | stands.ends.keys())
-        for where in batch.first:
-            stands[where].missing_since_s = None
+        if again := self._positions.prove(batch.first.keys() | stands.ends.keys()):
+            batch = without(batch, again)
+        self._positions.meet(batch.first)
         ends, stands.ends = stands.ends, {}
         for where, end in ends.items():
             if end >= (stands[where].next or 0):
                 stands[where].next = batch.next[where] = end
+                stands[where].learn_epoch(self._consumer.log.topics.epoch(where), end)
         return batch
 
     def stuck(self) -> Mapping[Where, Stuck]:
@@ -196,8 +223,21 @@ class KafkaSource:
         """Read a set once more that could not be decoded."""
         stand = self._stands[where]
         self._stands.move(where, max(offset, stand.next or 0))
-        self._consumer.seek(where, stand.next or offset)
+        at = stand.next or offset
+        self._consumer.seek(where, at, stand.epoch_of(at))
         self._consumer.hold(where, held=False)
+
+    def _find(self, where: Where) -> None:
+        try:
+            self._positions.find(where)
+        except PositionLostError:
+            self._identity.compare([where])  # another cluster or topic explains it better
+            raise
+
+    def _follow(self) -> None:
+        """Hear what the client has told by the way."""
+        self._identity.follow()
+        self._positions.beginning.check()
 
     def pause(self) -> None:
         """Deliver nothing from the partitions that are ours now."""
@@ -238,14 +278,18 @@ class KafkaSource:
         return self._positions.committed(partitions)
 
     def offset(self, where: Where, offset: int) -> TopicPartition:
-        """Return an offset to commit, with the id of its topic beside it."""
-        return self._consumer.log.topics.offset(where, offset)
+        """Return an offset to commit, with what is to stand beside it, and the leader's epoch."""
+        stand, ids = self._stands.get(where), self._consumer.log.topics
+        if stand is None:
+            return ids.offset(where, offset)
+        epoch = stand.epoch_of(offset)
+        return ids.offset(where, offset, began=stand.committed.began, epoch=epoch)
 
     def beside(self, where: Where) -> CommittedMetadata:
         """Return what stood beside the group's offset when it was last asked for."""
         if self._stands[where].beside is None:
             self.committed([where])
-        return CommittedMetadata.decode(self._stands[where].beside)
+        return self._stands[where].committed
 
     def commit(self, offsets: list[TopicPartition]) -> None:
         """Commit offsets outside of any transaction (the weaker guarantees only)."""
@@ -254,7 +298,8 @@ class KafkaSource:
 
     def group_knows(self) -> bool:
         """Return whether the group has an offset in any of the topics. Before or after joining."""
-        return any(self._group_knows(topic) for topic in self._topics)
+        found = self._consumer.committed(self._every_partition())
+        return any(answer.offset >= 0 for answer in found.values())
 
     def of_earlier_version(self) -> bool:
         """Return whether an offset of the group was committed by a version before this one.
@@ -262,14 +307,6 @@ class KafkaSource:
         An offset that hangs in a transaction may be: then the answer is yes. Before joining.
         """
         return self._consumer.of_earlier_version(self._every_partition())
-
-    def _group_knows(self, topic: str) -> bool:
-        """Whether the group has offsets in this topic.
-
-        Then a partition without is a new one, whose records nobody has seen from the earliest on.
-        """
-        partitions = [(topic, number) for number in self._consumer.numbers(topic)]
-        return any(offset is not None for offset in self.committed(partitions).values())
 
     def ends(self) -> Progress:
         """Return the ends of all partitions of the input topics, as a reader may see them."""
@@ -286,7 +323,7 @@ class KafkaSource:
         if code == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the only name it has
             self._stands.meet_end(where, message.offset())
         elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION}:  # noqa: SLF001
-            self._stands.unplaced.add(where)
+            self._lose(where, error)
         elif code in UNDECODABLE and (message.offset() or -1) >= 0:
             self._stands.stuck.meet(where, message.offset(), describe(error))
             self._consumer.hold(where, held=True)
@@ -297,6 +334,16 @@ class KafkaSource:
         else:
             # Transport, time-outs, max.poll.interval: these heal, or end in a rebalance.
             self._changes.errors.append(describe(error))
+
+    def _lose(self, where: Where, error: KafkaError) -> None:
+        """Take note that the client cannot read on; only its words say why (librdkafka 2.16)."""
+        self._stands.unplaced.add(where)
+        if _NO_OFFSET in error.str():
+            return
+        stand = self._stands[where]
+        stand.refused = True
+        if error.code() == KafkaError._LOG_TRUNCATION or _TRUNCATED in error.str():  # noqa: SLF001
+            stand.truncated = describe(error)
 
     def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         assigned = places(partitions)

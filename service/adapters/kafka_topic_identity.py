@@ -1,9 +1,11 @@
-"""Whether positions belong to the topics that the records come from (kafka_topics.py)."""
+"""Whether positions belong to the cluster and topics that records come from (kafka_topics.py)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from service.adapters.kafka_consumer import PENDING_TIMEOUT_S
+from service.core.committed_metadata import CommittedMetadata
 from service.core.errors import PositionLostError
 
 if TYPE_CHECKING:
@@ -15,8 +17,15 @@ if TYPE_CHECKING:
     from service.core.records import TopicPartition as Where
 
 
+WAYS_OUT = (
+    "Give the pipeline a new HAPAX_APP; or, when this cluster is to go on where the other one"
+    " stopped, stop all its processes and run `hapax claims adopt`. docs/another-cluster.md says"
+    " which, and what becomes of records in flight"
+)
+
+
 class TopicIdentity:
-    """Compares the ids of topics with those beside the group's offsets. One thread only."""
+    """Compares ids of cluster and topics with those beside the group's offsets. One thread only."""
 
     def __init__(self, consumer: GroupConsumer, stands: Stands, positions: Positions) -> None:
         self._consumer = consumer
@@ -26,11 +35,23 @@ class TopicIdentity:
 
     def check(self, partitions: Iterable[Where]) -> None:
         """Make sure that positions belong to the topics that their records come from."""
-        known = [where for where in partitions if self._ids.knows(where[0])]
+        known = [where for where in partitions if self._ids.cluster or self._ids.knows(where[0])]
         if any(self._stands[where].beside is None for where in known):
             self._look_up(known)
-        for where in known:
-            other = self._ids.other(where[0], self._stands[where].beside or "")
+        self.compare(known)
+
+    def compare(self, partitions: Iterable[Where]) -> None:
+        """Raise PositionLostError where another id stands beside an offset that is known."""
+        for where in partitions:
+            beside = self._stands[where].committed
+            foreign = self._ids.foreign_cluster(beside)
+            if foreign is not None:
+                raise PositionLostError(
+                    f"{where[0]}/{where[1]}: the offset of group {self._consumer.group} belongs to"
+                    f" cluster {foreign}, and the brokers are those of {self._ids.cluster}."
+                    f" {WAYS_OUT}"
+                )
+            other = self._ids.other(where[0], beside)
             if other is not None:
                 raise PositionLostError(
                     f"{where[0]}/{where[1]}: the offset of group {self._consumer.group} belongs to"
@@ -52,8 +73,33 @@ class TopicIdentity:
                     " HAPAX_INPUT__START decides where"
                 )
 
+    def strangers(self, partitions: Iterable[Where]) -> list[str]:
+        """Return a sentence when the group's offsets were committed on another cluster.
+
+        For the start: nothing is joined, and an offset that hangs in a transaction is not waited
+        for (BatchAbortedError).
+        """
+        found: dict[str, list[Where]] = {}
+        for where, answer in self._consumer.committed(partitions, PENDING_TIMEOUT_S).items():
+            beside = CommittedMetadata.decode(answer.metadata)
+            foreign = self._ids.foreign_cluster(beside) if answer.offset >= 0 else None
+            if foreign is not None:
+                found.setdefault(foreign, []).append(where)
+        return [
+            f"the brokers are those of cluster {self._ids.cluster}, but group"
+            f" {self._consumer.group} committed its offsets in {len(places)} partitions"
+            f" ({places[0][0]}/{places[0][1]}{' and others' if len(places) > 1 else ''}) on cluster"
+            f" {foreign}. {WAYS_OUT}"
+            for foreign, places in found.items()
+        ]
+
     def follow(self) -> None:
-        """Look whether a topic was made again; raise when we stand somewhere in the old one."""
+        """Look whether another cluster answers, or a topic was made again while we read it."""
+        if self._ids.other_cluster is not None:
+            raise PositionLostError(
+                f"the brokers are now those of cluster {self._ids.other_cluster}, while group"
+                f" {self._consumer.group} reads cluster {self._ids.cluster}. {WAYS_OUT}"
+            )
         for topic, before, now in self._ids.remade():
             nexts = self._stands.next_offsets().items()
             stand = {where: next_ for where, next_ in nexts if where[0] == topic}

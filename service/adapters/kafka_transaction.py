@@ -83,6 +83,8 @@ class KafkaTransaction(KafkaProducing[Placing]):
         self.doubts = []
         deadline_s = self._clock.monotonic() + self._deadline_s
         outbox, metadata = self._connect()
+        if self._source is not None:  # what only fences has none
+            self._source.meet_cluster(metadata.cluster_id)  # before anything is fenced there
         while (failure := self._init(outbox)) is not None:
             if reaction(failure) is Reaction.AGAIN and self._clock.monotonic() < deadline_s:
                 continue

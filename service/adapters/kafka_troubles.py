@@ -12,7 +12,11 @@ if TYPE_CHECKING:
 
 
 class TroubleLog:
-    """Passes a consumer's lines on; remembers when connections last broke, and ids of topics."""
+    """Passes a consumer's lines on; remembers when connections broke, and ids.
+
+    breaks   how many lines have told of broken connections
+    topics   ids of the cluster and its topics
+    """
 
     SIGNS = frozenset({"FAIL", "REQTMOUT", "SESSTMOUT", "ERROR"})
     MEMORY_S = 15.0
@@ -21,12 +25,14 @@ class TroubleLog:
         self._logger = logger
         self._clock = clock
         self._last_s = -math.inf
+        self.breaks = 0
         self.topics = TopicIds()
 
     def log(self, level: int, form: str, *parts: object) -> None:
         """Take one line of the client."""
         if parts and parts[0] in self.SIGNS:
             self._last_s = self._clock.monotonic()
+            self.breaks += 1
         if parts:
             self.topics.hear(str(parts[-1]))
         self._logger.log(level, form, *parts)

@@ -29,7 +29,7 @@ class Plan(msgspec.Struct, kw_only=True):
     lane          number of the lane; with the app and the instance it is the transactional id
     member        group metadata of the driver, with which the broker refuses what was lost since
     starts        per partition the committed offset as the driver knows it; None: there is none
-    new_topics    in which the group had no offsets when the partitions were shared out
+    cluster_id    of the cluster that the driver is a member in; None: it is not known
     ends          per partition where the range ends: the last stable offset at planning
     duration_s    the task begins no batch later than this
     pace          records of its first transaction
@@ -44,7 +44,7 @@ class Plan(msgspec.Struct, kw_only=True):
     member: bytes
     starts: dict[TopicPartition, int | None]
     ends: Progress
-    new_topics: frozenset[str] = frozenset()
+    cluster_id: str | None = None
     duration_s: float
     pace: int
     records_max: int | None = None

@@ -149,7 +149,7 @@ class SparkEngine:
             member=self._member.member(),
             starts={where: lane.positions[where] for where in ends},
             ends=ends,
-            new_topics=self._lanes.new_topics,
+            cluster_id=self._member.cluster_id,
             duration_s=self._duration_s,
             pace=lane.pace,
             records_max=self._bounds.left,

@@ -40,7 +40,6 @@ class Lanes:
         self._alone = False
         self.all = [Lane(number, Patience(attempts_max)) for number in range(jobs.lanes)]
         self.stale = True
-        self.new_topics: frozenset[str] = frozenset()
 
     @property
     def working(self) -> bool:
@@ -108,11 +107,11 @@ class Lanes:
             return False
         # Only now: what an earlier task left open is decided, so the answer is final.
         stable = self._member.committed(ours)
-        fresh = {topic for (topic, _partition), offset in stable.items() if offset is None}
-        # Kept while partitions have no offset yet: the first lane to commit makes the topic known.
-        self.new_topics = (self.new_topics & fresh) | self._member.new_topics(
-            fresh - self.new_topics
-        )
+        fresh = sorted(where for where, offset in stable.items() if offset is None)
+        places = self._member.begin(fresh)
+        if places is None:
+            return False
+        stable |= places
         homes = self._homes.spread(ours)
         for lane in self.all:
             lane.take_over({where: stable[where] for where in homes[lane.number]})

@@ -23,8 +23,15 @@ class Member(Source, Protocol):
     def stable_ends(self, partitions: Iterable[TopicPartition]) -> Progress:
         """Return the last stable offsets, of those partitions for which they are known."""
 
-    def new_topics(self, topics: Iterable[str]) -> frozenset[str]:
-        """Return those in which the group has no offsets at all."""
+    def begin(self, partitions: Iterable[TopicPartition]) -> Progress | None:
+        """Return what was committed as the beginning of partitions without an offset.
+
+        None: another member is about to; ask again soon.
+        """
+
+    @property
+    def cluster_id(self) -> str | None:
+        """Kafka's id of the cluster; None: it is not known."""
 
 
 class Jobs(Protocol):

@@ -42,7 +42,10 @@ def check(shared: Shared, source: KafkaSource, claims: RedisClaims | None) -> li
         if all(answered) or store.problems or shared.lifecycle.stopping:
             break
         shared.lifecycle.rest(REST_S)
-    if problems := [*brokers.problems, *store.problems]:
+    strangers: list[str] = []
+    if not (brokers.problems or shared.lifecycle.stopping):
+        strangers = _strangers(shared.settings.kafka.bootstrap_servers, source)
+    if problems := [*brokers.problems, *strangers, *store.problems]:
         raise PreflightError(problems)
     if shared.lifecycle.stopping:
         return None
@@ -140,6 +143,18 @@ class _Store:
         self.problems = [f"HAPAX_DEDUP__REDIS_URL: {problem}" for problem in found.problems]
         self.remarks = found.warnings
         return True
+
+
+def _strangers(servers: str, source: KafkaSource) -> list[str]:
+    """Return whether the group's offsets are those of another cluster.
+
+    An offset that hangs in a transaction cannot be told yet; it is compared again before the first
+    record of its partition is handed out.
+    """
+    try:
+        return [f"HAPAX_KAFKA__BOOTSTRAP_SERVERS={servers}: {told}" for told in source.strangers()]
+    except BatchAbortedError:
+        return []
 
 
 def _has_worked(source: KafkaSource) -> bool:

@@ -175,7 +175,7 @@ class Task:
             consumer_properties(settings) | {"client.id": name, "fetch.wait.max.ms": FETCH_WAIT_MS},
             plan.starts,
             member=plan.member,
-            new_topics=plan.new_topics,
+            cluster_id=plan.cluster_id,
             start=settings.input.start,
             logger=lines,
             clock=self._clock,

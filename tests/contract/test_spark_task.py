@@ -182,20 +182,21 @@ def test_a_range_without_any_visible_record_still_commits_its_end(app: Applicati
     assert app.committed() == {0: plan.ends[(app.input, 0)]}
 
 
-@pytest.mark.parametrize("start", ["earliest", "latest"])
-def test_where_an_empty_partition_begins_is_committed(app: Application, start: str) -> None:
+def test_where_an_empty_partition_begins_is_committed(app: Application) -> None:
     member = app.member()
-    report = app.run(app.plan(member), HAPAX_INPUT__START=start)
+    report = app.run(app.plan(member))
     assert report.outcome is Outcome.DONE
     assert app.committed() == {0: 0}
 
 
-def test_where_latest_begins_is_committed_so_that_later_records_are_not_skipped(
+def test_where_latest_begins_is_committed_by_the_driver_before_anything_is_planned(
     app: Application,
 ) -> None:
     write(app, *TEN[:3])
-    member = app.member()
-    app.run(app.plan(member), HAPAX_INPUT__START="latest")
+    member = app.member(start="latest")
+    first = (app.input, 0)
+    assert member.begin([first]) == {first: 3}
+    assert app.committed() == {0: 3}
     write(app, *TEN[3:5])
     app.run(app.plan(member), HAPAX_INPUT__START="latest")
     assert app.values() == UPPER[3:5]

@@ -26,8 +26,11 @@ class FakeConsumer:
         self.ours: list[tuple[str, int]] = [("in", 0), ("in", 1)]
         self.offsets: dict[tuple[str, int], int] = {}
         self.words: dict[tuple[str, int], str] = {}
+        self.epochs: dict[tuple[str, int], int] = {}
+        self.cluster: str | None = None
         self.marks = (0, 100)
         self.seeks: list[tuple[str, int, int]] = []
+        self.sought: list[int | None] = []
         self.paused: set[tuple[str, int]] = set()
         self.calls: list[str] = []
         self.fail: dict[str, list[Exception]] = {}
@@ -51,9 +54,21 @@ class FakeConsumer:
         self._call("committed")
         places = [(p.topic, p.partition) for p in wanted]
         return [
-            TopicPartition(*where, self.offsets.get(where, -1001), self.words.get(where, ""))
+            TopicPartition(
+                *where,
+                self.offsets.get(where, -1001),
+                self.words.get(where, ""),
+                self.epochs.get(where, -1),
+            )
             for where in places
         ]
+
+    def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> list[TopicPartition]:  # noqa: FBT001 - the client's
+        self._call("commit")
+        for one in offsets:
+            where = (one.topic, one.partition)
+            self.offsets[where], self.words[where] = one.offset, one.metadata or ""
+        return offsets
 
     def get_watermark_offsets(self, _where: TopicPartition, **_named: object) -> tuple[int, int]:
         self._call("get_watermark_offsets")
@@ -62,6 +77,7 @@ class FakeConsumer:
     def seek(self, where: TopicPartition) -> None:
         self._call("seek")
         self.seeks.append((where.topic, where.partition, where.offset))
+        self.sought.append(where.leader_epoch)
 
     def pause(self, places: list[TopicPartition]) -> None:
         """Keep the flag whatever becomes of the assignment, as the client does."""
@@ -82,7 +98,8 @@ class FakeConsumer:
     def list_topics(self, topic: str = "in", **_named: object) -> Any:
         self._call("list_topics")
         parts = dict.fromkeys((0, 1))
-        return type("Metadata", (), {"topics": {topic: type("T", (), {"partitions": parts})}})
+        topics = {topic: type("T", (), {"partitions": parts})}
+        return type("Metadata", (), {"topics": topics, "cluster_id": self.cluster})
 
     def _call(self, name: str) -> None:
         self.calls.append(name)
@@ -113,16 +130,38 @@ def metadata(generation: int, member: str) -> bytes:
     return b"CGMDv2:" + struct.pack("=i", generation) + b"app\0" + member.encode() + b"\0\0"
 
 
-def message(offset: int, *, partition: int = 0, value: bytes = b"v") -> Message:
+def message(
+    offset: int, *, partition: int = 0, value: bytes = b"v", epoch: int | None = None
+) -> Message:
     """Return a message as the client hands it out."""
-    return Message(
-        topic="in", partition=partition, offset=offset, key=b"k", value=value, timestamp=(1, 7)
-    )
+    where: dict[str, Any] = {"topic": "in", "partition": partition, "offset": offset}
+    if epoch is not None:
+        where["leader_epoch"] = epoch
+    return Message(**where, key=b"k", value=value, timestamp=(1, 7))
 
 
-def event(code: int, offset: int = -1001, *, partition: int = 0, fatal: bool = False) -> Message:
-    """Return an event in place of a message."""
-    error = KafkaError(code, "", fatal=fatal)
+NO_OFFSET = "no previously committed offset available: Local: No offset stored"
+OUT_OF_RANGE = (
+    "fetch failed due to requested offset not available on the broker:"
+    " Broker: Offset out of range (broker 1)"
+)
+TRUNCATED = (
+    "Partition log truncation detected at offset 22 (leader epoch 3): broker end offset is 10"
+    " (offset leader epoch 3). Reset to INVALID.: Local: Partition log truncation detected (broker"
+    " 1)"
+)
+
+
+def event(
+    code: int,
+    offset: int = -1001,
+    *,
+    partition: int = 0,
+    fatal: bool = False,
+    text: str = NO_OFFSET,
+) -> Message:
+    """Return an event in place of a message, in the client's words (librdkafka 2.16)."""
+    error = KafkaError(code, text, fatal=fatal)
     return Message(topic="in", partition=partition, offset=offset, error=error)
 
 

@@ -44,6 +44,10 @@ class FakeProducer:
         if rest[2] is not None:
             self.reports.append(rest[2])
 
+    def list_topics(self, *_values: object, **_named: object) -> object:
+        self._call("list_topics")
+        return type("Metadata", (), {"cluster_id": None})
+
     def __getattr__(self, name: str) -> Callable[..., object]:
         return lambda *_values, **_named: self._call(name)
 
@@ -68,6 +72,9 @@ class FakeSource:
 
     def offset(self, where: tuple[str, int], offset: int) -> TopicPartition:
         return TopicPartition(*where, offset)
+
+    def meet_cluster(self, cluster_id: str | None) -> None:
+        """Accept every cluster."""
 
 
 def transaction(

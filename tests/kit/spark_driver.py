@@ -48,7 +48,10 @@ class FakeMember:
         self.turn: Callable[[], None] = lambda: None
         self.news = Changes()
         self.orphans: list[TopicPartition] = []
-        self.fresh: frozenset[str] = frozenset()
+        self.begun: list[list[TopicPartition]] = []
+        self.elsewhere = False
+        self.places: Progress = {}
+        self.cluster_id = "the-cluster"
         self.waits: list[float] = []
         self._clock = clock
         self._journal = journal
@@ -72,8 +75,15 @@ class FakeMember:
             self._call("committed")
         return {where: self.stable.get(where) for where in wanted}
 
-    def new_topics(self, topics: Iterable[str]) -> frozenset[str]:
-        return self.fresh & set(topics)
+    def begin(self, partitions: Iterable[TopicPartition]) -> Progress | None:
+        fresh = list(partitions)
+        if fresh:
+            self.begun.append(fresh)
+        if self.elsewhere:
+            return None
+        begun = {where: self.places[where] for where in fresh if where in self.places}
+        self.stable |= begun
+        return begun
 
     def stable_ends(self, partitions: Iterable[TopicPartition]) -> Progress:
         wanted = list(partitions)

@@ -63,12 +63,12 @@ class Application:
 
     # -- the driver -----------------------------------------------------------------------
 
-    def member(self, count: int | None = None) -> KafkaMember:
+    def member(self, count: int | None = None, *, start: str = "earliest") -> KafkaMember:
         """Return one more member, once it has ``count`` partitions (default: all)."""
         member = KafkaMember(
             consumer_properties(self.settings),
             self.settings.input.topics,
-            start="earliest",
+            start=start,
             logger=Quiet(),
             clock=MachineClock(),
             watch=lambda _call: nullcontext(),

@@ -101,8 +101,10 @@ class Broker(MemoryBroker):
 class Member(MemorySource):
     """The driver's membership."""
 
-    def new_topics(self, topics: Iterable[str]) -> frozenset[str]:
-        return frozenset(topics)
+    cluster_id = None
+
+    def begin(self, _partitions: Iterable[TopicPartition]) -> Progress:
+        return {}
 
     def stable_ends(self, partitions: Iterable[TopicPartition]) -> Progress:
         fault = self._before("stable_ends")

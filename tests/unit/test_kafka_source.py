@@ -9,9 +9,10 @@ from service.adapters.kafka_source import WAITING_MAX
 from service.adapters.kafka_stuck import RETRY_S
 from service.core.errors import (
     BatchAbortedError,
+    MemberFencedError,
     PositionLostError,
 )
-from tests.kit.consumers import Undecodable, event, message, source
+from tests.kit.consumers import OUT_OF_RANGE, TRUNCATED, Undecodable, event, message, source
 
 P0, P1 = ("in", 0), ("in", 1)
 EOF, RESET = KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET
@@ -253,18 +254,75 @@ def test_a_position_that_is_missing_starts_where_it_should(
     assert kafka.settled().get(P0, offsets.get(P0)) == to
 
 
-def test_latest_starts_all_partitions_at_their_ends_although_they_are_told_one_by_one(
+def test_latest_begins_all_partitions_at_once_whoever_owns_them(monkeypatch: Patch) -> None:
+    kafka, consumer, _ = source(monkeypatch, start="latest")
+    consumer.marks, consumer.ours = (10, 100), [P0]
+    consumer.queue = [event(RESET)]
+    kafka.take(10, 0.1)
+    assert consumer.offsets == {P0: 100, P1: 100}
+    assert set(consumer.words.values()) == {"hapax began=2"}
+    assert consumer.seeks == [("in", 0, 100)]
+
+
+def test_where_latest_begins_is_said_once_although_partitions_are_told_one_by_one(
     monkeypatch: Patch,
 ) -> None:
     kafka, consumer, _ = source(monkeypatch, start="latest")
     consumer.marks = (10, 100)
-    consumer.queue = [event(RESET)]
-    first = kafka.take(10, 0.1)
-    assert first.next == {P0: 100, P1: 100}
-    consumer.offsets = {P0: 100, P1: 100}  # the first one's place is committed meanwhile
+    consumer.queue = [event(RESET), event(RESET, partition=1)]
+    kafka.take(10, 0.1)
+    consumer.marks = (10, 200)
     consumer.queue = [event(RESET, partition=1)]
     kafka.take(10, 0.1)
-    assert {(partition, to) for _topic, partition, to in consumer.seeks} == {(0, 100), (1, 100)}
+    assert consumer.calls.count("commit") == 1
+    assert set(consumer.seeks) == {("in", 0, 100), ("in", 1, 100)}
+
+
+def test_a_second_member_waits_until_the_group_has_begun(monkeypatch: Patch) -> None:
+    kafka, consumer, _ = source(monkeypatch, start="latest")
+    consumer.marks, consumer.ours = (0, 100), [P1]
+    consumer.queue = [event(RESET, partition=1)]
+    kafka.take(10, 0.1)
+    kafka.take(10, 0.1)
+    assert (consumer.seeks, consumer.offsets) == ([], {})
+    consumer.offsets, consumer.words = {P0: 100, P1: 90}, {P0: "hapax began=2"}
+    kafka.take(10, 0.1)
+    assert consumer.seeks == [("in", 1, 90)]
+
+
+@pytest.mark.parametrize(
+    ("beside", "to"),
+    [("hapax began=1", 10), ("hapax began=2", 100), ("", 10), ("of another tool", 10)],
+)
+def test_a_partition_that_was_added_after_latest_began_is_read_from_its_first_record(
+    monkeypatch: Patch, beside: str, to: int
+) -> None:
+    kafka, consumer, _ = source(monkeypatch, start="latest")
+    consumer.marks, consumer.ours = (10, 100), [P1]
+    consumer.offsets, consumer.words = {P0: 100}, {P0: beside}
+    consumer.queue = [event(RESET, partition=1)]
+    kafka.take(10, 0.1)
+    assert consumer.seeks == [("in", 1, to)]
+    assert consumer.offsets == {P0: 100, P1: to}
+
+
+def test_a_beginning_that_may_have_been_committed_twice_costs_the_member(
+    monkeypatch: Patch,
+) -> None:
+    kafka, consumer, _ = source(monkeypatch, start="latest")
+    monkeypatch.setattr(kafka._consumer.log, "_logger", Silent())
+    consumer.queue = [event(RESET)]
+    kafka.take(10, 0.1)
+    kafka._consumer.log.log(3, "%s [%s] %s", "FAIL", "client", "Disconnected")
+    consumer.queue = [message(100)]
+    with pytest.raises(MemberFencedError, match="the group's beginning was committed") as caught:
+        kafka.take(10, 0.1)
+    assert caught.value.explained
+
+
+class Silent:
+    def log(self, *_line: object) -> None:
+        """Drop it."""
 
 
 @pytest.mark.parametrize(("offsets", "known"), [({}, False), ({P1: 0}, True)])
@@ -304,16 +362,125 @@ def test_a_position_behind_the_end_is_borne_for_the_time_of_an_election(monkeypa
 
 def test_each_election_has_its_own_time(monkeypatch: Patch) -> None:
     kafka, consumer, clock = source(monkeypatch)
-    consumer.offsets = {P0: 101}
-    consumer.queue = [event(RESET)]
+    consumer.offsets, consumer.epochs = {P0: 101}, {P0: 3}
+    consumer.queue = [event(RESET, text=OUT_OF_RANGE)]
     kafka.take(10, 0.1)
     consumer.marks = (0, 200)
-    consumer.queue = [message(101)]
+    consumer.queue = [message(101, epoch=4)]
     kafka.take(10, 0.1)
     clock.wait(3600.0)
-    consumer.offsets = {P0: 201}
-    consumer.queue = [event(RESET)]
+    consumer.queue = [event(RESET, text=OUT_OF_RANGE)]
     kafka.take(10, 0.1)
+
+
+# -- a log that was cut below the position, and has grown again ------------------------------
+
+
+def test_a_truncation_that_the_client_reports_stops_the_service_and_says_what_is_missing(
+    monkeypatch: Patch,
+) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.ours, consumer.offsets = [P0], {P0: 20}
+    consumer.queue = [message(n) for n in range(20, 22)]
+    kafka.take(10, 0.1)
+    consumer.queue, consumer.marks = [event(RESET, text=TRUNCATED)], (0, 35)
+    with pytest.raises(
+        PositionLostError, match=r"in/0: the next record is 22.*cut off at 10.*10 to 21"
+    ):
+        kafka.take(10, 0.1)
+
+
+def test_a_position_beyond_an_end_that_grew_again_meanwhile_stops_the_service(
+    monkeypatch: Patch,
+) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.ours, consumer.offsets = [P0], {P0: 20}
+    consumer.queue = [event(RESET, text=OUT_OF_RANGE)]
+    consumer.marks = (0, 35)
+    with pytest.raises(PositionLostError, match=r"in/0: the next record is 20.*was cut off"):
+        kafka.take(10, 0.1)
+
+
+def test_records_that_follow_an_end_below_the_position_are_those_of_another_log(
+    monkeypatch: Patch,
+) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.ours, consumer.offsets = [P0], {P0: 20}
+    consumer.queue, consumer.marks = [event(RESET, text=OUT_OF_RANGE)], (0, 10)
+    kafka.take(10, 0.1)
+    consumer.queue, consumer.marks = [message(20)], (0, 35)
+    with pytest.raises(PositionLostError, match=r"next record is 20.*cut off at 10.*10 to 19"):
+        kafka.take(10, 0.1)
+
+
+def test_with_an_epoch_the_client_decides_whether_the_log_was_cut(monkeypatch: Patch) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.ours, consumer.offsets, consumer.epochs = [P0], {P0: 20}, {P0: 3}
+    consumer.queue, consumer.marks = [event(RESET, text=OUT_OF_RANGE)], (0, 10)
+    kafka.take(10, 0.1)
+    assert (consumer.seeks, consumer.sought) == ([("in", 0, 20)], [3])
+    consumer.queue, consumer.marks = [message(20, epoch=4)], (0, 35)
+    assert len(kafka.take(10, 0.1).records) == 1
+
+
+def test_offsets_are_committed_with_the_epoch_of_the_last_record(monkeypatch: Patch) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.queue = [message(4, epoch=3), message(5, epoch=4), message(0, partition=1)]
+    kafka.take(10, 0.1)
+    assert kafka.offset(P0, 6).leader_epoch == 4
+    assert kafka.offset(P0, 5).leader_epoch == 4
+    assert kafka.offset(P1, 1).leader_epoch is None
+
+
+def test_an_end_beyond_the_last_record_has_the_epoch_of_the_leader_or_none(
+    monkeypatch: Patch,
+) -> None:
+    """The markers before it may be of a later leader than the last record."""
+    kafka, consumer, _ = source(monkeypatch)
+    monkeypatch.setattr(kafka._consumer.log, "_logger", Silent())
+    consumer.queue = [message(4, epoch=3), event(EOF, 9)]
+    kafka.take(10, 0.1)
+    assert kafka.offset(P0, 9).leader_epoch is None
+    kafka._consumer.log.log(7, "%s [%s] %s", "M", "c", "[thrd:main]: Topic in [0] Leader 2 Epoch 5")
+    consumer.queue = [event(EOF, 11)]
+    kafka.take(10, 0.1)
+    assert kafka.offset(P0, 11).leader_epoch == 5
+
+
+def test_a_rewind_names_the_epoch_so_that_the_client_looks_for_a_cut(monkeypatch: Patch) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.queue = [message(4, epoch=3), message(5, epoch=3)]
+    kafka.rewind(kafka.take(10, 0.1).first)
+    assert (consumer.seeks, consumer.sought) == ([("in", 0, 4)], [3])
+
+
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [(message(20, epoch=3), False), (message(20, epoch=4), True), (event(EOF, 20), True)],
+)
+def test_the_log_behind_a_committed_offset_is_proven_before_a_record_is_handed_out(
+    monkeypatch: Patch, first: object, *, again: bool
+) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    kafka._consumer.log.topics.meet_cluster("here")
+    consumer.offsets, consumer.epochs = {P0: 20, P1: 0}, {P0: 3}
+    consumer.queue = [first, message(0, partition=1)]
+    batch = kafka.take(10, 0.1)
+    assert (P0 not in batch.next) is again
+    assert [record.partition for record in batch.records][-1] == 1
+    assert consumer.seeks == ([("in", 0, 20)] if again else [])
+    assert consumer.sought == ([3] if again else [])
+    consumer.queue = [message(20, epoch=4)]
+    assert len(kafka.take(10, 0.1).records) == (1 if again else 0)
+
+
+def test_an_offset_without_an_epoch_proves_nothing_and_costs_nothing(monkeypatch: Patch) -> None:
+    kafka, consumer, _ = source(monkeypatch)
+    kafka._consumer.log.topics.meet_cluster("here")
+    consumer.ours, consumer.offsets = [P0], {P0: 20}
+    consumer.queue = [message(20, epoch=4)]
+    assert len(kafka.take(10, 0.1).records) == 1
+    assert consumer.seeks == []
 
 
 def test_a_missing_position_is_asked_for_again_when_the_group_gave_no_answer(

@@ -8,8 +8,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from service.adapters.kafka_topics import Remade, TopicIds
+from service.core.committed_metadata import CommittedMetadata
 from service.core.errors import BatchAbortedError, PositionLostError
-from tests.kit.consumers import FakeConsumer, event, message, source
+from tests.kit.consumers import OUT_OF_RANGE, FakeConsumer, event, message, source
 
 if TYPE_CHECKING:
     from service.adapters.kafka_source import KafkaSource
@@ -84,15 +85,15 @@ def test_brokers_without_ids_leave_offsets_bare() -> None:
     ids.hear(line(ONE, NONE))
     assert not ids.knows("in")
     assert ids.offset(P0, 3).metadata is None
-    assert ids.other("in", beside(TWO)) is None
+    assert ids.other("in", CommittedMetadata(TWO)) is None
 
 
 @pytest.mark.parametrize("words", ["", "somebody's own words", "hapax1 q aa", beside(ONE)])
 def test_an_offset_without_an_id_or_with_ours_is_accepted(words: str) -> None:
     ids = TopicIds()
     ids.hear(line(NONE, ONE))
-    assert ids.other("in", words) is None
-    assert ids.other("in", beside(TWO)) == TWO
+    assert ids.other("in", CommittedMetadata.decode(words)) is None
+    assert ids.other("in", CommittedMetadata(TWO)) == TWO
 
 
 # -- positions ----------------------------------------------------------------------------
@@ -192,3 +193,88 @@ def test_a_new_member_learns_the_ids_anew(known: tuple[KafkaSource, FakeConsumer
     assert kafka.offset(P0, 7).metadata is None
     tell(kafka, NONE, TWO)
     assert kafka.offset(P0, 7).metadata == beside(TWO)
+
+
+# -- the cluster --------------------------------------------------------------------------
+
+
+def cluster_line(cluster: str) -> str:
+    return f"[thrd:main]: localhost:9092/1: ClusterId: {cluster}, ControllerId: 1"
+
+
+def test_the_first_cluster_is_ours_and_another_one_is_never_forgotten() -> None:
+    ids = TopicIds()
+    ids.hear(cluster_line("A"))
+    ids.hear(line(NONE, ONE))
+    assert ids.offset(P0, 3).metadata == f"hapax topic={ONE} cluster=A"
+    ids.hear(cluster_line("B"))
+    ids.hear(cluster_line("A"))
+    ids.forget()
+    assert (ids.cluster, ids.other_cluster) == ("A", "B")
+
+
+def test_an_offset_of_another_cluster_is_never_read_from(
+    known: tuple[KafkaSource, FakeConsumer],
+) -> None:
+    kafka, consumer = known
+    kafka._consumer.log.topics.meet_cluster("B")
+    consumer.offsets, consumer.words = {P0: 10}, {P0: f"hapax topic={TWO} cluster=A"}
+    consumer.queue = [message(10)]
+    with pytest.raises(PositionLostError, match=r"belongs to cluster A.*those of B.*claims adopt"):
+        kafka.take(10, 0.1)
+
+
+def test_a_position_that_another_cluster_does_not_have_is_told_as_that(
+    known: tuple[KafkaSource, FakeConsumer],
+) -> None:
+    kafka, consumer = known
+    kafka._consumer.log.topics.meet_cluster("B")
+    consumer.offsets, consumer.words = {P0: 10}, {P0: "hapax cluster=A"}
+    consumer.marks = (50, 100)
+    consumer.queue = [event(KafkaError._AUTO_OFFSET_RESET, text=OUT_OF_RANGE)]
+    with pytest.raises(PositionLostError, match="belongs to cluster A"):
+        kafka.take(10, 0.1)
+
+
+@pytest.mark.parametrize("attending", [True, False])
+def test_another_cluster_behind_the_same_names_stops_the_service(
+    known: tuple[KafkaSource, FakeConsumer], *, attending: bool
+) -> None:
+    kafka, consumer = known
+    lines = iter(["A", "B", "B"])
+
+    def hear() -> None:
+        kafka._consumer.log.log(7, "%s [%s] %s", "METADATA", "c", cluster_line(next(lines)))
+
+    consumer.before_poll = hear
+    kafka.attend(0.0)
+    for _ in range(2):
+        with pytest.raises(PositionLostError, match=r"now those of cluster B.*reads cluster A"):
+            kafka.attend(0.0) if attending else kafka.take(10, 0.1)
+
+
+def test_a_producer_that_meets_another_cluster_is_refused(
+    known: tuple[KafkaSource, FakeConsumer],
+) -> None:
+    kafka, consumer = known
+    consumer.cluster = "A"
+    kafka.list_topics(1.0)
+    assert kafka.cluster_id == "A"
+    kafka.meet_cluster("A")
+    with pytest.raises(PositionLostError, match="now those of cluster B"):
+        kafka.meet_cluster("B")
+
+
+def test_the_start_names_another_cluster_beside_the_offsets_with_the_two_ways_out(
+    known: tuple[KafkaSource, FakeConsumer],
+) -> None:
+    kafka, consumer = known
+    consumer.cluster, consumer.offsets = "B", {P0: 10, P1: 20}
+    kafka.list_topics(1.0)
+    assert kafka.strangers() == []
+    consumer.words = {P0: "hapax cluster=A", P1: "hapax cluster=A"}
+    (told,) = kafka.strangers()
+    assert "cluster B" in told
+    assert "2 partitions (in/0 and others) on cluster A" in told
+    assert "new HAPAX_APP" in told
+    assert "hapax claims adopt" in told

@@ -308,22 +308,32 @@ def test_partitions_that_belong_to_nobody_are_told_once_they_are_adopted() -> No
     assert driver.told.of("partitions_orphaned") == [{"partitions": [P1]}]
 
 
-def test_a_topic_stays_new_to_every_lane_until_all_its_partitions_have_offsets() -> None:
+def test_where_the_group_begins_is_committed_before_anything_is_planned() -> None:
     driver = Driver(lanes=2)
-    driver.member.fresh = frozenset({"in"})
+    driver.member.places = {P1: 5}
 
     def scenario() -> Scenario:
-        driver.assign({P0: 5, P1: 5})
+        driver.assign({P0: 5, P1: 9}, p0=3)
         yield from driver.started(0, 1)
-        assert [plan.new_topics for plan in driver.jobs.plans] == [{"in"}] * 2
-        driver.member.fresh = frozenset()  # lane 0 has committed: the group knows the topic
-        driver.member.stable[P0] = 5
-        driver.jobs.end(0, **done(P0, 5, 5))
-        driver.jobs.lose(1)
-        driver.assign({P2: 0}, p2=0)
-        yield from driver.until(lambda: len(driver.jobs.plans) > 2)
-        assert driver.plan.new_topics == {"in"}
-        driver.member.stable[P1] = 5
+        assert driver.member.begun == [[P1]]
+        assert [plan.starts for plan in driver.jobs.plans] == [{P0: 3}, {P1: 5}]
+        assert {plan.cluster_id for plan in driver.jobs.plans} == {"the-cluster"}
+        driver.jobs.release()
+
+    driver.play(scenario())
+
+
+def test_nothing_is_planned_while_another_member_begins_the_topic() -> None:
+    driver = Driver(lanes=1)
+    driver.member.elsewhere = True
+
+    def scenario() -> Scenario:
+        driver.assign({P0: 5})
+        yield from driver.until(lambda: len(driver.member.begun) > 2)
+        assert driver.jobs.plans == []
+        driver.member.elsewhere, driver.member.places = False, {P0: 2}
+        yield from driver.started(0)
+        assert driver.plan.starts == {P0: 2}
         driver.jobs.release()
 
     driver.play(scenario())

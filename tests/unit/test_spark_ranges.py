@@ -29,6 +29,7 @@ def test_a_plan_goes_from_what_is_committed_to_the_last_stable_offset() -> None:
         member=b"member",
         starts={P0: 4, P2: None},
         ends={P0: 10, P2: 5},
+        cluster_id="the-cluster",
         duration_s=2.0,
         pace=500,
     )

@@ -1,0 +1,131 @@
+"""Offsets know their cluster: copied by a mirror, or read behind a name that moved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from service.adapters.kafka_cluster import cluster_id
+from service.core.committed_metadata import CommittedMetadata
+from service.sandbox import Sandbox
+from service.settings import load_settings
+from tests.kit.forwarder import Forwarder
+from tests.kit.night import Desk
+from tests.kit.route import Route
+from tests.kit.topics import Given, produce, read_back
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.kit.flow import WorkerProcess
+
+
+@pytest.fixture(scope="module")
+def first() -> Iterator[Sandbox]:
+    """The cluster that is left; the session's own is where everything moves to."""
+    with Sandbox(redis=False) as made:
+        yield made
+
+
+@pytest.fixture
+def route(first: Sandbox, sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
+    """A pipeline whose topics are in both clusters, which reads the first."""
+    made = Route(first, tmp_path)
+    made.create()
+    for topic in (made.source, made.target, made.dead_letters):
+        sandbox.create_topic(topic)
+    yield made
+    made.close()
+
+
+def id_of(route: Route, cluster: Sandbox) -> str:
+    named = {"HAPAX_INSTANCE": "w", "HAPAX_KAFKA__BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
+    return cluster_id(
+        load_settings(
+            {
+                **{
+                    name: value
+                    for name, value in route.environment().items()
+                    if name.startswith("HAPAX_")
+                },
+                **named,
+            }
+        )
+    )
+
+
+def group_of(route: Route, cluster: Sandbox) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": route.app,
+            "isolation.level": "read_uncommitted",
+            "log_level": 0,
+        }
+    )
+
+
+def reason(worker: WorkerProcess) -> str:
+    return str(worker.lines("service_stopped")[-1]["reason"])
+
+
+def mirrored(route: Route, there: Sandbox) -> TopicPartition:
+    """Copy the group's offset with what stands beside it, as MirrorMaker 2 does."""
+    source, target = group_of(route, route._sandbox), group_of(route, there)
+    (found,) = source.committed([TopicPartition(route.source, 0)], 30)
+    target.commit(
+        offsets=[TopicPartition(found.topic, 0, found.offset, found.metadata)], asynchronous=False
+    )
+    source.close()
+    target.close()
+    return found
+
+
+def test_offsets_that_a_mirror_copied_are_refused_until_they_are_adopted(
+    route: Route, first: Sandbox, sandbox: Sandbox
+) -> None:
+    route.write(b"a", b"b")
+    route.run_to_end(60)
+    here, there = id_of(route, first), id_of(route, sandbox)
+    found = mirrored(route, sandbox)
+    assert CommittedMetadata.decode(found.metadata).cluster_id == here
+    assert found.leader_epoch == 0
+    produce(sandbox.bootstrap_servers, route.source, b"a", b"b", b"c")
+    elsewhere = {"KAFKA__BOOTSTRAP_SERVERS": sandbox.bootstrap_servers}
+    worker = route.worker("w-1", **elsewhere)
+    assert worker.process.wait(60) == 3, worker.text()
+    for word in (here, there, f"{route.source}/0", "HAPAX_APP", "hapax claims adopt"):
+        assert word in reason(worker)
+    assert read_back(sandbox.bootstrap_servers, route.target) == []
+    Desk(route, **elsewhere).ask("claims", "adopt", "--yes")
+    route.run_to_end(60, **elsewhere)
+    values = [record.value for record in read_back(sandbox.bootstrap_servers, route.target)]
+    assert values == [b"c"]
+
+
+@pytest.mark.long
+def test_a_bootstrap_name_that_leads_to_another_cluster_ends_the_worker_with_6(
+    route: Route, first: Sandbox, sandbox: Sandbox
+) -> None:
+    here, there = id_of(route, first), id_of(route, sandbox)
+    produce(sandbox.bootstrap_servers, route.source, *(b"other %d" % n for n in range(50)))
+    port = int(first.bootstrap_servers.rpartition(":")[2])
+    with Forwarder(port) as name:
+        worker = route.worker(KAFKA__BOOTSTRAP_SERVERS=f"127.0.0.1:{name.port}")
+        route.write(*(Given(b"%d" % n) for n in range(10)))
+        route.await_outputs(10)
+        name.lead_to(int(sandbox.bootstrap_servers.rpartition(":")[2]))
+        for broker in first.kafka.brokers:
+            broker.kill()
+        try:
+            assert worker.process.wait(90) == 6, worker.text()[-4000:]
+        finally:
+            for broker in first.kafka.brokers:
+                broker.start()
+                broker.await_ready()
+    for word in (here, there, "HAPAX_APP", "hapax claims adopt"):
+        assert word in reason(worker)
+    assert read_back(sandbox.bootstrap_servers, route.target) == []
