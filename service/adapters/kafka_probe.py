@@ -12,6 +12,7 @@ from service.adapters.kafka_errors import FORBIDDEN, UNKNOWN_TOPIC, describe
 from service.adapters.kafka_marks import reader_properties
 from service.adapters.kafka_records import record_of
 from service.adapters.kafka_requests import set_at, wire_properties
+from service.adapters.kafka_stuck import UNDECODABLE
 from service.adapters.kafka_wire import WireError
 from service.core.errors import PreflightError
 from service.core.moves import Unreadable
@@ -21,12 +22,6 @@ if TYPE_CHECKING:
     from service.settings import Settings
 
 WAIT_S, WITHIN_S = 0.5, 15.0
-_TRANSPORT = {
-    KafkaError._TRANSPORT,  # noqa: SLF001 - the only name it has
-    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - as above
-    KafkaError._RESOLVE,  # noqa: SLF001 - as above
-    KafkaError._TIMED_OUT,  # noqa: SLF001 - as above
-}
 
 
 def first_from(
@@ -58,7 +53,7 @@ def first_from(
                 return None
             if error.code() in FORBIDDEN | UNKNOWN_TOPIC or error.fatal():
                 raise PreflightError([f"{at}: cannot be read: {describe(error)}"])
-            if not (error.retriable() or error.code() in _TRANSPORT):
+            if error.code() in UNDECODABLE:
                 # Measured: the event carries the offset of the set's first record.
                 first = max(at.offset, message.offset() or 0)
                 return _bounded(settings, at._replace(offset=first), describe(error), leader)

@@ -22,7 +22,6 @@ from service.adapters.kafka_group_offsets import GroupOffsets
 from service.adapters.kafka_marks import Marks
 from service.adapters.kafka_probe import first_from
 from service.adapters.kafka_spans import Spans
-from service.core.dead_letters import TRUNCATED_HEADER
 from service.core.errors import (
     BatchAbortedError,
     ConfigurationError,
@@ -35,24 +34,21 @@ from service.core.moves import (
     Placed,
     Skip,
     Target,
-    Unreadable,
     beside,
     moved_back,
     moved_to,
 )
 from service.core.partition_offsets import position
-from service.core.plan import Destinations, Planner
-from service.core.records import Coordinates, Record
-from service.core.transform import Cut, Failure
+from service.core.transform import Cut
 from service.wiring.parts import SystemClock, claim_store
+from service.wiring.skipping import letter, skip_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from service.adapters.kafka_spans import Seen
     from service.core.committed_metadata import CommittedMetadata
-    from service.core.ports import Message
-    from service.core.records import TopicPartition
+    from service.core.records import Coordinates, TopicPartition
     from service.settings import Settings
 
     Tell = Callable[[str], None]
@@ -121,7 +117,7 @@ class Moving:
         found = first_from(
             self._settings, at._replace(offset=start), self._marks.leaders().get(where)
         )
-        skip = _skip(at, found)
+        skip = skip_of(at, found)
         return skip, moved_to(placed, skip.next, topic_id=self._topic_id(placed))
 
     # -- carrying out -------------------------------------------------------------------------
@@ -155,7 +151,7 @@ class Moving:
         before = {where: move.placed.committed}
         cuts = tuple(Cut) if skip.record is not None else (Cut.ALL,)
         for cut in cuts:
-            message = self._letter(skip, topic, cut)
+            message = letter(self._settings, skip, topic, cut)
             try:
                 self._group.commit_with(message, self._written([move]), before, SystemClock())
             except BatchAbortedError as error:
@@ -272,47 +268,6 @@ class Moving:
                 f"the records that are passed cannot be read to forget their claims ({error});"
                 " nothing was moved. --keep-claims moves without it"
             ) from error
-
-    def _letter(self, skip: Skip, topic: str, cut: Cut) -> Message:
-        """Return the dead letter, as a worker would write it."""
-        settings, record = self._settings, skip.record
-        if record is None:
-            record = Record(*skip.at, None, None)
-        event_id = Identity(settings.dedup.id).identify([record]).ids[0]
-        failure = Failure(*skip.error, 1, cut)
-        planner = Planner(Destinations(settings.app, settings.output.topic, topic))
-        (message,) = planner.plan([record], [event_id], [failure], {}).messages
-        if skip.record is not None:
-            return message
-        # What was left out has no size that anyone could read.
-        told = (TRUNCATED_HEADER, f"undecodable={skip.at.offset}-{skip.next - 1}".encode())
-        headers = [pair for pair in message.headers if pair[0] != TRUNCATED_HEADER]
-        return msgspec.structs.replace(message, headers=[*headers, told])
-
-
-def _skip(at: Coordinates, found: tuple[Record, bool] | Unreadable | None) -> Skip:
-    if found is None:
-        raise HapaxError(f"{at}: no record is there for our readers, nor any after it")
-    if isinstance(found, tuple):
-        record, _ = found
-        if record.offset < at.offset:
-            raise HapaxError(
-                f"{at}: offset {record.offset} comes first and is not processed yet; to pass"
-                f" both, hapax offsets set {at.topic}/{at.partition}/{at.offset + 1}"
-            )
-        if record.offset > at.offset:
-            raise HapaxError(
-                f"{at}: no record is there for our readers (a marker of a transaction, an aborted"
-                f" or a compacted record); the next one is {record.offset}"
-            )
-        return Skip(at=at, next=at.offset + 1, record=record)
-    if at.offset > found.last:
-        raise HapaxError(
-            f"{at}: offsets {found.first} to {found.last} come first and cannot be decoded: skip"
-            f" {at.topic}/{at.partition}/{found.first}"
-        )
-    first = at._replace(offset=found.first)
-    return Skip(at=first, next=found.last + 1, record=None, reason=found.reason)
 
 
 @contextmanager
