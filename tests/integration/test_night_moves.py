@@ -122,7 +122,7 @@ def test_offsets_of_a_group_with_members_are_left_alone_and_the_members_named(
     ):
         done = desk.type("offsets", *words, "--yes")
         assert done.exit_code == 3
-        assert f"has members: {route.app}-" in done.stderr
+        assert f"has members: {route.app}:w-0 (" in done.stderr
     assert worker.process.poll() is None
     assert route.committed()[0] == 1
 
