@@ -27,6 +27,7 @@ from service.adapters.kafka_features import Listener
 from service.adapters.kafka_logs import Asked, Logs
 from service.adapters.kafka_marks import reader_properties
 from service.adapters.kafka_orphans import admin_properties
+from service.adapters.kafka_spans import Spans
 from service.adapters.kafka_trial import TIMEOUT_MS, UntoldError, refusal
 from service.adapters.reach import reach
 from service.core.facts import Address, ConsumerGroup, Kafka, Topic
@@ -35,9 +36,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from concurrent.futures import Future
 
+    from service.core.facts import Log
+    from service.core.ports import Stuck
+    from service.core.records import TopicPartition
     from service.settings import Settings
 
 METADATA_TIMEOUT_S, LOGS_TIMEOUT_S = 4.0, 3.5
+NEXT_TIMEOUT_S = 2.0
 PAUSE_S = 1.2
 """Between two looks at the last stable offsets: longer than ordinary transactions."""
 INTERNAL = ("__consumer_offsets", "__transaction_state")
@@ -114,10 +119,12 @@ class _Look:
             ids = tried.result()
         finally:
             logs.close()
+        undecodable = self._undecodable(offsets)
         self._admin.poll(0)
         return Kafka(
             bootstrap=bootstrap,
             listeners=listeners,
+            undecodable=undecodable,
             apis=self._listener.apis,
             controller=metadata.controller_id,
             cluster_id=metadata.cluster_id,
@@ -128,6 +135,17 @@ class _Look:
             ids=ids,
             untold=self._untold | logs.untold,
         )
+
+    def _undecodable(self, logs: Mapping[TopicPartition, Log]) -> dict[TopicPartition, Stuck]:
+        """Return sets that cannot be decoded and come next in their partition."""
+        unread = {
+            where: (log.committed or 0, log.last_stable_offset or 0)
+            for where, log in logs.items()
+            if where[0] in self._settings.input.topics and log.unread
+        }
+        spans = Spans(self._settings)
+        spans.firsts(unread, NEXT_TIMEOUT_S)
+        return spans.undecodable
 
     def _described(
         self, alive: set[int], metadata: Any

@@ -11,7 +11,9 @@ from service.adapters.kafka_clients import build
 from service.adapters.kafka_errors import FORBIDDEN, UNKNOWN_TOPIC, describe
 from service.adapters.kafka_marks import reader_properties
 from service.adapters.kafka_records import record_of
+from service.adapters.kafka_stuck import UNDECODABLE
 from service.core.errors import PreflightError
+from service.core.ports import Stuck
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     Isolation = Literal["read_committed", "read_uncommitted"]
 
+_EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 - its public name
 AT_ONCE, WAIT_S, SILENCE_S = 5_000, 0.5, 20.0
 
 
@@ -38,11 +41,14 @@ class Spans:
     """Reads, per partition, from a first offset up to but without a last one.
 
     Raises PreflightError when brokers do not let us, or fall silent.
+
+    undecodable  sets that the client could not decode; nothing beyond them was read
     """
 
     def __init__(
         self, settings: Settings, isolation: Isolation = "read_committed", **more: Any
     ) -> None:
+        self.undecodable: dict[Where, Stuck] = {}
         self._properties = {
             **reader_properties(settings),
             # What is fetched beyond a span is thrown away.
@@ -69,7 +75,9 @@ class Spans:
             while ends:
                 head = consumer.poll(WAIT_S)
                 messages = [] if head is None else [head, *consumer.consume(AT_ONCE, 0)]
-                found, done = _within(messages, ends)
+                found, done = _within(messages, ends, self.undecodable)
+                for where in ends.keys() & self.undecodable.keys():
+                    raise PreflightError([undecodable_problem(where, self.undecodable[where])])
                 if done:
                     consumer.pause([TopicPartition(*where) for where in done])
                     ends = {where: end for where, end in ends.items() if where not in done}
@@ -87,7 +95,8 @@ class Spans:
     ) -> dict[Where, Seen | None]:
         """Return, per partition, the first record of its span; None where the span holds none.
 
-        A partition whose broker is silent for ``within_s`` is left out.
+        A partition whose broker is silent for ``within_s`` is left out, and so is one whose first
+        record cannot be decoded (``undecodable``).
         """
         wanted = {where for where, (start, end) in starts.items() if start < end}
         found: dict[Where, Seen | None] = {}
@@ -101,11 +110,14 @@ class Spans:
             while wanted and time.monotonic() < give_up_s:
                 head = consumer.poll(min(WAIT_S, within_s))
                 messages = [] if head is None else [head, *consumer.consume(AT_ONCE, 0)]
-                seen, done = _within(messages, {where: starts[where][1] for where in wanted})
+                within = {where: starts[where][1] for where in wanted}
+                seen, done = _within(messages, within, self.undecodable)
                 for one in seen:
                     found.setdefault((one.record.topic, one.record.partition), one)
                 found |= dict.fromkeys(done - found.keys())
-                over = wanted & found.keys()
+                for where in found.keys() & self.undecodable.keys():
+                    del self.undecodable[where]  # it comes later
+                over = wanted & (found.keys() | self.undecodable.keys())
                 if over:
                     consumer.pause([TopicPartition(*where) for where in over])
                 wanted -= over
@@ -114,13 +126,24 @@ class Spans:
         return found
 
 
-def _within(messages: list[Message], ends: Mapping[Where, int]) -> tuple[list[Seen], set[Where]]:
+def undecodable_problem(where: Where, one: Stuck) -> str:
+    """Return what is to be done about a set that cannot be decoded."""
+    place = f"{where[0]}/{where[1]}/{one.offset}"
+    return (
+        f"{place}: the set that begins there cannot be decoded ({one.reason});"
+        f" hapax offsets skip {place} --dead-letter passes it"
+    )
+
+
+def _within(
+    messages: list[Message], ends: Mapping[Where, int], undecodable: dict[Where, Stuck]
+) -> tuple[list[Seen], set[Where]]:
     """Return the records before the ends, and the partitions in which no more can come."""
     found: list[Seen] = []
     done: set[Where] = set()
     for message in messages:
         where = (message.topic() or "", message.partition() or 0)
-        if where not in ends or where in done:
+        if where not in ends or where in done or where in undecodable:
             continue
         error, offset = message.error(), message.offset() or 0
         if error is None:
@@ -128,9 +151,11 @@ def _within(messages: list[Message], ends: Mapping[Where, int]) -> tuple[list[Se
                 found.append(Seen(*record_of(message)))
             if offset + 1 >= ends[where]:
                 done.add(where)
-        elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+        elif error.code() in UNDECODABLE | {_EOF}:
             if offset >= ends[where]:
                 done.add(where)
+            elif error.code() != _EOF and offset >= 0:
+                undecodable[where] = Stuck(offset, describe(error))
         elif error.code() in FORBIDDEN | UNKNOWN_TOPIC or error.fatal():
             raise PreflightError([f"{where[0]}/{where[1]}: cannot be read: {describe(error)}"])
     return found, done

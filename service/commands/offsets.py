@@ -127,7 +127,14 @@ def figures(found: list[Look]) -> dict[str, Any]:
         "time_ms": now_ms,
         "lag": sum(one.lag for one in found),
         "lag_seconds": round(max(lags_s, default=0.0), 3) if len(lags_s) == len(found) else None,
-        "partitions": [one.figures() | {"lag_seconds": one.lag_s(now_ms)} for one in found],
+        "partitions": [
+            one.figures()
+            | {
+                "lag_seconds": one.lag_s(now_ms),
+                "stuck": None if one.stuck is None else one.stuck._asdict(),
+            }
+            for one in found
+        ],
     }
 
 
@@ -167,6 +174,9 @@ def show(found: list[Look]) -> None:
 def _remark(one: Look) -> str:
     if one.lost:
         return f"LOST {one.lost:,}: deleted before they were read"
+    if one.stuck is not None:
+        place = f"{one.topic}/{one.partition}/{one.stuck.offset}"
+        return f"STUCK: the set at {one.stuck.offset} cannot be decoded; hapax offsets skip {place}"
     if one.position is None:
         return "no committed offset, and HAPAX_INPUT__START is refuse"
     if one.committed is not None and one.committed > one.high_watermark:

@@ -126,7 +126,8 @@ def _show(one: Sighting) -> None:
 def _lines(one: Sighting) -> list[tuple[str, str]]:
     lines = [("record", str(one.at))]
     if one.record is None:
-        lines.append(("", "not there (any more); what is known is from its effects"))
+        gone = "not there (any more); what is known is from its effects"
+        lines.append(("", one.undecodable or gone))
     else:
         lines.append(("time", moment_text(one.record.timestamp_ms)))
     lines.append(("id", printable(one.event_id) or "none"))
@@ -149,6 +150,7 @@ def _figures(one: Sighting) -> dict[str, Any]:
     return {
         "record": str(one.at),
         "there": one.record is not None,
+        "undecodable": one.undecodable or None,
         "time_ms": None if one.record is None else one.record.timestamp_ms,
         "id": json_bytes(one.event_id or None),
         "replay_of": None if one.original is None else str(one.original),

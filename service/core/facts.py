@@ -10,6 +10,8 @@ from collections.abc import Mapping  # noqa: TC003 - msgspec reads it
 
 import msgspec
 
+from service.core.ports import Stuck  # noqa: TC001 - as above
+
 TopicPartition = tuple[str, int]
 
 
@@ -111,6 +113,7 @@ class Kafka(msgspec.Struct, frozen=True):
     controller  broker id, -1 where there is none
     settings    by broker id, settings of the broker
     cluster_id  Kafka's id of the cluster; None where they do not tell
+    undecodable  by partition, the set at its next offset that the client cannot decode
     ids         by transactional id, why our user may not use it; empty where it may
     """
 
@@ -125,6 +128,7 @@ class Kafka(msgspec.Struct, frozen=True):
     logs: Mapping[TopicPartition, Log] = {}
     ids: Mapping[str, str] = {}
     cluster_id: str | None = None
+    undecodable: Mapping[TopicPartition, Stuck] = {}
     untold: Mapping[str, str] = {}
 
 

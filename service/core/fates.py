@@ -37,6 +37,7 @@ class Sighting(msgspec.Struct, kw_only=True):
     record    None: deleted by retention, or not there yet
     event_id  b"": it has none, or nobody knows
     owners    by source of ids, who owns its claim; None: not asked
+    undecodable  why it cannot be decoded, and what to do; empty: it can, or it is not there
     before, after  the group's offset before and after the outputs were looked at
     """
 
@@ -48,6 +49,7 @@ class Sighting(msgspec.Struct, kw_only=True):
     before: int | None = None
     after: int | None = None
     effects: list[Effect] = []
+    undecodable: str = ""
 
     @property
     def committed(self) -> bool:
@@ -66,6 +68,8 @@ def verdict(one: Sighting) -> str:
     """Return what became of it, in one sentence."""
     visible = [effect for effect in one.effects if effect.visible]
     hidden = len(one.effects) > len(visible)
+    if not one.committed and one.undecodable:
+        return f"STUCK: {one.undecodable}"
     if not one.committed:
         return _not_committed(visible=bool(visible), hidden=hidden)
     if visible:

@@ -10,6 +10,7 @@ import msgspec
 from service.adapters.kafka_marks import Marks
 from service.adapters.kafka_spans import Spans
 from service.core.partition_offsets import PartitionOffsets, position
+from service.core.ports import Stuck  # noqa: TC001 - msgspec reads the types
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,11 +26,13 @@ class Look(PartitionOffsets, frozen=True, kw_only=True):
     """One input partition with the age of what is unread.
 
     oldest_ms  timestamp of the oldest unread record, Unix time; None: none, or not known
+    stuck      the set at the next offset, which cannot be decoded; None: none is known
     empty      whether the unread offsets hold no record, only markers and aborted ones
     """
 
     oldest_ms: int | None = None
     empty: bool = False
+    stuck: Stuck | None = None
 
     def lag_s(self, now_ms: int) -> float | None:
         """Age of the oldest unread record; 0.0 when nothing is unread, None: not known."""
@@ -79,8 +82,15 @@ class Looks:
             for one in found
             if one.lag
         }
+        self._spans.undecodable.clear()
         oldest = self._spans.firsts(unread, OLDEST_WITHIN_S)
-        return [_dated(one, oldest) for one in found]
+        stuck = self._spans.undecodable
+        return [
+            msgspec.structs.replace(
+                _dated(one, oldest), stuck=stuck.get((one.topic, one.partition))
+            )
+            for one in found
+        ]
 
 
 def _dated(one: Look, oldest: dict[TopicPartition, Seen | None]) -> Look:

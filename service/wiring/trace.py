@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from service.adapters.kafka_marks import Marks
-from service.adapters.kafka_spans import Spans
+from service.adapters.kafka_spans import Spans, undecodable_problem
 from service.core.claim_sources import ClaimSources
 from service.core.dead_letters import dead_letter
 from service.core.errors import HapaxError
@@ -44,6 +44,7 @@ class Trace:
         self._settings = settings
         self._marks = marks
         self._tell = tell
+        self._undecodable = ""
         self._identity = Identity(settings.dedup.id, inputs=settings.input.topics)
         self._inputs = marks.partitions(settings.input.topics)
         self._outputs = marks.partitions(dict.fromkeys(outputs))
@@ -54,7 +55,9 @@ class Trace:
         if where in {*self._inputs, *self._outputs}:
             self._require_begun(at)
         if where in self._inputs:
-            return self._followed([self._sighting(at, self._one(at))], b"", since_ms)
+            sighting = self._sighting(at, self._one(at))
+            sighting.undecodable = self._undecodable
+            return self._followed([sighting], b"", since_ms)
         if where not in self._outputs:
             raise HapaxError(f"{at}: no such partition among inputs, outputs and dead letters")
         found = self._one(at, "read_uncommitted")
@@ -163,6 +166,8 @@ class Trace:
         if not lows[where] <= at.offset < ends[where]:
             return None
         first = spans.firsts({where: (at.offset, at.offset + 1)}, ONE_WITHIN_S).get(where)
+        if (stuck := spans.undecodable.get(where)) is not None:
+            self._undecodable = undecodable_problem(where, stuck)
         return None if first is None else first.record
 
     def _ask_claims(self, sightings: list[Sighting]) -> None:

@@ -102,6 +102,17 @@ def test_a_set_that_cannot_be_decoded_is_named_and_other_partitions_go_on(
     assert values(route) == {b"a", b"b", b"other", b"later"}
     assert ask(port, "/livez")[0] == 200
     assert peak(worker) < MEMORY_MAX
+    desk, place = Desk(route), f"{route.source}/0/2"
+    command = f"hapax offsets skip {place} --dead-letter"
+    (row,) = [one for one in desk.ask("offsets")["partitions"] if one["partition"] == 0]
+    assert (row["stuck"]["offset"], row["committed"]) == (2, 2)
+    assert "STUCK" in desk.type("offsets").stdout
+    (traced,) = desk.ask("trace", f"{route.source}/0/3")["records"]
+    assert traced["verdict"].startswith("STUCK: ")
+    assert command in traced["undecodable"]
+    told = desk.type("doctor")
+    assert (told.exit_code, place in told.stdout) == (1, True), told.stdout
+    assert command in " ".join(told.stdout.split())
     assert worker.terminate() == 0
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from service.core.facts import Address, Log, Partition, Topic
 from service.core.findings import Verdict, worst_first
+from service.core.ports import Stuck
 from service.wiring import doctor
 from service.wiring.doctor import CHECKS, judge
 from service.wiring.doctor.case import Check, good
@@ -103,6 +104,7 @@ FAULTS: list[tuple[str, Verdict, Change]] = [
     ("claim-ttl", WARN, with_topic("in", retention__ms="-1")),
     ("claim-ttl", FAIL, with_log("in", committed=7, since={8 * DAY_MS: 8})),
     ("dead-letter-retention", WARN, with_topic("dead", retention__ms=str(DAY_MS))),
+    ("undecodable", FAIL, with_kafka(undecodable={("in", 0): Stuck(7, "bad codec")})),
     ("open-transactions", WARN, with_log("out", high_watermark=12)),
     ("open-transactions", FAIL, with_log("out", high_watermark=12, since={20_000: 12})),
     ("open-transactions", FAIL, with_log("in", high_watermark=12, since={900_000: 12})),

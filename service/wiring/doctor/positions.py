@@ -76,6 +76,19 @@ def _positions(case: Case) -> Iterator[Said]:
         yield good("every committed offset is in its log")
 
 
+def _undecodable(case: Case) -> Iterator[Said]:
+    for (topic, partition), one in sorted(case.kafka.undecodable.items()):
+        place = f"{topic}/{partition}/{one.offset}"
+        yield fail(
+            f"{place}: the set that begins there cannot be decoded ({one.reason}): the partition"
+            " stands still",
+            f"let a replica lead that has it whole, or give it up: hapax offsets skip {place}"
+            " --dead-letter",
+        )
+    if not case.kafka.undecodable:
+        yield good("the next record of every partition can be decoded")
+
+
 def _open(case: Case) -> Iterator[Said]:
     for name in (*case.inputs, *case.outputs):
         sound = True
@@ -107,6 +120,14 @@ CHECKS: Final = (
         "brokers",
         _positions,
         now=True,
+    ),
+    Check(
+        "undecodable",
+        "the next record of every partition with unread ones",
+        "FAIL: its set is damaged, of an unknown codec, or too large unpacked: the partition "
+        "stands still; the fix names the command that passes it.",
+        "brokers",
+        _undecodable,
     ),
     Check(
         "open-transactions",
