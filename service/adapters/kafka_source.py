@@ -7,13 +7,14 @@ everything below the next offset is dropped (kafka_batches.py) and counted.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, TopicPartition
 
 from service.adapters.kafka_batches import read, without
 from service.adapters.kafka_consumer import GroupConsumer, places
-from service.adapters.kafka_errors import describe
+from service.adapters.kafka_errors import COORDINATOR_MOVES, describe
 from service.adapters.kafka_orphans import orphans
 from service.adapters.kafka_positions import Positions
 from service.adapters.kafka_stands import Stands
@@ -39,6 +40,9 @@ _NO_OFFSET = KafkaError(KafkaError._NO_OFFSET).str()  # noqa: SLF001 - the only 
 _TRUNCATED = KafkaError(KafkaError._LOG_TRUNCATION).str()  # noqa: SLF001
 """The client's own words for why it does not read on: the code is the same for each reason."""
 
+PASSING_S = 5.0
+"""A coordinator that loads or moves answers within a moment; after that it is worth a warning."""
+
 
 class KafkaSource:
     """Brings records of a consumer group's partitions. One thread only."""
@@ -60,6 +64,8 @@ class KafkaSource:
         self._positions = Positions(self._consumer, self._stands, clock, start=start)
         self._identity = TopicIdentity(self._consumer, self._stands, self._positions)
         self._changes = Changes()
+        self._moving_s = (-math.inf, -math.inf)
+        self._clock = clock
         self._waiting_bytes, self._overfull = 0, False
 
     # -- the group ------------------------------------------------------------------------
@@ -331,6 +337,8 @@ class KafkaSource:
             self._consumer.fatal(error)
         elif code in {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED}:
             raise StopError(f"not allowed to read: {describe(error)}; grant the right and restart")
+        elif code in COORDINATOR_MOVES and self._passes():
+            self._changes.passing.append(describe(error))
         else:
             # Transport, time-outs, max.poll.interval: these heal, or end in a rebalance.
             self._changes.errors.append(describe(error))
@@ -344,6 +352,15 @@ class KafkaSource:
         stand.refused = True
         if error.code() == KafkaError._LOG_TRUNCATION or _TRUNCATED in error.str():  # noqa: SLF001
             stand.truncated = describe(error)
+
+    def _passes(self) -> bool:
+        """Whether a coordinator has been moving for a moment only; asked once for each error."""
+        now_s = self._clock.monotonic()
+        first_s, last_s = self._moving_s
+        if now_s - last_s > PASSING_S:
+            first_s = now_s
+        self._moving_s = (first_s, now_s)
+        return now_s - first_s < PASSING_S
 
     def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         assigned = places(partitions)

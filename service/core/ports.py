@@ -65,12 +65,14 @@ class Changes(msgspec.Struct, gc=False):
     """What rebalances and the client's events brought since the engine last asked.
 
     ``assigned`` is None when there was no assignment, and empty when a standby got none.
+    ``passing``: errors that heal within a moment, as every start meets them; no warning.
     """
 
     assigned: list[TopicPartition] | None = None
     revoked: list[TopicPartition] = msgspec.field(default_factory=list)
     lost: list[TopicPartition] = msgspec.field(default_factory=list)
     errors: list[str] = msgspec.field(default_factory=list)
+    passing: list[str] = msgspec.field(default_factory=list)
     repeated: dict[TopicPartition, int] = msgspec.field(default_factory=dict)
 
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from service.core.ports import Changes, Clock, Source
     from service.telemetry.events import Events
 
-WARNING = 30
+INFO, WARNING = 20, 30
 ORPHANS_AFTER_S, ORPHANS_INTERVAL_S = 5.0, 60.0
 """When to look for partitions that nobody owns: soon after an assignment, or after a look that
 found nothing out, then now and then."""
@@ -35,6 +35,8 @@ class Membership:
             events.partitions_assigned(changes.assigned)
         for text in changes.errors:
             events.client_logged("consumer", WARNING, "ERROR", text)
+        for text in changes.passing:
+            events.client_logged("consumer", INFO, "ERROR", text)
         for where, count in changes.repeated.items():
             events.records_repeated(count, where)
         if changes.assigned is not None:

@@ -495,3 +495,21 @@ def test_a_missing_position_is_asked_for_again_when_the_group_gave_no_answer(
     kafka.take(10, 0.1)
     kafka.attend(0.0)
     assert consumer.seeks == [("in", 0, 0)]
+
+
+def test_a_coordinator_that_loads_is_no_warning_until_it_lasts(monkeypatch: Patch) -> None:
+    kafka, consumer, clock = source(monkeypatch)
+    told: list[tuple[int, int]] = []
+    for _ in range(8):
+        consumer.queue = [event(KafkaError.COORDINATOR_LOAD_IN_PROGRESS)]
+        kafka.attend()
+        changes = kafka.changes()
+        told.append((len(changes.passing), len(changes.errors)))
+        clock.wait(1.0)
+    assert told == [(1, 0)] * 5 + [(0, 1)] * 3
+    clock.wait(60.0)
+    consumer.queue = [event(KafkaError.NOT_COORDINATOR), event(KafkaError._TRANSPORT)]
+    kafka.attend()
+    kafka.attend()
+    changes = kafka.changes()
+    assert (len(changes.passing), len(changes.errors)) == (1, 1)

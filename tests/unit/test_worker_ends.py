@@ -124,9 +124,14 @@ def test_errors_and_repeats_of_the_client_are_told() -> None:
     pipeline = Pipeline()
     pipeline.write(b"a")
     pipeline.source._changes.errors.append("_TRANSPORT: gone")
+    pipeline.source._changes.passing.append("COORDINATOR_LOAD_IN_PROGRESS: loading")
     pipeline.source._changes.repeated[P0] = 3
     pipeline.run()
-    assert pipeline.told.of("client_logged")[0]["text"] == "_TRANSPORT: gone"
+    told = pipeline.told.of("client_logged")
+    assert [(line["level"], line["text"]) for line in told] == [
+        (30, "_TRANSPORT: gone"),
+        (20, "COORDINATOR_LOAD_IN_PROGRESS: loading"),
+    ]
     assert pipeline.told.of("records_repeated") == [{"count": 3, "partition": P0}]
 
 
