@@ -17,6 +17,7 @@ from service.core.records import (  # noqa: TC001 - msgspec reads the types
     TopicPartition,
 )
 from service.core.settled import Settled  # noqa: TC001 - as above
+from service.core.suspicion import Marks  # noqa: TC001 - as above
 from service.core.transform import Failure  # noqa: TC001 - as above
 
 Line = tuple[str, int, str, str]
@@ -38,6 +39,8 @@ class Plan(msgspec.Struct, kw_only=True):
     attempt       of these records, from 1
     condemned     records that the broker refused in earlier attempts: they become dead letters
     failed        records and failures of the recent past, for the dead-letter rate
+    trusted       partitions whose records are neither marked nor suspected (task_suspects.py)
+    marks         that stand beside offsets although their writer lives
     """
 
     lane: int
@@ -52,6 +55,8 @@ class Plan(msgspec.Struct, kw_only=True):
     attempt: int = 1
     condemned: dict[Coordinates, Failure] = {}
     failed: tuple[int, int] = (0, 0)
+    trusted: frozenset[TopicPartition] = frozenset()
+    marks: Marks = {}
 
 
 class Outcome(StrEnum):
@@ -74,12 +79,18 @@ class Report(msgspec.Struct, kw_only=True):
     work_s      seconds in all
     records     of the batch that was aborted
     suspect     its first record, to blame when it stands alone
+    halved      the transaction took too much of its time: ``pace`` is at most half of its records
     content     the batch's content is the likely reason
     culprits    the records that are surely to blame
     exit_code   of a STOP
     doubts      what made a request go out twice; a new producer has fenced it off
     emptied     how often the claim store was found without its claims
     lines       of the task's clients, warnings and worse
+    trusted     partitions of which this range proved that their records kill no process
+    marks       that this range left beside offsets
+    suspected   partitions at whose offset processes had died: first offset, end, deaths
+    killers     records that killed or hung a process of their own: how, and how many by then
+    isolation_failures  why there was no such process
     """
 
     lane: int
@@ -92,6 +103,7 @@ class Report(msgspec.Struct, kw_only=True):
     pace: int = 0
     records: int = 0
     suspect: Coordinates | None = None
+    halved: bool = False
     content: bool = False
     explained: bool = False
     culprits: dict[Coordinates, Failure] = {}
@@ -100,6 +112,11 @@ class Report(msgspec.Struct, kw_only=True):
     emptied: int = 0
     repeated: dict[TopicPartition, int] = {}
     lines: list[Line] = []
+    trusted: list[TopicPartition] = []
+    marks: Marks = {}
+    suspected: list[tuple[TopicPartition, int, int, int]] = []
+    killers: list[tuple[Coordinates, str, int]] = []
+    isolation_failures: list[str] = []
 
     @property
     def progress(self) -> Progress:

@@ -157,6 +157,8 @@ class SparkEngine:
             attempt=lane.patience.attempt,
             condemned=lane.condemned,
             failed=self._dead_letter_rate.recent,
+            trusted=lane.trusted,
+            marks=lane.marks,
         )
         lane.began_s = self._clock.monotonic()
         lane.job = self._jobs.submit(plan)

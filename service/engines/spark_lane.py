@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from service.core.records import Coordinates, Progress, TopicPartition
+    from service.core.suspicion import Marks
     from service.core.transform import Failure
     from service.engines.ranges import Report
 
@@ -36,6 +37,9 @@ class Lane:
         """Those of them that ended without a report."""
         self.doubtful = False
         """A task was lost: what it had committed has to be asked for."""
+        self.trusted: frozenset[TopicPartition] = frozenset()
+        self.marks: Marks = {}
+        """Of earlier ranges, left beside offsets by tasks that have reported."""
         self.fencing: Future[None] | None = None
         self.careful: int | None = None
         self.rest_until_s = 0.0
@@ -52,6 +56,8 @@ class Lane:
         self.doubtful = False
         self.fencing = None
         self.careful = None
+        self.trusted = frozenset()
+        self.marks = {}
 
     def wanted(self, ends: Progress) -> Progress:
         """Return the ends of those partitions that have something to read.
@@ -72,6 +78,8 @@ class Lane:
             if where in self.positions:
                 self.positions[where] = offset
         self.pace = report.pace
+        self.trusted |= self.positions.keys() & set(report.trusted)
+        self.marks = report.marks
         if progress:
             self.failures = self.lost = 0
             self.careful = None
@@ -91,9 +99,11 @@ class Lane:
     def lose(self) -> None:
         """Note a task without a report; perhaps a record killed its process.
 
-        Transactions become smaller, so that what lies before such a record is committed and the
-        record is named in the end.
+        From here on marks tell at which offset, and the next task calls what was in such hands in a
+        process of its own. Transactions become smaller, so that what lies before is committed.
         """
+        self.trusted = frozenset()
+        self.marks = {}
         self.lost += 1
         self.doubtful = True
         if self.lost > 1:

@@ -137,6 +137,9 @@ class Reports:
             self._events.ends_committed(report.ended)
         for where, count in report.repeated.items():
             self._events.records_repeated(count, where)
+        self._tell_suspects(report)
+        if report.halved:
+            self._events.batch_halved(report.pace, report.reason)
         for line in report.lines:
             self._events.client_logged(*line)
         for doubt in report.doubts:
@@ -154,6 +157,14 @@ class Reports:
             work_s=report.work_s,
             round_s=now_s - lane.began_s,
         )
+
+    def _tell_suspects(self, report: Report) -> None:
+        for suspected in report.suspected:
+            self._events.records_suspected(*suspected)
+        for killer in report.killers:
+            self._events.record_condemned(*killer)
+        for reason in report.isolation_failures:
+            self._events.isolation_failed(reason)
 
     def _settled(self, settled: Settled) -> None:
         self._events.transaction_settled(settled)

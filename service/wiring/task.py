@@ -33,10 +33,17 @@ from service.core.errors import (
 from service.core.exactly_once import Interrupt
 from service.core.limits import Pace, Patience
 from service.core.ports import Batch
-from service.core.transform import Transformer, load_transform
 from service.engines.ranges import Outcome, Plan, Report
 from service.engines.watchdog import Watchdog
-from service.wiring.parts import CUT_AFTER_S, SystemClock, claim_store, core, producing
+from service.wiring.parts import (
+    CUT_AFTER_S,
+    SystemClock,
+    call_limit_s,
+    claim_store,
+    core,
+    producing,
+)
+from service.wiring.task_suspects import TaskSuspects, hung, task_isolation
 from service.wiring.tracing import flush_traces, traced
 
 if TYPE_CHECKING:
@@ -98,6 +105,15 @@ class Task:
         self._batch = Batch([], {}, {})
         self._interrupt = Interrupt()
         self._watchdog = Watchdog(settings.watchdog.timeout_ms / 1000, on_overrun=_overrun)
+        limits = settings.transaction
+        self._pace = Pace(
+            interval_s=limits.interval_ms / 1000,
+            records_max=limits.records_max,
+            bytes_max=limits.bytes_max,
+            transaction_timeout_s=limits.timeout_ms / 1000,
+            start=plan.pace,
+        )
+        self._watchdog.limit_calls(self._interrupt, call_limit_s(settings), hung)
 
     def run(self) -> Report:
         """Return how it went; raises only what nobody foresaw."""
@@ -134,7 +150,8 @@ class Task:
         self._build()
         stack.callback(self._transaction.close)
         self._source.place()  # 1
-        transformer = Transformer(load_transform(settings.transform), settings.retry.attempts)
+        isolation = task_isolation(settings, report, self._interrupt)
+        stack.callback(isolation.close)
         if plan.attempt > 1 or plan.batch_max is not None:
             self._transaction.diagnose()
         self._transaction.open()  # 2
@@ -152,7 +169,7 @@ class Task:
                 settings,
                 self._transaction,
                 claims,
-                transformer,
+                isolation,
                 clock=self._clock,
                 interrupt=self._interrupt,
                 failed=plan.failed,
@@ -161,10 +178,31 @@ class Task:
         )
         stack.callback(flush_traces, settings)
         self._ends: Progress = {}
+        self._suspects = TaskSuspects(
+            self._source,
+            run,
+            isolation,
+            plan,
+            report,
+            records_max=settings.transaction.records_max,
+        )
         try:
             self._take_all(run)  # 4
             self._end(run)  # 5
+            self._suspects.finish()
+            self._suspects.tell()
+            self._fence_doubt()
+        except (
+            BatchAbortedError,
+            MemberFencedError,
+            ProducerDeadError,
+            ClaimsUnavailableError,
+        ) as error:
+            self._suspects.fail()
+            report.halved = self._pace.fail(len(self._batch.records), error.transaction_s)
+            raise
         finally:
+            report.pace = self._pace.records
             report.repeated = self._source.changes().repeated
 
     def _build(self) -> None:
@@ -191,14 +229,7 @@ class Task:
         )
 
     def _take_all(self, run: Core) -> None:
-        plan, limits = self._plan, self._settings.transaction
-        pace = Pace(
-            interval_s=limits.interval_ms / 1000,
-            records_max=limits.records_max,
-            bytes_max=limits.bytes_max,
-            transaction_timeout_s=limits.timeout_ms / 1000,
-            start=plan.pace,
-        )
+        plan, pace = self._plan, self._pace
         patience = Patience(self._settings.retry.attempts)
         patience.records_max = plan.batch_max
         left = plan.records_max
@@ -216,14 +247,15 @@ class Task:
             new = batch.first.keys() - self._begun
             batch.base.update({at: self._certain[at] for at in new & self._certain.keys()})
             self._begun |= new
-            taken = self._run(run, batch, pace)
+            taken = self._run(run, batch)
             patience.succeed()
             if left is not None:
                 left -= taken
-        self._report.pace = pace.records
 
-    def _run(self, run: Core, batch: Batch, pace: Pace) -> int:
+    def _run(self, run: Core, batch: Batch) -> int:
         """Give one batch its effects; return how many records had theirs."""
+        self._suspects.mark(batch)
+        self._fence_doubt()
         self._interrupt.due = False
         self._watchdog.alarm(CUT_AFTER_S, self._interrupt)
         settled = run.run(batch, self._plan.condemned, self._plan.attempt)
@@ -231,6 +263,7 @@ class Task:
         self._report.settled.append(settled)
         progress = {where: offset for where, (_first, offset) in settled.offsets.items()}
         self._source.settle(progress)
+        self._suspects.settle(progress, batch)
         self._certain |= progress
         for where in progress:
             self._ends.pop(where, None)
@@ -239,7 +272,7 @@ class Task:
         phases_s = settled.phases_s
         working_s = sum(phases_s[step] for step in ("identify", "claim", "transform", "plan"))
         transaction_s = sum(phases_s[step] for step in ("send", "send_offsets", "commit"))
-        pace.settle(settled.records, working_s, settled.bytes_in, transaction_s)
+        self._pace.settle(settled.records, working_s, settled.bytes_in, transaction_s)
         self._fence_doubt()
         return settled.records
 
@@ -249,6 +282,7 @@ class Task:
         behind = {where: end for where, end in self._ends.items() if end > certain.get(where, -1)}
         if behind:
             run.end(behind)
+            self._suspects.settle(behind)
             self._report.ended = behind
             self._fence_doubt()
 

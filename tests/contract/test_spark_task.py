@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from service.core.errors import ExitCode
+from service.adapters.kafka_transaction import KafkaTransaction
+from service.core.errors import BatchAbortedError, ExitCode
 from service.core.records import Coordinates
 from service.core.transform import Failure
 from service.engines.ranges import Outcome
@@ -235,7 +237,7 @@ def test_without_claims_nothing_is_written(app: Application) -> None:
         HAPAX_DEDUP__TIMEOUT="200ms",
     )
     assert report.outcome is Outcome.CLAIMS
-    assert (app.values(), app.committed()) == ([], {0: None})
+    assert (app.values(), app.committed()) == ([], {0: 0})
 
 
 @pytest.mark.row("SP1")
@@ -250,6 +252,38 @@ def test_what_brokers_refuse_aborts_the_range_and_names_a_suspect(app: Applicati
     assert again.content
     assert list(again.culprits) == [Coordinates(app.input, 0, 1)]
     assert (app.values(), app.committed()) == ([b"A"], {0: 1})
+
+
+def test_a_transaction_that_outlived_half_its_time_halves_what_the_lane_takes_next(
+    app: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(app, *TEN)
+    member = app.member()
+
+    def slow(transaction: KafkaTransaction) -> None:
+        time.sleep(1.1)  # the transaction's own time is what is tested
+        transaction.abort()
+        raise BatchAbortedError("too slow")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaTransaction, "commit", slow)
+        known = frozenset({(app.input, 0)})  # no transaction of a mark before that of the records
+        report = app.run(app.plan(member, trusted=known), HAPAX_TRANSACTION__TIMEOUT="2s")
+    assert (report.outcome, report.halved, report.pace) == (Outcome.ABORTED, True, 5)
+    report = app.run(app.plan(member, pace=report.pace), HAPAX_TRANSACTION__TIMEOUT="2s")
+    assert report.settled[0].records == 5
+    assert sum(settled.records for settled in report.settled) == 10
+
+
+def test_marks_of_a_range_are_gone_with_its_report_and_its_partitions_are_trusted(
+    app: Application,
+) -> None:
+    write(app, *TEN)
+    member = app.member()
+    report = app.run(app.plan(member))
+    assert (report.trusted, report.marks) == ([(app.input, 0)], {})
+    report = app.run(app.plan(member))
+    assert report.suspected == []
 
 
 def test_a_condemned_record_becomes_a_dead_letter(app: Application) -> None:
@@ -267,7 +301,7 @@ def test_failures_of_other_lanes_count_in_the_rate(app: Application) -> None:
     member = app.member()
     report = app.run(app.plan(member, failed=(10, 9)), **settings)
     assert (report.outcome, report.exit_code) == (Outcome.STOP, ExitCode.DEAD_LETTER_LIMIT)
-    assert (app.values(), app.letters(), app.committed()) == ([], [], {0: None})
+    assert (app.values(), app.letters(), app.committed()) == ([], [], {0: 0})
 
 
 # -- who may commit -----------------------------------------------------------------------
@@ -315,7 +349,7 @@ def test_a_task_that_was_fenced_meanwhile_says_so(
     report = app.run(plan)
     assert report.outcome is Outcome.FENCED
     assert not report.explained
-    assert (app.values(), app.committed()) == ([], {0: None})
+    assert (app.values(), app.committed()) == ([], {0: 0})
 
 
 @pytest.mark.row("SP12")

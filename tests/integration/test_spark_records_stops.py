@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from tests.kit.done import header, source, values
+from tests.kit.done import source, values
 from tests.kit.flow import WorkerProcess
 from tests.kit.refusals import left, refused, untouched
 from tests.kit.route import Route
@@ -46,10 +46,7 @@ def stopping(
         return Stopping(route, route.start(SparkProcess, "s-0", **settings))
 
     try:
-        found = {
-            "deadly": stops(_with_deadly(route_of(2)), TRANSFORM="tests.kit.crashes:die_as_told")
-        }
-        found["refuse"] = stops(_with_ten(route_of()), INPUT__START="refuse")
+        found = {"refuse": stops(_with_ten(route_of()), INPUT__START="refuse")}
         found["poison"] = stops(
             _with_ten(route_of()), DEAD_LETTER__TOPIC=None, TRANSFORM="tests.kit.orders:poison"
         )
@@ -63,14 +60,6 @@ def stopping(
 
 def _with_ten(route: Route) -> Route:
     route.write(*TEN)
-    return route
-
-
-def _with_deadly(route: Route) -> Route:
-    """One partition with a record that kills its process, one without."""
-    route.write(*(Given(each, partition=number) for each in TEN for number in (0, 1)))
-    route.write(Given(b"exit", partition=0))
-    route.write(*(Given(each, partition=number) for each in TEN for number in (0, 1)))
     return route
 
 
@@ -168,20 +157,3 @@ def test_too_many_dead_letters_leave_with_5_and_nothing_of_the_last_batch(
     assert case.route.committed() == {0: 800}
     done = [source(record) for record in (*case.route.outputs(), *case.route.dead())]
     assert sorted(done) == list(range(800))
-
-
-@pytest.mark.long
-def test_a_transform_that_kills_its_process_stops_the_driver_and_only_its_own_partition(
-    stopping: dict[str, Stopping],
-) -> None:
-    case = stopping["deadly"]
-    stopped(case, 1)
-    (line,) = case.driver.lines("service_stopped")
-    assert f"{case.route.source}/0" in str(line["reason"])
-    assert "crashed" in str(line["reason"])
-    assert len(case.driver.lines("task_lost")) >= 3
-    assert case.route.committed()[1] == 20
-    done = [
-        each.value or b"" for each in case.route.outputs() if "/1/" in header(each, "hapax-source")
-    ]
-    assert sorted(done) == sorted(TEN + TEN)  # without keys they are spread over the partitions

@@ -15,6 +15,7 @@ from service.core.errors import (
 )
 from service.core.limits import Patience
 from service.core.records import Coordinates
+from service.core.suspicion import Mark
 from service.core.transform import Cut, Failure
 from service.engines.ranges import Outcome, Report
 from service.engines.spark_lane import Lane
@@ -263,6 +264,27 @@ def test_a_task_that_must_leave_takes_the_service_with_it(
 
 
 # -- no report ----------------------------------------------------------------------------
+
+
+def test_what_a_range_finds_about_killers_is_told_and_kept_by_the_lane(
+    driver: Driver, lane: Lane
+) -> None:
+    found = report(
+        trusted=[P0],
+        marks={P0: Mark(1)},
+        suspected=[(P0, 5, 9, 1)],
+        killers=[(CULPRIT, "it was ended by SIGSEGV", 2)],
+        isolation_failures=["no process"],
+        halved=True,
+        pace=7,
+    )
+    driver.reports.take(lane, found, NOW_S)
+    told = driver.told
+    assert [len(told.of(name)) for name in ("records_suspected", "record_condemned")] == [1, 1]
+    assert len(told.of("isolation_failed")) == len(told.of("batch_halved")) == 1
+    assert (lane.trusted, lane.marks, lane.pace) == (frozenset({P0}), {P0: Mark(1)}, 7)
+    driver.reports.lost(lane, RuntimeError("worker crashed"), NOW_S)
+    assert (lane.trusted, lane.marks) == (frozenset(), {})
 
 
 def test_lost_tasks_are_planned_again_up_to_a_limit(driver: Driver, lane: Lane) -> None:

@@ -1,0 +1,70 @@
+"""A record that kills or hangs the process of its task: the driver lives, and plans again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.kit.done import header
+from tests.kit.route import Route
+from tests.kit.spark_process import SparkProcess
+from tests.kit.topics import Given
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from service.sandbox import Sandbox
+
+DEATHS_MAX = 3
+CULPRITS = [b"hang", b"segfault", b"exit", b"killed"]
+INNOCENT = [b"%d" % number for number in range(400)]
+WITHIN_S = 120.0
+
+
+@pytest.fixture
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
+    made = Route(
+        sandbox, tmp_path, partitions=2, kind=SparkProcess, TRANSFORM="tests.kit.killers:obey"
+    )
+    made.create()
+    yield made
+    made.close()
+
+
+def write(route: Route, culprits: list[bytes]) -> None:
+    """Write innocents to both partitions, and the culprits among those of the first."""
+    records = []
+    for number, value in enumerate(INNOCENT):
+        if number % 100 == 50 and number // 100 < len(culprits):
+            records.append(Given(culprits[number // 100], partition=0))
+        records.append(Given(value, partition=number % 2))
+    route.write(*records)
+
+
+def judge(route: Route, culprits: list[bytes]) -> None:
+    """Every innocent has passed once, and the culprits are the only dead letters."""
+    assert sorted(record.value or b"" for record in route.outputs()) == sorted(INNOCENT)
+    letters = route.dead()
+    assert sorted(letter.value or b"" for letter in letters) == sorted(culprits)
+    assert all("killed its process" in header(letter, "hapax-error") for letter in letters)
+    assert route.lag() == 0
+
+
+def test_records_that_kill_or_hang_their_task_are_dead_letters_and_the_driver_goes_on(
+    route: Route,
+) -> None:
+    write(route, CULPRITS)
+    driver = route.start(SparkProcess, "s-0", CALL__TIMEOUT="1s", STOP_AFTER__AT_END="true")
+    assert driver.process.wait(WITHIN_S) == 0, driver.text()
+    judge(route, CULPRITS)
+    condemned = driver.lines("record_condemned")
+    # What a range found is told by its report: that of a task which dies later is lost with it.
+    assert condemned
+    lost = Counter(str(line["lane"]) for line in driver.lines("task_lost"))
+    assert len(lost) == 1  # the other partition's lane went on
+    # The last death of each culprit is that of a process of its own, and makes no task lost.
+    assert 1 <= lost.total() <= len(CULPRITS) * (DEATHS_MAX - 1)
+    assert "the transform has not returned from record" in driver.text()
