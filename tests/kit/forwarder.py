@@ -16,11 +16,12 @@ class Forwarder:
     """Passes connections of a port on to one of 127.0.0.1, in a thread of its own.
 
     address   of ours; any of 127.0.0.0/8 is there without being set up
+    port      of ours; 0: any that is free
     """
 
-    def __init__(self, target: int, address: str = "127.0.0.1") -> None:
+    def __init__(self, target: int, address: str = "127.0.0.1", port: int = 0) -> None:
         self._target = target
-        self._listener = socket.create_server((address, 0))
+        self._listener = socket.create_server((address, port))
         self.port = int(self._listener.getsockname()[1])
         self._open: set[asyncio.StreamWriter] = set()
         self._loop = asyncio.new_event_loop()
