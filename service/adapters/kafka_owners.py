@@ -52,14 +52,20 @@ class KafkaOwners:
         }
         self._topics = frozenset(settings.input.topics)
         self._watch = watch
-        self._built: Consumer | None = None
+        self._built: dict[str, Consumer] = {}
 
-    def committed(self, partitions: Iterable[Where], within_s: float) -> dict[Where, int | None]:
-        """Return the group's stable committed offsets; None where there is none."""
+    def committed(
+        self, partitions: Iterable[Where], within_s: float, *, stable: bool
+    ) -> dict[Where, int | None]:
+        """Return the group's committed offsets; None where there is none.
+
+        The client asks for stable offsets when it reads committed records, and only then.
+        """
+        client = self._client("read_committed" if stable else "read_uncommitted")
         wanted = [TopicPartition(*where) for where in partitions]
         try:
             with self._watch("committed"):
-                answers = self._client().committed(wanted, timeout=within_s)
+                answers = client.committed(wanted, timeout=within_s)
         except KafkaException as error:
             raise _failed("committed offsets", error.args[0]) from error
         for answer in answers:
@@ -92,14 +98,15 @@ class KafkaOwners:
 
     def close(self) -> None:
         """Drop the connections."""
-        if self._built is not None:
-            self._built.close()
-            self._built = None
+        while self._built:
+            self._built.popitem()[1].close()
 
-    def _client(self) -> Consumer:
-        if self._built is None:
-            self._built = build(Consumer, self._properties, None)
-        return self._built
+    def _client(self, isolation: str = "read_committed") -> Consumer:
+        client = self._built.get(isolation)
+        if client is None:
+            properties = {**self._properties, "isolation.level": isolation}
+            client = self._built[isolation] = build(Consumer, properties, None)
+        return client
 
     def _there(self, spans: dict[Where, tuple[int, int]]) -> dict[Where, int]:
         """Return, per partition, where to begin; without partitions whose log holds no owner."""

@@ -26,12 +26,12 @@ class MemoryOwners:
         self._wait = wait
 
     def committed(
-        self, partitions: Iterable[TopicPartition], within_s: float
+        self, partitions: Iterable[TopicPartition], within_s: float, *, stable: bool
     ) -> dict[TopicPartition, int | None]:
-        """Return the group's stable committed offsets."""
+        """Return the group's committed offsets."""
         self.asked["committed"] += 1
         wanted = list(partitions)
-        if any(self._broker.pending(where) for where in wanted):
+        if stable and any(self._broker.pending(where) for where in wanted):
             self._wait(within_s)
             raise BatchAbortedError("owners: UNSTABLE_OFFSET_COMMIT")
         return {where: self._broker.committed.get(where) for where in wanted}

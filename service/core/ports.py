@@ -229,9 +229,13 @@ class OwnerLookup(Protocol):
     """
 
     def committed(
-        self, partitions: Iterable[TopicPartition], within_s: float
+        self, partitions: Iterable[TopicPartition], within_s: float, *, stable: bool
     ) -> dict[TopicPartition, int | None]:
-        """Return the group's stable committed offsets, of any member's partitions."""
+        """Return the group's committed offsets, of any member's partitions.
+
+        ``stable``: wait for transactions that hold an offset, so that nothing sent before this call
+        is missing in the answer. Otherwise an offset may be older, never newer.
+        """
 
     def records(self, owners: Collection[Coordinates]) -> Batch:
         """Return those of the records that a reader of the input topics still finds.

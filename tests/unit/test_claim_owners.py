@@ -219,3 +219,15 @@ def test_two_replays_of_one_original_by_tools_of_others_both_have_an_effect() ->
         pipeline.broker.write("in", value, headers=headers)
     run(pipeline)
     assert pipeline.outputs() == [b"E", b"E/2", b"E/3"]
+
+
+def test_an_owner_that_is_committed_is_known_while_another_offset_is_pending(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pipeline = opened(Pipeline(2))
+    pipeline.broker.committed[("in", 1)] = 5
+    monkeypatch.setattr(pipeline.broker, "pending", lambda _where: True)
+    lookup = looked_up(pipeline)
+    assert lookup.committed([("in", 1)], 1.0, stable=False) == {("in", 1): 5}
+    with pytest.raises(BatchAbortedError, match="UNSTABLE"):
+        lookup.committed([("in", 1)], 1.0, stable=True)
