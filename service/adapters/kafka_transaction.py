@@ -63,6 +63,7 @@ class KafkaTransaction(KafkaProducing[Placing]):
     """One transactional producer at a time, rebuilt on demand under the same id."""
 
     _diagnosing = False
+    _carries_messages = False
     _hung = 0
     """Calls for offsets that hung since the last one that returned."""
 
@@ -140,6 +141,7 @@ class KafkaTransaction(KafkaProducing[Placing]):
         outbox.serve()  # lines older than this transaction doubt nothing of it
         outbox.log.doubts.clear()
         self._began_s = self._clock.monotonic()
+        self._carries_messages = False
         error = self._call(outbox, "begin_transaction")
         if error is not None:
             raise self._dead(f"begin: {describe(error)}", fenced=is_fenced(error))
@@ -149,6 +151,7 @@ class KafkaTransaction(KafkaProducing[Placing]):
         outbox = self._producer()
         try:
             with self._watch("produce"):
+                self._carries_messages = self._carries_messages or bool(messages)
                 outbox.send(messages, reports=self._diagnosing)
         except BatchAbortedError:
             self.abort()
@@ -236,8 +239,10 @@ class KafkaTransaction(KafkaProducing[Placing]):
                     continue
                 raise self._dead(f"commit outcome unknown: {describe(error)}")
             self._fail(outbox, "commit", error, resolved=False)
-        self._diagnosing = False
         self.doubts = outbox.log.doubts.copy()
+        if not self._carries_messages:
+            return  # offsets alone (ends, marks of suspects) say nothing of refused messages
+        self._diagnosing = self._carries_messages = False
         if self._sets.accept():
             self.doubts.append("commit: messages were sent one by one, sets come next")
 
