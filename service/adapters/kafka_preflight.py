@@ -8,11 +8,12 @@ from confluent_kafka import KafkaError, KafkaException
 
 from service.adapters.kafka_access import access
 from service.adapters.kafka_errors import FORBIDDEN, UNKNOWN_TOPIC
-from service.adapters.reach import bootstrap, told
+from service.adapters.reach import bootstrap, speaks_tls, told
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from service.core.facts import Address
     from service.settings import Settings
 
 BROKERS_TIMEOUT_S = 1.5
@@ -61,11 +62,22 @@ class KafkaPreflight:
         try:
             metadata = self._list_topics(BROKERS_TIMEOUT_S)
         except KafkaException:
+            if tls := self._unencrypted(found):
+                return Found(told(found), (self.sentence(tls),))
             why = access(self._settings)
             refusals = (self.sentence(why.text),) if why.text and why.refused else ()
             away = f"{told(found)}; {why.text}" if why.suspect else told(found)
             return Found(away, refusals, why.suspect)
         return Found(absent=self._absent(metadata.topics), cluster=metadata.cluster_id or None)
+
+    def _unencrypted(self, found: Mapping[str, Address]) -> str:
+        """Say that a listener wants TLS and we speak none; it hangs up without a reason then."""
+        protocol = self._settings.kafka.security.protocol
+        if "ssl" in protocol:
+            return ""
+        tls = [place for place, one in found.items() if not one.problem and speaks_tls(place)]
+        wrong = f"HAPAX_KAFKA__SECURITY__PROTOCOL={protocol} does not"
+        return f"{', '.join(tls)} speaks TLS, and {wrong}" if tls else ""
 
     def _absent(self, topics: Any) -> tuple[str, ...]:
         settings = self._settings

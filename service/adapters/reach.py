@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import socket
+import ssl
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -60,6 +61,20 @@ def told(found: Mapping[str, Address]) -> str:
         f"{place}: {address.problem or 'open, but no broker answers'}"
         for place, address in found.items()
     )
+
+
+def speaks_tls(place: str) -> bool:
+    """Return whether a listener answers a TLS handshake; nothing is trusted, and nothing sent."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection(split(place), SOON_S) as connection,
+            context.wrap_socket(connection),
+        ):
+            return True
+    except (OSError, UnicodeError, OverflowError):  # an SSLError is an OSError
+        return False
 
 
 def split(place: str) -> tuple[str, int]:

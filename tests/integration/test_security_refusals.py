@@ -54,7 +54,7 @@ def _logins(guarded: Sandbox) -> dict[str, Refusal]:
         "no encryption": Refusal(
             scram | {f"{SECURITY}PROTOCOL": "sasl_plaintext", f"{SECURITY}CA_FILE": None},
             3,
-            ["no broker answered", "protocol"],
+            ["no broker answered", "speaks TLS"],
         ),
     }
 
