@@ -11,6 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
+from service.core.ports import Stuck  # noqa: TC001 - msgspec reads the types
 from service.core.records import (  # noqa: TC001 - msgspec reads the types
     Coordinates,
     Progress,
@@ -88,6 +89,7 @@ class Report(msgspec.Struct, kw_only=True):
     lines       of the task's clients, warnings and worse
     trusted     partitions of which this range proved that their records kill no process
     marks       that this range left beside offsets
+    stuck       partitions that are held up by a set that cannot be decoded
     suspected   partitions at whose offset processes had died: first offset, end, deaths
     killers     records that killed or hung a process of their own: how, and how many by then
     isolation_failures  why there was no such process
@@ -114,6 +116,7 @@ class Report(msgspec.Struct, kw_only=True):
     lines: list[Line] = []
     trusted: list[TopicPartition] = []
     marks: Marks = {}
+    stuck: dict[TopicPartition, Stuck] = {}
     suspected: list[tuple[TopicPartition, int, int, int]] = []
     killers: list[tuple[Coordinates, str, int]] = []
     isolation_failures: list[str] = []

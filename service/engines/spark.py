@@ -113,6 +113,7 @@ class SparkEngine:
             return
         if self._lanes.stale and self._lanes.share_out():
             self._ends, self._ends_seen_s = {}, -ENDS_INTERVAL_S
+            self._reports.shared_out()
             self._events.lanes_shared_out(
                 {lane.number: list(lane.positions) for lane in self._lanes.all if lane.positions}
             )

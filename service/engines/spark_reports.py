@@ -27,7 +27,7 @@ from service.engines.ranges import Outcome
 
 if TYPE_CHECKING:
     from service.core.limits import DeadLetterRate, FenceBudget
-    from service.core.ports import Claims, Clock
+    from service.core.ports import Claims, Clock, Stuck
     from service.core.records import Progress, TopicPartition
     from service.core.settled import Settled
     from service.engines.ranges import Report
@@ -68,6 +68,8 @@ class Reports:
         self._dead_letter_rate = dead_letter_rate
         self._held_since_s: float | None = None
         self._ask_s = 0.0
+        self._stuck: dict[int, dict[TopicPartition, Stuck]] = {}
+        """By lane, as its last whole range found it."""
 
     def take(self, lane: Lane, report: Report, now_s: float) -> None:
         """Count what was committed, then react to how the range ended."""
@@ -75,6 +77,7 @@ class Reports:
         lane.settle(report)
         match report.outcome:
             case Outcome.DONE:
+                self._stick(lane.number, report.stuck)
                 if not report.progress:
                     lane.rest(now_s)  # nothing came although something is there: brokers are slow
             case Outcome.CLAIMS:
@@ -90,6 +93,12 @@ class Reports:
                 lane.rest(now_s)
             case Outcome.STOP:
                 raise TaskStopError(report.exit_code, report.reason)
+
+    def shared_out(self) -> None:
+        """Forget what was stuck: the next ranges tell, of partitions that are still ours."""
+        if any(self._stuck.values()):
+            self._events.partition_stuck({})
+        self._stuck = {}
 
     def lost(self, lane: Lane, error: Exception, now_s: float) -> None:
         """React to a task without a report. Raises StopError when it cannot go on like this."""
@@ -157,6 +166,14 @@ class Reports:
             work_s=report.work_s,
             round_s=now_s - lane.began_s,
         )
+
+    def _stick(self, lane: int, stuck: dict[TopicPartition, Stuck]) -> None:
+        if stuck != self._stuck.get(lane, {}):
+            self._stuck[lane] = stuck
+            everywhere = {
+                where: one for each in self._stuck.values() for where, one in each.items()
+            }
+            self._events.partition_stuck(everywhere)
 
     def _tell_suspects(self, report: Report) -> None:
         for suspected in report.suspected:

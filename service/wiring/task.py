@@ -204,6 +204,7 @@ class Task:
         finally:
             report.pace = self._pace.records
             report.repeated = self._source.changes().repeated
+            report.stuck = dict(self._source.stuck())
 
     def _build(self) -> None:
         settings, plan = self._settings, self._plan

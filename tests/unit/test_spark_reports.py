@@ -14,6 +14,7 @@ from service.core.errors import (
     TwinError,
 )
 from service.core.limits import Patience
+from service.core.ports import Stuck
 from service.core.records import Coordinates
 from service.core.suspicion import Mark
 from service.core.transform import Cut, Failure
@@ -285,6 +286,18 @@ def test_what_a_range_finds_about_killers_is_told_and_kept_by_the_lane(
     assert (lane.trusted, lane.marks, lane.pace) == (frozenset({P0}), {P0: Mark(1)}, 7)
     driver.reports.lost(lane, RuntimeError("worker crashed"), NOW_S)
     assert (lane.trusted, lane.marks) == (frozenset(), {})
+
+
+def test_a_set_that_cannot_be_decoded_is_told_once_and_until_it_is_over(
+    driver: Driver, lane: Lane
+) -> None:
+    held = {P0: Stuck(7, "bad crc")}
+    for stuck in (held, held, {}):
+        driver.reports.take(lane, report(stuck=stuck), NOW_S)
+    assert [facts["stuck"] for facts in driver.told.of("partition_stuck")] == [held, {}]
+    driver.reports.take(lane, report(stuck=held), NOW_S)
+    driver.reports.shared_out()
+    assert driver.told.of("partition_stuck")[-1] == {"stuck": {}}
 
 
 def test_lost_tasks_are_planned_again_up_to_a_limit(driver: Driver, lane: Lane) -> None:
