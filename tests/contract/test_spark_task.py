@@ -14,6 +14,7 @@ from service.core.records import Coordinates
 from service.core.transform import Failure
 from service.engines.ranges import Outcome
 from service.wiring.task import fence_lane, run_plans
+from tests.kit.damage import damage
 from tests.kit.done import header, source
 from tests.kit.spark_ranges import Application
 from tests.kit.topics import Given, produce, produce_aborted, produce_committed, transaction
@@ -284,6 +285,17 @@ def test_marks_of_a_range_are_gone_with_its_report_and_its_partitions_are_truste
     assert (report.trusted, report.marks) == ([(app.input, 0)], {})
     report = app.run(app.plan(member))
     assert report.suspected == []
+
+
+def test_a_set_that_cannot_be_decoded_is_never_passed_and_the_report_says_so(
+    app: Application, sandbox: Sandbox
+) -> None:
+    for value in (b"a", b"b", b"c"):
+        write(app, value)
+    damage(sandbox, app.input, 0, 1)
+    report = app.run(app.plan(app.member(), duration_s=3.0))
+    assert [(where, one.offset) for where, one in report.stuck.items()] == [((app.input, 0), 1)]
+    assert (app.values(), app.committed()) == ([b"A"], {0: 1})
 
 
 def test_a_condemned_record_becomes_a_dead_letter(app: Application) -> None:
