@@ -125,8 +125,7 @@ class Status:
             if one is None
             else _row(one, now_s)
         )
-        if stuck is not None:
-            row["stuck"] = {"offset": stuck.offset, "reason": stuck.reason}
+        row["stuck"] = None if stuck is None else {"offset": stuck.offset, "reason": stuck.reason}
         return row
 
     def _last(self, now_s: float) -> dict[str, Any] | None:

@@ -40,6 +40,9 @@ class Claim:
         """Return an offset to commit, with nothing beside it."""
         return KafkaOffset(*where, offset)
 
+    def meet_cluster(self, cluster_id: str | None) -> None:
+        """Accept any cluster: it has no positions."""
+
 
 class Late(Protocol):
     """The first copy of a request, kept on its way; its sender has sent it again."""

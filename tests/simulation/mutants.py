@@ -107,11 +107,11 @@ def abort_after_a_commit_without_answer(patch: pytest.MonkeyPatch) -> None:
 def our_own_claim_is_a_duplicate(patch: pytest.MonkeyPatch) -> None:
     claim = MemoryClaims.claim
 
-    def dropping(self: MemoryClaims, ids: Any, records: Any, replays: Any) -> Any:
+    def dropping(self: MemoryClaims, ids: Any, records: Any, *rest: Any) -> Any:
         own = {
             index: records[index].coordinates for index, i in enumerate(ids) if i in self._claims
         }
-        return {**own, **claim(self, ids, records, replays)}
+        return {**own, **claim(self, ids, records, *rest)}
 
     patch.setattr(MemoryClaims, "claim", dropping)
 
@@ -143,9 +143,9 @@ def reset_to_latest(patch: pytest.MonkeyPatch) -> None:
 def two_transactions_without_gate(patch: pytest.MonkeyPatch) -> None:
     send_offsets = MemoryTransaction.send_offsets
 
-    def split(self: MemoryTransaction, progress: Any) -> None:
+    def split(self: MemoryTransaction, *progress: Any) -> None:
         self.commit()
-        send_offsets(self, progress)
+        send_offsets(self, *progress)
 
     patch.setattr(MemoryTransaction, "send_offsets", split)
 
@@ -190,7 +190,7 @@ def no_put_back_while_claims_are_away(patch: pytest.MonkeyPatch) -> None:
 
 
 def twins_are_not_dropped(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(MemoryClaims, "claim", lambda _self, _ids, _records, _replays: {})
+    patch.setattr(MemoryClaims, "claim", lambda _self, *_claims: {})
 
 
 def the_rest_of_a_cut_batch_is_forgotten(patch: pytest.MonkeyPatch) -> None:
