@@ -23,6 +23,7 @@ _SESSION_TIMEOUT: Final = "HAPAX_GROUP__SESSION_TIMEOUT"
 _POLL_INTERVAL: Final = "HAPAX_GROUP__POLL_INTERVAL_MAX"
 _WATCHDOG: Final = "HAPAX_WATCHDOG__TIMEOUT"
 _CLAIM: Final = "HAPAX_DEDUP__TTL"
+_CALL: Final = "HAPAX_CALL__TIMEOUT"
 _INPUT: Final = "HAPAX_INPUT__TOPICS"
 _OUTPUT: Final = "HAPAX_OUTPUT__TOPIC"
 _DEAD_LETTER: Final = "HAPAX_DEAD_LETTER__TOPIC"
@@ -46,7 +47,10 @@ def _times(settings: Settings) -> Iterator[Problem]:
     poll = (_POLL_INTERVAL, settings.group.poll_interval_max_ms)
     watchdog = (_WATCHDOG, settings.watchdog.timeout_ms)
     claim = (_CLAIM, settings.dedup.ttl_ms)
+    # Unset, it follows the poll interval: nothing that could be wrong.
+    call = (_CALL, settings.call.timeout_ms or 0)
     rules = (
+        (call, poll, "a call that is legal would cost the process its partitions"),
         (interval, transaction, "the brokers would abort the transaction of a full batch"),
         (
             transaction,

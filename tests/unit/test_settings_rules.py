@@ -40,6 +40,11 @@ from tests.unit.test_settings_problems import SECURITY, problems
             "HAPAX_DEDUP__TTL=2m",
             {"HAPAX_DEDUP__TTL": "2m", "HAPAX_DEDUP__REDIS_URL": "redis://localhost/0"},
         ),
+        (
+            "HAPAX_CALL__TIMEOUT=5m",
+            "HAPAX_GROUP__POLL_INTERVAL_MAX=5m",
+            {"HAPAX_CALL__TIMEOUT": "5m"},
+        ),
     ],
 )
 def test_times_that_must_nest_are_told_with_both_values(
