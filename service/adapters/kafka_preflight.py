@@ -28,6 +28,7 @@ class Found(NamedTuple):
     suspect   whether that may be so
     absent    topics that are not there, or may not be read: one sentence each
     cluster   Kafka's id of the cluster that answered (KIP-78); None: none did, or it has none
+    open      whether an address that gave no answer accepts connections: it may be slow
     """
 
     away: str = ""
@@ -35,6 +36,7 @@ class Found(NamedTuple):
     suspect: bool = False
     absent: tuple[str, ...] = ()
     cluster: str | None = None
+    open: bool = False
 
 
 class KafkaPreflight:
@@ -67,7 +69,7 @@ class KafkaPreflight:
             why = access(self._settings)
             refusals = (self.sentence(why.text),) if why.text and why.refused else ()
             away = f"{told(found)}; {why.text}" if why.suspect else told(found)
-            return Found(away, refusals, why.suspect)
+            return Found(away, refusals, why.suspect, open=True)
         return Found(absent=self._absent(metadata.topics), cluster=metadata.cluster_id or None)
 
     def _unencrypted(self, found: Mapping[str, Address]) -> str:

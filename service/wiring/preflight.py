@@ -15,6 +15,7 @@ from service.core.errors import BatchAbortedError, ClaimsUnavailableError, Prefl
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from service.adapters.kafka_preflight import Found
     from service.adapters.kafka_source import KafkaSource
     from service.adapters.redis_claims import RedisClaims
     from service.wiring.parts import Shared
@@ -24,6 +25,8 @@ GOOD_S = 2.0
 """How long brokers count as well while the claim store is waited for."""
 SETTLE_S = 10.0
 """Brokers that come back may not know of all topics at first."""
+BOUNDED_S = 10.0
+"""How long a bounded run waits for brokers that accept connections and give no answer."""
 SUSPICIONS_MAX = 3
 """Connections that break in so many looks in a row are those of a wrong protocol."""
 
@@ -78,7 +81,7 @@ class Brokers:
         self._bounded = stop_after.at_end or stop_after.records is not None
         self._away = False
         self._suspicions = 0
-        self._settled_s = self._good_until_s = 0.0
+        self._settled_s = self._good_until_s = self._away_s = 0.0
         self.problems: list[str] = []
         self.cluster: str | None = None
 
@@ -90,7 +93,7 @@ class Brokers:
         if found.refusals:
             raise PreflightError(list(found.refusals))
         if found.away:
-            self._wait_for(found.away, suspect=found.suspect)
+            self._wait_for(found)
             return False
         clock, events = self._shared.clock, self._shared.events
         if self._away:
@@ -103,13 +106,17 @@ class Brokers:
         self._good_until_s = clock.monotonic() + GOOD_S
         return True
 
-    def _wait_for(self, away: str, *, suspect: bool) -> None:
-        self._away = True
-        self._suspicions = self._suspicions + 1 if suspect else 0
-        self._shared.events.brokers_unreachable(away)
-        # A bounded run is somebody's errand, who wants to know now.
-        if self._bounded or self._suspicions >= SUSPICIONS_MAX:
-            raise PreflightError([self._kafka.sentence(away)])
+    def _wait_for(self, found: Found) -> None:
+        now_s = self._shared.clock.monotonic()
+        if not self._away:
+            self._away, self._away_s = True, now_s
+        self._suspicions = self._suspicions + 1 if found.suspect else 0
+        self._shared.events.brokers_unreachable(found.away)
+        # A bounded run was started by hand or by a schedule that wants to know now; brokers that
+        # accept connections may only be slow.
+        patient = found.open and now_s - self._away_s < BOUNDED_S
+        if (self._bounded and not patient) or self._suspicions >= SUSPICIONS_MAX:
+            raise PreflightError([self._kafka.sentence(found.away)])
 
 
 class _Store:

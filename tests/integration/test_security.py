@@ -94,7 +94,7 @@ LEFT_OUT = {
     "TOPIC WRITE out": (3, ["HAPAX_OUTPUT__TOPIC", "may not be read"]),
     "TOPIC WRITE dead": (3, ["HAPAX_DEAD_LETTER__TOPIC", "may not be read"]),
     "GROUP READ app": (1, ["not allowed", "GROUP_AUTHORIZATION"]),
-    "TRANSACTIONAL_ID WRITE app-w-0": (3, ["TRANSACTIONAL_ID_AUTHORIZATION"]),
+    "TRANSACTIONAL_ID WRITE app:w-0": (3, ["TRANSACTIONAL_ID_AUTHORIZATION"]),
 }
 
 

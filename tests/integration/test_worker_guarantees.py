@@ -67,8 +67,10 @@ def test_a_kill_between_outputs_and_offsets_shows_the_nature_of_a_guarantee(
     effects: int,
 ) -> None:
     route.write(*TWENTY)
+    # The first offsets of an assignment are the mark that a process works on them (suspicion.py).
+    nth = 1 if lost_request == "Produce" else 2
     fault = proxied_broker.proxy.add(
-        Rule(lost_request, "drop", times=1000, client_id=f"{route.app}-w-0")
+        Rule(lost_request, "drop", nth=nth, times=1000, client_id=f"{route.app}-w-0")
     )
     worker = route.worker(
         GUARANTEE=guarantee,
@@ -77,7 +79,8 @@ def test_a_kill_between_outputs_and_offsets_shows_the_nature_of_a_guarantee(
     )
     fault.wait_hit()
     worker.kill()
-    assert set(route.committed().values()) == {20 if guarantee == "at_most_once" else None}
+    expected = {20} if guarantee == "at_most_once" else {0, None}
+    assert set(route.committed().values()) <= expected
     route.write(b"after")
     route.run_to_end(GUARANTEE=guarantee)
     assert sorted(values(route)) == sorted([*TWENTY * effects, b"after"])  # type: ignore[type-var]
