@@ -71,7 +71,7 @@ def needed(route: Route) -> dict[str, Right]:
         "dead letters": Right("TOPIC", route.dead_letters, "WRITE", "TOPIC_AUTHORIZATION"),
         "group": Right("GROUP", route.app, "READ", "GROUP_AUTHORIZATION"),
         "transactional id": Right(
-            "TRANSACTIONAL_ID", f"{route.app}-w-0", "ALL", "TRANSACTIONAL_ID_AUTHORIZATION"
+            "TRANSACTIONAL_ID", f"{route.app}:w-0", "ALL", "TRANSACTIONAL_ID_AUTHORIZATION"
         ),
     }
 
