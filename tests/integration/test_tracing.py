@@ -145,8 +145,10 @@ def test_on_spark_tasks_make_the_spans_and_the_driver_shows_its_partitions(
             (row,) = json.loads(ask(port, "/status.json")[1])["partitions"]
             return dict(row)
 
-        await_(lambda: marks().get("committed") == 2 == marks().get("end"), 60, driver.text)
-        assert marks()["retention_margin_s"] == "never"
+        await_(
+            lambda: marks().get("committed") == 2 == marks().get("high_watermark"), 60, driver.text
+        )
+        assert marks()["retention_margin_seconds"] == "never"
     finally:
         route.close()
     told = {line["span_id"] for line in driver.lines("transaction_settled")}
