@@ -109,7 +109,7 @@ def test_without_a_claim_store_a_driver_that_may_pass_goes_on_and_says_so(
         try:
             driver = route.worker()
             route.write(*(identified(number) for number in range(100)))
-            route.await_outputs(100, 60)
+            route.await_outputs(100, 120)  # as at_work: Spark starts first
             server.kill()
             route.write(*(identified(number) for number in range(100, 200)))
             route.await_lag_0()
