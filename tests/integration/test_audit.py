@@ -156,7 +156,7 @@ def test_each_anomaly_on_a_broker_is_found_in_its_partition(
         {"from_aborted": 1}, {"ahead": 1}, {"wrong": 1}, {},
     ]  # fmt: skip
     assert audit.examples["missing"] == [f"{p.source}/0/3"]
-    assert audit.examples["out_of_order"] == [f"{p.source}/2/3 at {p.target}/0/10, behind 4"]
+    assert audit.examples["out_of_order"] == [f"{p.source}/2/3 at {p.target}/0/10, after 4"]
     assert {one.bounds.topic: (one.foreign, one.hidden) for one in audit.outputs} == {
         p.target: (2, 1),
         p.dead: (0, 0),
