@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from service.sandbox import Sandbox
+    from tests.kit.flow import WorkerProcess
     from tests.kit.proof import Proof
 
 
@@ -27,31 +28,60 @@ def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
     route.close()
 
 
-@pytest.mark.row("G2")
-def test_a_batch_that_overruns_the_poll_interval_is_given_up_and_done_by_the_next_owner(
-    route: Route, proof: Proof
-) -> None:
-    route.write(*TEN, Given(b"stuck", headers=(("sleep-s", b"10"),)))
+STUCK = Given(b"stuck", headers=(("sleep-s", b"10"),))
+
+
+def overrun(route: Route, transform: str) -> tuple[WorkerProcess, WorkerProcess]:
+    """Return a worker that gets stuck in its batch, and the next owner, which has done it."""
+    route.write(*TEN, STUCK)
     slow = route.worker(
         "w-0",
-        TRANSFORM="tests.fault.slowness:sleep",
+        TRANSFORM=transform,
         GROUP__MEMBERSHIP="dynamic",
         GROUP__POLL_INTERVAL_MAX="7s",
         WATCHDOG__TIMEOUT="5s",
     )
-    await_(lambda: bool(slow.lines("partitions_assigned")), 30, slow.text)
+    await_told(slow, "partitions_assigned")
     heir = route.worker("w-1", GROUP__MEMBERSHIP="dynamic")
     await_told(heir, "transaction_settled")
-    route.await_lag_0()
-    done = sorted([*TEN, b"stuck"])
-    assert values(route) == done
+    route.await_lag_0(60)
+    assert values(route) == sorted([*TEN, b"stuck"])
+    return slow, heir
+
+
+@pytest.mark.row("G2")
+def test_a_batch_that_overruns_the_poll_interval_is_given_up_and_done_by_the_next_owner(
+    route: Route, proof: Proof
+) -> None:
+    """C code that keeps the interpreter lock: the limit of a call cannot end the process first."""
+    slow, heir = overrun(route, "tests.fault.slowness:hold")
     await_told(slow, "partitions_lost")
     route.write(b"after")
     route.await_lag_0()
     assert {slow.terminate(), heir.terminate()} == {0}
-    assert values(route) == sorted([*done, b"after"])
+    assert values(route) == sorted([*TEN, b"stuck", b"after"])
+    assert slow.lines("call_hung") == []
     aborted = len(slow.lines("batch_aborted"))
     proof.note(struck=aborted, note="batches given up by the one that overran")
+
+
+@pytest.mark.row("G2")
+def test_a_call_that_would_overrun_the_poll_interval_ends_with_8_before_and_the_next_owner_does_it(
+    route: Route, proof: Proof
+) -> None:
+    slow, heir = overrun(route, "tests.fault.slowness:sleep")
+    await_(lambda: not slow.running, 30, slow.text)
+    assert slow.process.wait() == 8, slow.text()
+    (hung,) = slow.lines("call_hung")
+    assert hung["record"] == f"{route.source}/0/10"
+    assert float(str(hung["seconds"])) < 7
+    assert slow.lines("transaction_settled") == slow.lines("partitions_lost") == []
+    route.write(b"after")
+    route.await_lag_0()
+    assert heir.terminate() == 0
+    assert values(route) == sorted([*TEN, b"stuck", b"after"])
+    assert route.dead() == []
+    proof.note(struck=1, note="calls cut at 0.9 of the poll interval")
 
 
 @pytest.mark.row("T1")
