@@ -49,7 +49,7 @@ def hijack(route: Route) -> None:
     thief = Producer(
         {
             "bootstrap.servers": route.bootstrap,
-            "transactional.id": f"{route.app}-w-0",
+            "transactional.id": f"{route.app}:w-0",
             "log_level": 0,
         }
     )
