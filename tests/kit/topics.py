@@ -130,13 +130,24 @@ def read_back(
 @patient
 def committed(bootstrap_servers: str, group: str, topic: str) -> dict[int, int | None]:
     """Return the group's committed offset of each partition; None where there is none."""
+    found = _committed(bootstrap_servers, group, topic)
+    return {one.partition: one.offset if one.offset >= 0 else None for one in found}
+
+
+@patient
+def beside(bootstrap_servers: str, group: str, topic: str) -> dict[int, str | None]:
+    """Return the text beside the committed offset of each partition; None where there is none."""
+    found = _committed(bootstrap_servers, group, topic)
+    return {one.partition: (one.metadata or "") if one.offset >= 0 else None for one in found}
+
+
+def _committed(bootstrap_servers: str, group: str, topic: str) -> list[TopicPartition]:
     consumer = _consumer(bootstrap_servers, group)
     try:
         asked = [TopicPartition(topic, number) for number in _partitions(consumer, topic)]
-        answers = consumer.committed(asked, _TIMEOUT_S)
+        return consumer.committed(asked, _TIMEOUT_S)
     finally:
         consumer.close()
-    return {one.partition: one.offset if one.offset >= 0 else None for one in answers}
 
 
 @patient

@@ -10,8 +10,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from service.core.committed_metadata import CommittedMetadata
 from tests.fault.controls.stand import PATIENCE_S, reaches
 from tests.kit.faults import ALWAYS
+from tests.kit.topics import beside
 
 if TYPE_CHECKING:
     from tests.fault.controls.stand import Stand
@@ -162,6 +164,7 @@ def late_offsets(stand: Stand) -> int:
 
     Accepted, it moves the progress back: the next start reads n+1 again.
     """
+    _await_unmarked(stand)
     late = stand.arm("TxnOffsetCommit", "hold")
     late.wait_hit()
     end = stand.arm("EndTxn", "hold", nth=2)
@@ -180,6 +183,7 @@ def late_commit(stand: Stand) -> int:
 
     Accepted, it commits the outputs of n+1 alone: the next start writes them again.
     """
+    _await_unmarked(stand)
     late = stand.arm("EndTxn", "hold", commits=True)
     _into_the_next(stand, late)
     stand.members["w-0"].kill()
@@ -191,12 +195,27 @@ def late_abort(stand: Stand) -> int:
 
     Accepted, it takes the outputs of n+1 away; its offsets are committed without them.
     """
+    _await_unmarked(stand)
     stand.arm("TxnOffsetCommit", "refuse", code=ILLEGAL_GENERATION)
     late = stand.arm("EndTxn", "hold", commits=False)
     _into_the_next(stand, late)
     stand.proxy.clear()
     stand.await_progress()
     return 1
+
+
+def _await_unmarked(stand: Stand) -> None:
+    """Wait until no mark of a process at work is needed on any partition (core/suspicion.py).
+
+    Before, the next transaction after a failure is the mark alone: it has no outputs.
+    """
+
+    def unmarked() -> bool:
+        topics = stand.topics
+        found = beside(topics.bootstrap, topics.app, topics.source).values()
+        return all(text is not None and not CommittedMetadata.decode(text).deaths for text in found)
+
+    stand.await_(unmarked, "offsets without a mark")
 
 
 def _into_the_next(stand: Stand, late: Rule) -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.fault.controls import recipes
 from tests.fault.controls.plans import DUPLICATE, LOST
 from tests.fault.controls.trials import TRIES, Trial, play
-from tests.fault.mutants.plans import UNHURRIED
+from tests.fault.mutants import plans as mutants
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,7 +64,7 @@ class Ring:
         return run
 
     def _play(self, strike: recipes.Recipe, command: tuple[str, ...], folder: Path) -> Run:
-        trial = Trial(strike.__name__.replace("_", "-"), command, strike, settings=UNHURRIED)
+        trial = Trial(strike.__name__.replace("_", "-"), command, strike, settings=mutants.LATE)
         if "controls" not in command[1]:
             trial = replace(trial, kind="service", claims=True)
         run = play(trial, self._sandbox, self._broker.proxy, folder)
