@@ -218,6 +218,8 @@ class Pace:
         self._ceiling: int | None = None
         """Half of a size that failed, and how many full batches have been committed below it."""
         self._commits = 0
+        self._proven = 0
+        """The largest batch that took an eighth of the timeout at most, since one failed."""
         self._slow: tuple[int, float] | None = None
         self.records = max(1, min(start, records_max))
 
@@ -229,6 +231,8 @@ class Pace:
         """
         self._bytes_each = max(0.5 * self._bytes_each, bytes_in / records)
         full = records >= self.records
+        if transaction_s < self._half_s / 4:
+            self._proven = max(self._proven, records)
         if transaction_s > self._half_s:
             aimed = self._shrunk(records, transaction_s)
         elif duration_s > 2 * self._interval_s:
@@ -254,7 +258,12 @@ class Pace:
         if transaction_s <= self._half_s or records < 2:  # noqa: PLR2004 - one cannot be halved
             return False
         self.records = min(self.records, records // 2)
-        self._ceiling, self._commits = self.records, 0
+        if records <= self._proven:
+            # As many have gone through in a fraction of the time: an outage, which must not slow
+            # down the work on its backlog (measured: 350 records a batch at a lag of 80,000).
+            self._proven = records // 2
+        else:
+            self._ceiling, self._commits = self.records, 0
         return True
 
     def _shrunk(self, records: int, transaction_s: float) -> int:

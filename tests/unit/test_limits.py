@@ -276,6 +276,32 @@ def test_a_size_that_failed_is_tried_again_only_after_many_that_did_not() -> Non
     assert max(sizes) == 10_000
 
 
+def test_a_size_that_was_quick_before_an_outage_is_back_after_it() -> None:
+    size = pace()
+    for _ in range(3):
+        size.settle(size.records, 0.001, 1, 0.3)
+    assert size.records == 10_000
+    size.settle(10_000, 0.001, 1, 0.3)
+    assert size.fail(10_000, 11.0)
+    assert size.records == 5_000
+    size.settle(5_000, 0.001, 1, 0.3)
+    assert size.records == 10_000
+
+
+def test_a_size_that_was_quick_once_and_then_fails_again_is_held_against_it() -> None:
+    size = pace()
+    for _ in range(4):
+        size.settle(size.records, 0.001, 1, 0.3)
+    for records in (10_000, 5_000, 2_500):
+        assert size.fail(records, 11.0)
+    size.settle(1_250, 0.001, 1, 0.3)
+    assert size.records == 5_000
+    assert size.fail(5_000, 11.0), "more than what went through since"
+    for _ in range(10):
+        size.settle(size.records, 0.001, 1, 0.3)
+    assert size.records == 2_500
+
+
 @pytest.mark.parametrize("bytes_per_s", [4e5, 5e4, 1e7])
 def test_the_size_converges_to_what_a_slow_link_takes(bytes_per_s: float) -> None:
     # 10 kB each, a timeout of 10 s: little is lost to transactions that outlive it.
