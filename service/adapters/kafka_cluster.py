@@ -17,6 +17,7 @@ from service.adapters.kafka_clients import build
 from service.adapters.kafka_errors import describe
 from service.adapters.kafka_marks import Marks, reader_properties
 from service.adapters.kafka_orphans import admin_properties
+from service.adapters.kafka_topics import KAFKAS
 from service.core.committed_metadata import CommittedMetadata
 from service.core.errors import PreflightError
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from service.settings import Settings
 
 ANSWER_TIMEOUT_S = 30.0
-_KAFKAS = str.maketrans("+/", "-_")
-"""librdkafka's base 64 to the one that Kafka's own tools print."""
 
 
 def cluster_id(settings: Settings) -> str:
@@ -101,7 +100,7 @@ def _topic_ids(settings: Settings) -> dict[str, str]:
         TopicCollection(list(settings.input.topics)), request_timeout=ANSWER_TIMEOUT_S
     )
     return {
-        topic: str(answer.result(ANSWER_TIMEOUT_S).topic_id).translate(_KAFKAS)
+        topic: str(answer.result(ANSWER_TIMEOUT_S).topic_id).translate(KAFKAS)
         for topic, answer in asked.items()
     }
 

@@ -22,6 +22,7 @@ from service.adapters.kafka_marks import reader_properties
 from service.adapters.kafka_members import members
 from service.adapters.kafka_orphans import admin_properties
 from service.adapters.kafka_replay import alone, replay_id
+from service.adapters.kafka_topics import KAFKAS
 from service.core.errors import HapaxError, PreflightError, ProducerDeadError
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ _OCCUPIED = {
     KafkaError.REBALANCE_IN_PROGRESS,
     KafkaError.STALE_MEMBER_EPOCH,
 }
-_KAFKAS = str.maketrans("+/", "-_")
 
 Offsets = dict["Where", "tuple[int, CommittedMetadata]"]
 
@@ -65,7 +65,7 @@ class GroupOffsets:
             asked, request_timeout=ANSWER_TIMEOUT_S
         ).items():
             try:
-                found[topic] = str(answer.result(ANSWER_TIMEOUT_S).topic_id).translate(_KAFKAS)
+                found[topic] = str(answer.result(ANSWER_TIMEOUT_S).topic_id).translate(KAFKAS)
             except (KafkaException, TimeoutError):
                 continue
         return {topic: one for topic, one in found.items() if one.strip("A")}

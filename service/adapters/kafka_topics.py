@@ -31,7 +31,7 @@ _CLUSTER = re.compile(r"ClusterId: ([^\s,]+), ControllerId: ")
 _LEADER = re.compile(r"Topic (\S+) \[(\d+)\] Leader \S+ Epoch (\d+)")
 _NONE = "A" * 22
 """Sixteen zero bytes in base 64: no id."""
-_KAFKAS = str.maketrans("+/", "-_")
+KAFKAS = str.maketrans("+/", "-_")
 """librdkafka's base 64 to the one that Kafka's own tools print."""
 
 
@@ -84,7 +84,7 @@ class TopicIds:
         topic, _before, now = found.groups()
         if now == _NONE:
             return
-        now = now.translate(_KAFKAS)
+        now = now.translate(KAFKAS)
         known = self._known.setdefault(topic, now)
         if known == now:
             self._remade.pop(topic, None)
