@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka.admin import AdminClient
 
-from tests.kit.flow import await_
+from tests.kit.flow import WORDS_MAX, await_
 from tests.kit.patience import patient
 from tests.kit.topics import Given
 
@@ -27,8 +27,10 @@ def at_work(worker: WorkerProcess, more: int = 1, within_s: float = 60) -> None:
 
 
 def await_told(worker: WorkerProcess, event: str, times: int = 1, within_s: float = 60) -> None:
-    """Wait until the log holds an event so many times."""
-    await_(lambda: len(worker.lines(event)) >= times, within_s, worker.text)
+    """Wait until the log holds an event so many times; fail at once when the worker is gone."""
+    await_(lambda: not worker.running or len(worker.lines(event)) >= times, within_s, worker.text)
+    exit_code = None if worker.running else worker.process.returncode
+    assert len(worker.lines(event)) >= times, f"exit code {exit_code}: {worker.text()[-WORDS_MAX:]}"
 
 
 def await_exit(worker: WorkerProcess, code: int, *words: str, within_s: float = 60) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.fault.cluster import Cluster
 from tests.fault.rows import at_work, await_told
 from tests.kit.flow import Flow, await_
 
@@ -79,7 +80,10 @@ def test_brokers_killed_one_after_another_lose_and_double_nothing(cluster_flow: 
     at_work(second, 4)
     brokers = list(flow.sandbox.kafka.brokers)
     random.Random(1).shuffle(brokers)
+    replicas = Cluster(flow.sandbox)
     for broker in brokers:
+        # A broker that is back need not be in sync yet: the next one killed could be the only one.
+        assert replicas.await_in_step()
         broker.kill()
         at_work(first, 6)
         broker.start()
