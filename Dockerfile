@@ -57,7 +57,7 @@ RUN apt-get update \
     && python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/hapax/lib
 # Fetched by the Ivy inside PySpark, compared with the lock, and looked for nowhere else later.
 RUN XDG_CACHE_HOME=/build/cache /opt/hapax/bin/python -c \
-        'from service.sandbox.connector import connector_jars; print(*connector_jars(), sep="\n")' \
+        'from hapax.sandbox.connector import connector_jars; print(*connector_jars(), sep="\n")' \
         > jars.txt \
     && mkdir /opt/hapax/jars \
     && xargs -a jars.txt cp --target-directory /opt/hapax/jars

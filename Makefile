@@ -32,7 +32,7 @@ help:  ## this list
 setup: $(READY)  ## .venv with the locked libraries and the project in it
 
 # The stamp is newer than everything that decides what is installed, so a second run does nothing.
-$(READY): pyproject.toml service/__init__.py requirements/build.txt requirements/test.txt
+$(READY): pyproject.toml service/hapax/__init__.py requirements/build.txt requirements/test.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo 'Python 3.11 or newer is needed. Name one: make setup PYTHON=python3.12' >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
@@ -45,14 +45,14 @@ $(READY): pyproject.toml service/__init__.py requirements/build.txt requirements
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --require-hashes -r requirements/build.txt -r requirements/test.txt
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
-	@$(BIN)/python -m compileall -q service  # or the first worker to start would do it
+	@$(BIN)/python -m compileall -q service/hapax  # or the first worker to start would do it
 	@touch $@
 
 sandbox: setup  ## fetch what a real Kafka and a real Redis on this machine need
-	$(BIN)/python -m service sandbox fetch
+	$(BIN)/python -m hapax sandbox fetch
 
 demo: setup  ## the whole promise on a real broker, in a minute
-	$(BIN)/python -m service demo
+	$(BIN)/python -m hapax demo
 
 test: lint unit integration  ## everything that must be green before a commit
 

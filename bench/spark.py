@@ -18,12 +18,12 @@ from confluent_kafka import Producer
 
 from bench import traffic
 from bench.measure import Child, Summary, VoidRunError, noise, percentile
-from service.sandbox.progress import say
+from hapax.sandbox.progress import say
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 MASTER = "local[2]"
 VALUE_BYTES = 200
@@ -122,7 +122,7 @@ def _start(
                 "HAPAX_SPARK__CHECKPOINT": str(log.with_suffix(".checkpoint")),
                 "HAPAX_SPARK__BATCH_RECORDS_MAX": str(ROUND_RECORDS),
             }
-        return Child([sys.executable, "-m", "service", "run"], env, log)
+        return Child([sys.executable, "-m", "hapax", "run"], env, log)
     command = [sys.executable, "-m", "bench.spark_baseline", "--master", MASTER]
     command += ["--servers", sandbox.bootstrap_servers, "--source", topics[0]]
     command += ["--target", topics[1], "--batch", str(ROUND_RECORDS)]

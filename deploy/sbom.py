@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from service import __version__
-from service.sandbox.connector import CONNECTOR
-from service.sandbox.jars import Jar, locked
+from hapax import __version__
+from hapax.sandbox.connector import CONNECTOR
+from hapax.sandbox.jars import Jar, locked
 
 ROOT = Path(__file__).parents[1]
 

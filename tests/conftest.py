@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.sandbox import Sandbox, SandboxError
+from hapax.sandbox import Sandbox, SandboxError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.adapters.memory_claims import MemoryClaims
-from service.core.records import Coordinates, Record
+from hapax.core.records import Coordinates, Record
+from hapax.testing.claims import MemoryClaims
 from tests.kit.claim_stores import (
     HOUR_MS,
     SMALL_BUCKETS,
@@ -25,7 +25,7 @@ from tests.kit.claim_stores import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from service.core.ports import Claims
+    from hapax.core.ports import Claims
 
 apps = (f"app-{number}" for number in itertools.count())
 

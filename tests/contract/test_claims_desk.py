@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.errors import ClaimsUnavailableError
-from service.core.records import Coordinates, Record
+from hapax.core.errors import ClaimsUnavailableError
+from hapax.core.records import Coordinates, Record
 from tests.kit.claim_stores import HOUR_MS, SMALL_BUCKETS, bare, ids, mutate, records, redis_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox.redis_server import Redis
+    from hapax.sandbox.redis_server import Redis
 
 
 @pytest.fixture(scope="module")

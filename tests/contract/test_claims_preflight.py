@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.adapters.redis_connection import PERMISSIONS, Preflight
-from service.adapters.redis_tls import Tls
-from service.core.errors import ClaimsUnavailableError
-from service.core.records import Coordinates
-from service.sandbox.ports import Ports
+from hapax.claims.redis_connection import PERMISSIONS, Preflight
+from hapax.claims.redis_tls import Tls
+from hapax.core.errors import ClaimsUnavailableError
+from hapax.core.records import Coordinates
+from hapax.sandbox.ports import Ports
 from tests.kit.claim_stores import admin, bare, records, redis_server, tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.adapters.redis_claims import RedisClaims
-    from service.sandbox.redis_server import Redis
+    from hapax.claims.redis import RedisClaims
+    from hapax.sandbox.redis_server import Redis
 
 pytestmark = pytest.mark.real
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service.adapters.redis_claims import SCRIPT, RedisClaims
-from service.core.errors import ClaimsUnavailableError, OtherClusterError
-from service.core.records import Coordinates
+from hapax.claims.redis import SCRIPT, RedisClaims
+from hapax.core.errors import ClaimsUnavailableError, OtherClusterError
+from hapax.core.records import Coordinates
 from tests.kit.claim_stores import (
     SMALL_BUCKETS,
     Hand,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox.redis_server import Redis
+    from hapax.sandbox.redis_server import Redis
 
 pytestmark = pytest.mark.real
 

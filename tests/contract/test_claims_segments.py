@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.records import Coordinates
+from hapax.core.records import Coordinates
 from tests.kit.claim_stores import (
     HOUR_MS,
     SMALL_BUCKETS,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox.redis_server import Redis
+    from hapax.sandbox.redis_server import Redis
 
 pytestmark = pytest.mark.real
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.adapters.redis_facts import look_at_redis
-from service.core.rights import CLAIM_COMMANDS
+from hapax.claims.redis_info import look_at_redis
+from hapax.core.rights import CLAIM_COMMANDS
 from tests.kit.claim_stores import admin, bare, ids, records, redis_server, tell, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from service.sandbox.redis_server import Redis
+    from hapax.sandbox.redis_server import Redis
 
 KEYS = "~hapax:{shop}:claims*"
 

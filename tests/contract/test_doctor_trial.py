@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from service.adapters.kafka_trial import refusal
+from hapax.kafka.admin.acl_check import refusal
 from tests.kit.topics import read_back, transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 
 def test_the_owner_of_a_transactional_id_commits_after_its_trial(

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.errors import BatchAbortedError, ProducerDeadError
+from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from tests.kit.rulebook import Rulebook, places, send, shown, unfenced, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service.core.ports import Transaction
+    from hapax.core.ports import Transaction
 
     Make = Callable[..., Rulebook]
 

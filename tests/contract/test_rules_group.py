@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.errors import BatchAbortedError, MemberFencedError
+from hapax.core.errors import BatchAbortedError, MemberFencedError
 from tests.kit.rulebook import Claim, Rulebook, places, send, share, shown, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service.core.ports import Source, Transaction
+    from hapax.core.ports import Source, Transaction
 
     Make = Callable[..., Rulebook]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.errors import BatchAbortedError, ProducerDeadError
+from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from tests.kit.rulebook import (
     ACCEPTED,
     INVALID_PRODUCER_EPOCH,
@@ -29,7 +29,7 @@ from tests.kit.rulebook import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service.core.ports import Transaction
+    from hapax.core.ports import Transaction
     from tests.kit.rulebook import Late
 
     Make = Callable[..., Rulebook]

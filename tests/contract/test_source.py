@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.errors import BatchAbortedError
+from hapax.core.errors import BatchAbortedError
 from tests.kit.worlds import INTAKES_MAX, World, joined, message, take
 
 if TYPE_CHECKING:
-    from service.core.ports import Batch
+    from hapax.core.ports import Batch
 
 TEN = [b"%d" % number for number in range(10)]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from service.adapters.kafka_member import KafkaMember
+from hapax.kafka.consume.group_member import KafkaMember
 from tests.kit.flow import await_
 from tests.kit.spark_ranges import Application
 from tests.kit.topics import Given, produce, produce_open, transaction
@@ -16,7 +16,7 @@ from tests.kit.topics import Given, produce, produce_open, transaction
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 
 @pytest.fixture(params=["classic", "consumer"])

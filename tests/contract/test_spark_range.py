@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.errors import BatchAbortedError, PositionLostError, StopError
+from hapax.core.errors import BatchAbortedError, PositionLostError, StopError
 from tests.kit.consumers import metadata
 from tests.kit.spark_ranges import Application, taken
 from tests.kit.topics import Given, produce, produce_aborted, produce_committed
@@ -14,8 +14,8 @@ from tests.kit.topics import Given, produce, produce_aborted, produce_committed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from service.adapters.kafka_range import KafkaRange
-    from service.sandbox import Sandbox
+    from hapax.kafka.consume.range_source import KafkaRange
+    from hapax.sandbox import Sandbox
 
 LIVE = metadata(3, "member-1")
 INTAKES_MAX = 100

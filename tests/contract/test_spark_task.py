@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from service.adapters.kafka_transaction import KafkaTransaction
-from service.core.errors import BatchAbortedError, ExitCode
-from service.core.records import Coordinates
-from service.core.transform import Failure
-from service.engines.ranges import Outcome
-from service.wiring.task import fence_lane, run_plans
+from hapax.core.errors import BatchAbortedError, ExitCode
+from hapax.core.records import Coordinates
+from hapax.core.transform import Failure
+from hapax.engines.spark.plan import Outcome
+from hapax.kafka.produce.transaction import KafkaTransaction
+from hapax.wiring.task import fence_lane, run_plans
 from tests.kit.damage import damage
 from tests.kit.done import header, source
 from tests.kit.spark_ranges import Application
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Producer
 
-    from service.adapters.kafka_member import KafkaMember
-    from service.sandbox import Sandbox
+    from hapax.kafka.consume.group_member import KafkaMember
+    from hapax.sandbox import Sandbox
 
 TEN = [b"v%d" % number for number in range(10)]
 UPPER = [value.upper() for value in TEN]
@@ -378,7 +378,7 @@ def test_offsets_that_were_set_back_stop_the_service(app: Application) -> None:
 def test_a_request_that_may_have_gone_out_twice_is_fenced_off(
     app: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from service.adapters.kafka_transaction import KafkaTransaction  # noqa: PLC0415 - patched here
+    from hapax.kafka.produce.transaction import KafkaTransaction  # noqa: PLC0415 - patched here
 
     commit, opened = KafkaTransaction.commit, KafkaTransaction.open
     opens: list[int] = []

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Consumer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from service.core.errors import ExitCode, PositionLostError
-from service.engines.ranges import Outcome
+from hapax.core.errors import ExitCode, PositionLostError
+from hapax.engines.spark.plan import Outcome
 from tests.kit.flow import await_
 from tests.kit.parts import Parts
 from tests.kit.spark_ranges import Application
@@ -21,9 +21,9 @@ from tests.kit.topics import Given, produce
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from service.adapters.kafka_source import KafkaSource
-    from service.core.ports import Batch
-    from service.sandbox import Sandbox
+    from hapax.core.ports import Batch
+    from hapax.kafka.consume.source import KafkaSource
+    from hapax.sandbox import Sandbox
 
 TAKE_S = 60.0
 OTHER = "hapax topic=another-topic-0123456A"

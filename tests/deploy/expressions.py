@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from service.telemetry.metrics import Metrics, rows
+from hapax.telemetry.metrics import Metrics, rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

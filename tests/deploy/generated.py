@@ -6,7 +6,7 @@ import json
 import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
-from service.settings import VARIABLES
+from hapax.settings import VARIABLES
 from tests.deploy.manifests import CHART, DEPLOY, KUSTOMIZE
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-import service
-from service.settings import VARIABLES
-from service.telemetry.health import Health
-from service.wiring import LIVENESS_MARGIN_S
-from service.wiring.opening import Opening
-from service.wiring.parts import FAREWELL_S
+import hapax
+from hapax.settings import VARIABLES
+from hapax.telemetry.health import Health
+from hapax.wiring import LIVENESS_MARGIN_S
+from hapax.wiring.builders import FAREWELL_S
+from hapax.wiring.producer_startup import Opening
 from tests.deploy.generated import OWNED, settable
 from tests.deploy.manifests import (
     CHART,
@@ -183,12 +183,12 @@ def test_the_operator_is_given_the_settings_of_production() -> None:
 
 def test_versions_are_those_of_the_project() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    assert chart["version"] == chart["appVersion"] == service.__version__
+    assert chart["version"] == chart["appVersion"] == hapax.__version__
     texts = [path.read_text() for path in KUSTOMIZE.rglob("*.yaml")]
     named = [
         tag for text in texts for tag in re.findall(r"(?:newTag: |hapax(?:-spark)?:)(\S+)", text)
     ]
-    assert set(named) == {service.__version__, "dev"}
+    assert set(named) == {hapax.__version__, "dev"}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     versions = only(kustomized(OPERATOR), "SparkApplication")["spec"]["runtimeVersions"]
     assert f"pyspark=={versions['sparkVersion']}" in project["optional-dependencies"]["spark"]

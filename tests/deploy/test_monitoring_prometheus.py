@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from service.commands.tree import app
-from service.sandbox import SandboxError, monitoring
-from service.telemetry.health import Health
-from service.telemetry.http import TelemetryServer
-from service.telemetry.metrics import Metrics
+from hapax.commands.tree import app
+from hapax.sandbox import SandboxError, monitoring
+from hapax.telemetry.health import Health
+from hapax.telemetry.http import TelemetryServer
+from hapax.telemetry.metrics import Metrics
 from tests.deploy.test_monitoring_dashboard import everywhere
 from tests.deploy.test_monitoring_rules import promtool
 from tests.kit.flow import await_
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Prometheus
+    from hapax.sandbox import Prometheus
 
 __all__ = ["promtool"]  # a fixture
 

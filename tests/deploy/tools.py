@@ -18,7 +18,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from service.sandbox import SandboxError, machine
+from hapax.sandbox import SandboxError, machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from service import Output
+from hapax import Output
 from tests.fault import rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from service import Record
+    from hapax import Record
 
 _WHO = f"{os.environ.get('HAPAX_INSTANCE', '')}/{os.getpid()}".encode()
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from confluent_kafka import ElectionType, KafkaException, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from service.sandbox import metadata
+from hapax.sandbox import metadata
 from tests.fault.watching import wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from service.sandbox import Broker, Sandbox
+    from hapax.sandbox import Broker, Sandbox
     from tests.fault.watching.wire import Place
 
 INTERNAL = {"offsets": "__consumer_offsets", "transactions": "__transaction_state"}

@@ -13,7 +13,7 @@ from tests.kit.route import Route
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 _LONG = ("test_rows_", "test_checker_broker")
 

@@ -1,6 +1,6 @@
 """The members of a group under test: processes that are killed, frozen, stopped, started again.
 
-A member is ``python -m service run``, a Spark driver, or any other command that takes the same
+A member is ``python -m hapax run``, a Spark driver, or any other command that takes the same
 environment. Whoever ends one says so; an end that nobody asked for is told by ``surprise``.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-SERVICE = (sys.executable, "-m", "service", "run")
+SERVICE = (sys.executable, "-m", "hapax", "run")
 PROBE_TIMEOUT_S = 2.0
 PROXIED = "w-0"
 """Which member goes through the proxy: one, because the proxy costs as much as it carries."""

@@ -12,7 +12,7 @@ import uuid
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
-from service.sandbox import Sandbox
+from hapax.sandbox import Sandbox
 from tests.fault.checking.judge import Topics
 from tests.fault.cluster import Cluster
 from tests.fault.feeding.feed import Feeder

@@ -12,7 +12,7 @@ from tests.kit.faults import ALWAYS, Rule
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
     from tests.integration.conftest import ProxiedBroker
 
 INVALID_TRANSACTION_TIMEOUT = 50

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import pytest
 from confluent_kafka import Producer
 
-from service.sandbox import Sandbox
+from hapax.sandbox import Sandbox
 from tests.fault.cluster import Cluster
 from tests.fault.rows import QUICK, at_work, numbers, partitions_known, values
 from tests.kit.faults import ALWAYS, Rule

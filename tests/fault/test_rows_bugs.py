@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
     from tests.integration.conftest import ProxiedBroker
     from tests.kit.proof import Proof
 
@@ -74,7 +74,7 @@ def test_an_aborted_first_transaction_of_a_group_without_offsets_is_taken_again(
     worker = route.worker(INPUT__START=start)
     await_told(worker, "partitions_assigned")
     began = None
-    if start == "latest":  # its beginning is committed outside of transactions (kafka_beginning.py)
+    if start == "latest":  # its beginning is committed outside of transactions (beginning.py)
         await_(lambda: route.committed() != {0: None}, 60, worker.text)
         began = 10
     route.write(*TWENTY)

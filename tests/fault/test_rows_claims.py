@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Redis, Sandbox
+    from hapax.sandbox import Redis, Sandbox
     from tests.kit.proof import Proof
 
 EVENTS = range(2500)

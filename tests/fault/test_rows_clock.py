@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service.sandbox import Sandbox, machine
+from hapax.sandbox import Sandbox, machine
 from tests.fault.rows import QUICK, at_work, event, numbers, values
 from tests.kit.flow import WorkerProcess, await_
 from tests.kit.route import Route

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.sandbox import Sandbox
+from hapax.sandbox import Sandbox
 from tests.fault.rows import QUICK, at_work, numbers, values
 from tests.kit.flow import WorkerProcess, await_
 from tests.kit.route import Route

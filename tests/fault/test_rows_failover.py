@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Redis, Sandbox
+    from hapax.sandbox import Redis, Sandbox
     from tests.kit.proof import Proof
 
 BEFORE, LAST, AFTER = range(100), range(100, 200), range(200, 300)

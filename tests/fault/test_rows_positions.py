@@ -11,7 +11,7 @@ from tests.fault.rows import TEN, admin, at_work, await_exit, values
 from tests.kit.refusals import refused
 
 if TYPE_CHECKING:
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
     from tests.kit.proof import Proof
     from tests.kit.route import Route
 

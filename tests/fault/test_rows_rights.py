@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from service.sandbox import Sandbox
+from hapax.sandbox import Sandbox
 from tests.fault.rows import QUICK, at_work, await_exit, await_told, numbers, values
 from tests.kit.refusals import refused, untouched
 from tests.kit.route import Route
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Rights
+    from hapax.sandbox import Rights
     from tests.kit.proof import Proof
 
 USER, PASSWORD, ANOTHER = "hapax", "open-sesame", "close-sesame"

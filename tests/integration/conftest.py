@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from service.sandbox import Sandbox
+from hapax.sandbox import Sandbox
 from tests.kit.proxy import FaultProxy
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from service.core.audit import NAMES
+from hapax.operations.audit.result import NAMES
 from tests.kit.audited import Pipeline, audited
 from tests.kit.flow import Flow, await_
 from tests.kit.naive import AtLeastOnce, PlainTransactions, Route, SetNxThenProcess, WithoutRewind
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def test_what_retention_took_is_not_judged(
 def test_an_open_transaction_in_the_output_is_remarked(
     spark: SparkSession, pipeline: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.wiring.audit.SETTLE_MARGIN_S", -4.0)
+    monkeypatch.setattr("hapax.operations.audit.run.SETTLE_MARGIN_S", -4.0)
     p = pipeline()
     produce(p.bootstrap, p.source, Given(b"0", b"k"), Given(b"1", b"k"))
     produce(p.bootstrap, p.target, p.effect(0, 0, b"0"))
@@ -245,7 +245,7 @@ def test_the_command_tells_a_broken_pipeline_by_its_exit_code(
     produce(p.bootstrap, p.source, Given(b"0", b"k"), Given(b"1", b"k"))
     produce(p.bootstrap, p.target, p.effect(0, 1, b"1"))
     p.commit(ends(p.bootstrap, p.source)[0])
-    command = [sys.executable, "-m", "service", "audit", "--json", "--master", "local[2]"]
+    command = [sys.executable, "-m", "hapax", "audit", "--json", "--master", "local[2]"]
     done = subprocess.run(
         command, env=p.environment, capture_output=True, text=True, check=False, timeout=120
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from service.core.audit import (
+from hapax.operations.audit.result import (
     ACCOUNTS,
     NAMES,
     Audit,
@@ -14,10 +14,10 @@ from service.core.audit import (
     InputBounds,
     OutputBounds,
 )
-from service.core.audit_rows import DEAD_SLOT, POISON, id_hash
-from service.engines.spark_audit import Judgement, Tables
-from service.engines.spark_audit_frames import EFFECTS, INPUTS, rows_frame
-from service.engines.spark_audit_result import result
+from hapax.operations.audit.rows import DEAD_SLOT, POISON, id_hash
+from hapax.operations.audit.spark import Judgement, Tables
+from hapax.operations.audit.spark_frames import EFFECTS, INPUTS, rows_frame
+from hapax.operations.audit.spark_result import result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from service.core.audit import NAMES, Audit, Compare, InputFindings, total
-from service.engines import spark_audit
-from service.engines.spark_audit import Judgement, Tables
-from service.engines.spark_audit_frames import EFFECTS, INPUTS, rows_frame
-from service.engines.spark_audit_result import result
+from hapax.operations.audit import spark as spark_audit
+from hapax.operations.audit.result import NAMES, Audit, Compare, InputFindings, total
+from hapax.operations.audit.spark import Judgement, Tables
+from hapax.operations.audit.spark_frames import EFFECTS, INPUTS, rows_frame
+from hapax.operations.audit.spark_result import result
 from tests.kit import anomalies, histories
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from service.commands.tree import app
-from service.sandbox.tls import Authority
+from hapax.commands.tree import app
+from hapax.sandbox.tls import Authority
 from tests.kit.flow import await_
 from tests.kit.route import Route
 from tests.kit.secured import INSTANCE, login, needed
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from typer.testing import Result
 
-    from service.core.rights import Right
-    from service.sandbox import Sandbox
+    from hapax.core.rights import Right
+    from hapax.sandbox import Sandbox
 
 PASSWORD = "ask-me-anything"  # noqa: S105 - of a user that lives for seconds
 PATIENCE_S = 60.0

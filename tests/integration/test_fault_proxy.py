@@ -14,7 +14,7 @@ from tests.kit.topics import read_back
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
     from tests.integration.conftest import ProxiedBroker
     from tests.kit.faults import Action
 

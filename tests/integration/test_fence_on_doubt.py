@@ -18,7 +18,7 @@ from tests.kit.topics import committed, produce, read_back
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
     from tests.integration.conftest import ProxiedBroker
 
 INVALID_PRODUCER_EPOCH = 47

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import psutil  # type: ignore[import-untyped] # psutil has no types
 import pytest
 
-from service.sandbox import machine
+from hapax.sandbox import machine
 from tests.deploy.test_monitoring_dashboard import everywhere
 from tests.kit.flow import WorkerProcess, await_
 from tests.kit.probes import ask, ready
@@ -33,7 +33,7 @@ PATIENCE_S = 90.0
 @contextmanager
 def sandbox_up(*options: str) -> Iterator[tuple[dict[str, str], subprocess.Popen[str]]]:
     """Type ``hapax sandbox up`` and read what it prints; whatever happens, it ends."""
-    command = [sys.executable, "-m", "service", "sandbox", "up", "--json", *options]
+    command = [sys.executable, "-m", "hapax", "sandbox", "up", "--json", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as started:
         try:
             assert started.stdout is not None
@@ -120,7 +120,7 @@ class Operator:
 
     def hapax(self, *words: str) -> Any:
         answer = subprocess.run(
-            [sys.executable, "-m", "service", *words, "--json"],
+            [sys.executable, "-m", "hapax", *words, "--json"],
             env=self._environment,
             capture_output=True,
             text=True,

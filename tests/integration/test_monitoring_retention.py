@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from service.sandbox import monitoring
+from hapax.sandbox import monitoring
 from tests.kit.claim_stores import redis_server
 from tests.kit.flow import await_
 from tests.kit.probes import ready
@@ -16,7 +16,7 @@ from tests.kit.topics import Given
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 ALERTS = {"HapaxRetentionHalfUsed", "HapaxRecordsAboutToBeDeleted"}
 MINUTE_MS = 60_000

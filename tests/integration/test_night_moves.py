@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from service.core.committed_metadata import CommittedMetadata
+from hapax.core.committed_metadata import CommittedMetadata
 from tests.kit.damage import damage
 from tests.kit.flow import await_
 from tests.kit.night import Desk, ran
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 LINES = '{"order": {"id": 7}, "who": "a"}\n\n{"order": {"id": 8}, "who": "b"}\n'
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service.adapters.kafka_replay import KafkaReplay, ReplayInterruptedError, replay_id
-from service.core.errors import TwinError
-from service.core.ports import Message
-from service.settings import load_settings
-from service.wiring import replay as wiring
-from service.wiring.parts import SystemClock
+from hapax.core.errors import TwinError
+from hapax.core.ports import Message
+from hapax.kafka.produce.standalone import KafkaReplay, ReplayInterruptedError, replay_id
+from hapax.operations import replay as wiring
+from hapax.settings import load_settings
+from hapax.wiring.builders import SystemClock
 from tests.kit.audited import audited
 from tests.kit.night import Desk, ran, settle
 from tests.kit.route import Route
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from service.core.records import Record
-    from service.sandbox import Sandbox
+    from hapax.core.records import Record
+    from hapax.sandbox import Sandbox
 
 DIE = """
 import os, signal, sys
-from service.adapters.kafka_transaction import KafkaTransaction
+from hapax.kafka.produce.transaction import KafkaTransaction
 def die(*_): os.kill(os.getpid(), signal.SIGKILL)
 commit = KafkaTransaction.commit
 def commit_and_die(self):
@@ -39,7 +39,7 @@ def commit_and_die(self):
     die()
 KafkaTransaction.commit = {commit}
 sys.argv[1:] = ["dead-letters", "replay", "--yes"]
-from service.__main__ import main
+from hapax.__main__ import main
 main()
 """
 

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import KafkaException
 
-from service.adapters.kafka_replay import fence
-from service.settings import load_settings
-from service.wiring.parts import SystemClock
+from hapax.kafka.produce.standalone import fence
+from hapax.settings import load_settings
+from hapax.wiring.builders import SystemClock
 from tests.kit.flow import await_
 from tests.kit.hanging import hang, unverified
 from tests.kit.night import Desk, settle
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_a_live_worker_is_told_and_survives_being_fenced(route: Route) -> None:
 def test_without_the_right_to_the_states_gaps_are_told_and_an_abort_still_works(
     route: Route, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.wiring.transactions.LOG", "hidden-from-us")
+    monkeypatch.setattr("hapax.operations.transactions.LOG", "hidden-from-us")
     name = f"{route.app}-gone"
     desk = Desk(route)
     with transaction(route.bootstrap, name) as producer:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.core.rights import Right
-    from service.sandbox import Sandbox
+    from hapax.core.rights import Right
+    from hapax.sandbox import Sandbox
     from tests.kit.flow import WorkerProcess
 
 TEN = [b"%d" % number for number in range(10)]

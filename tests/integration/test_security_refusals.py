@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from service.sandbox.tls import Authority
+from hapax.sandbox.tls import Authority
 from tests.kit.flow import await_
 from tests.kit.forwarder import Forwarder
 from tests.kit.refusals import untouched
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
     from tests.kit.flow import WorkerProcess
 
 SECURITY = "KAFKA__SECURITY__"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from service.sandbox.guard import PLAIN_PASSWORD
-from service.wiring.rights import redis_rights
+from hapax.operations.doctor.acls import redis_rights
+from hapax.sandbox.guard import PLAIN_PASSWORD
 from tests.kit.flow import await_
 from tests.kit.probes import ask, free_port
 from tests.kit.route import Route, metric
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
     from tests.kit.flow import WorkerProcess
 
 REDIS_PASSWORD = "redis%/& sesame"  # noqa: S105 - characters that an address must escape
@@ -123,7 +123,7 @@ def _said(route: Route, *commands: list[str], **settings: Any) -> dict[str, str]
     environment = route.environment(**settings) | {"HAPAX_INSTANCE": INSTANCE}
     started = {
         " ".join(words): subprocess.Popen(
-            [sys.executable, "-m", "service", *words],
+            [sys.executable, "-m", "hapax", *words],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.settings import load_settings
-from service.wiring.rights import kafka_rights
+from hapax.operations.doctor.acls import kafka_rights
+from hapax.settings import load_settings
 from tests.kit import topics
 from tests.kit.flow import await_
 from tests.kit.pipeline_process import environment, pipeline_process
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 WITHIN_S = 180.0
 TEN = [b"%d" % number for number in range(10)]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 DEATHS_MAX = 3
 CULPRITS = [b"hang", b"segfault", b"exit", b"killed"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.sandbox.ports import Ports
+from hapax.sandbox.ports import Ports
 from tests.kit import topics
 from tests.kit.flow import await_
 from tests.kit.pipeline_chaos import run
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 
 @pytest.mark.row("SP5")

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from service.core.records import Headers, Record
-    from service.sandbox import Sandbox
+    from hapax.core.records import Headers, Record
+    from hapax.sandbox import Sandbox
 
 PARTITIONS = 3
 NOON_MS = 1_700_000_000_123

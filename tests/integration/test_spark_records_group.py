@@ -15,7 +15,7 @@ from tests.kit.spark_process import SparkProcess, at_work, ours
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 QUICK = {
     "HAPAX_GROUP__SESSION_TIMEOUT": "6s",

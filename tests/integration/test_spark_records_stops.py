@@ -16,7 +16,7 @@ from tests.kit.topics import Given
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 TEN = [b"%d" % number for number in range(10)]
 LEAVES_WITHIN_S = 90

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 NUMBERS = [value(number).encode() for number in range(ROWS)]
 

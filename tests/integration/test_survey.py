@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service.adapters.kafka_survey import KafkaSurveyor
-from service.core.survey import Marks, Retention
+from hapax.core.lag import Marks, Retention
+from hapax.kafka.read.lag_probe import KafkaSurveyor
 from tests.kit.claim_stores import redis_server
 from tests.kit.flow import await_
 from tests.kit.probes import ask, free_port
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 HOUR_S = 3_600
 WEEK_S = 7 * 86_400

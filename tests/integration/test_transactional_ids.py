@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as Offset
 
-from service.adapters.kafka_cluster import cluster_id
-from service.core.committed_metadata import CommittedMetadata
-from service.settings import load_settings
+from hapax.core.committed_metadata import CommittedMetadata
+from hapax.kafka.admin.adoption import cluster_id
+from hapax.settings import load_settings
 from tests.kit.route import Route
 from tests.kit.topics import transaction
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 ROUNDS = 5
 

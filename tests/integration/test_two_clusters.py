@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from service.sandbox import Sandbox
+from hapax.sandbox import Sandbox
 from tests.kit.flow import await_
 from tests.kit.night import Desk
 from tests.kit.route import Route

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from service.adapters.kafka_cluster import cluster_id
-from service.core.committed_metadata import CommittedMetadata
-from service.sandbox import Sandbox
-from service.settings import load_settings
+from hapax.core.committed_metadata import CommittedMetadata
+from hapax.kafka.admin.adoption import cluster_id
+from hapax.sandbox import Sandbox
+from hapax.settings import load_settings
 from tests.kit.flow import await_
 from tests.kit.forwarder import Forwarder
 from tests.kit.night import Desk

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.adapters.kafka_marks import Marks
-from service.adapters.kafka_requests import RecordSet, producers, set_at, wire_properties
-from service.adapters.kafka_wire import WireError
-from service.core.rights import Right
+from hapax.core.rights import Right
+from hapax.kafka.admin.requests import RecordSet, producers, set_at, wire_properties
+from hapax.kafka.admin.wire import WireError
+from hapax.kafka.read.offset_client import Marks
 from tests.kit.route import Route
 from tests.kit.secured import INSTANCE, WAYS, login, settings_of, way
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 
 @pytest.mark.parametrize("name", WAYS)

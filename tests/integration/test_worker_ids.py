@@ -13,7 +13,7 @@ from tests.kit.topics import Given
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 
 def sent(event_id: bytes, value: bytes, *more: tuple[str, bytes]) -> Given:

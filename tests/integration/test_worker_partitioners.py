@@ -14,7 +14,7 @@ from tests.kit.topics import Given
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.sandbox.broker import java
+from hapax.sandbox.broker import java
 from tests.kit.done import source
 from tests.kit.route import Route
 from tests.kit.topics import Given
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 QUOTA = 400_000
 RECORD_BYTES, RECORDS = 10_000, 1_600

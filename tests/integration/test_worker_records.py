@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.core.records import Headers, Record
-    from service.sandbox import Sandbox
+    from hapax.core.records import Headers, Record
+    from hapax.sandbox import Sandbox
 
 NOON_MS = 1_700_000_000_123
 LARGE = bytes(range(250)) * 2000  # 500 kB

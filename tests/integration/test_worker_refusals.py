@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.sandbox import Sandbox
+from hapax.sandbox import Sandbox
 from tests.kit.claim_stores import redis_server, tell
 from tests.kit.refusals import left, refused, untouched
 from tests.kit.route import Route

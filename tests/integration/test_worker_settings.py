@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from service.core.records import Record
-    from service.sandbox import Sandbox
+    from hapax.core.records import Record
+    from hapax.sandbox import Sandbox
     from tests.kit.flow import WorkerProcess
 
     MakeRoute = Callable[..., Route]

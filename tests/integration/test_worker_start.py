@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from service.adapters.kafka_source import WAITING_MAX
+from hapax.kafka.consume.source import WAITING_MAX
 from tests.kit.parts import Parts
 from tests.kit.topics import produce
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 RECORDS = 20_000
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.sandbox import Sandbox
+from hapax.sandbox import Sandbox
 from tests.kit.claim_stores import redis_server
 from tests.kit.flow import await_
 from tests.kit.probes import ask, free_port, ready

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 NEVER_CLOSED = """
 import sys, threading
-from service.__main__ import main
-from service.adapters.kafka_source import KafkaSource
+from hapax.__main__ import main
+from hapax.kafka.consume.source import KafkaSource
 KafkaSource.close = lambda self: threading.Event().wait()
 sys.argv = ["hapax", "run"]
 main()

@@ -20,7 +20,7 @@ from tests.kit.topics import Given
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
     from tests.kit.flow import WorkerProcess
 
 BOMB = 400 << 20

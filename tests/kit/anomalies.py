@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from service.core.audit_rows import DEAD_SLOT
+from hapax.operations.audit.rows import DEAD_SLOT
 from tests.kit.histories import PLACES, Effect, content_of, contents
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import psutil  # type: ignore[import-untyped]  # it carries no types
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from service.sandbox import Sandbox
+from hapax.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +76,7 @@ def send(producer: Producer, topic: str, partition: int, headers: list[tuple[str
 def cost(environment: dict[str, str], options: list[str]) -> dict[str, object]:
     """Run the command; return what it took."""
     began_s = time.monotonic()
-    command = [sys.executable, "-m", "service", "audit", "--json", *options]
+    command = [sys.executable, "-m", "hapax", "audit", "--json", *options]
     audit = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
     known: dict[int, float] = {}
     watched = psutil.Process(audit.pid)

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import Consumer, TopicPartition
 
-from service.adapters.kafka_marks import Marks
-from service.engines.spark_audit_run import run
-from service.settings import load_settings
-from service.wiring.audit import AuditOptions, AuditTopics
+from hapax.kafka.read.offset_client import Marks
+from hapax.operations.audit.run import AuditOptions, AuditTopics
+from hapax.operations.audit.spark_run import run
+from hapax.settings import load_settings
 from tests.kit.topics import Given
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from service.core.audit import Audit
-    from service.core.records import Headers
+    from hapax.core.records import Headers
+    from hapax.operations.audit.result import Audit
 
 
 class Pipeline(NamedTuple):

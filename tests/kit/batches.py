@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from tests.kit.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from service.core.ports import Batch
-    from service.core.settled import Settled
+    from hapax.core.batch_result import Settled
+    from hapax.core.ports import Batch
 
 
 def taken(pipeline: Pipeline) -> Batch:

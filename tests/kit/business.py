@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from service import Output, Record
+from hapax import Output, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

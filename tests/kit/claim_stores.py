@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 
-from service.adapters.redis_claims import SCRIPT, RedisClaims
-from service.core.records import Record
-from service.sandbox.ports import Ports
-from service.sandbox.redis_server import Redis
-from service.sandbox.watchdog import Watchdog
+from hapax.claims.redis import SCRIPT, RedisClaims
+from hapax.core.records import Record
+from hapax.sandbox.ports import Ports
+from hapax.sandbox.redis_server import Redis
+from hapax.sandbox.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

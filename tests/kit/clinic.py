@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from typer.testing import CliRunner
 
-from service.commands.tree import app as commands
+from hapax.commands.tree import app as commands
 from tests.fault.cluster import Cluster
 from tests.kit.claim_stores import admin, redis_server, tell
 from tests.kit.flow import await_
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
-    from service.sandbox.redis_server import Redis
+    from hapax.sandbox import Sandbox
+    from hapax.sandbox.redis_server import Redis
 
 DAY_MS = 86_400_000
 PARTITIONS = 2

@@ -6,10 +6,10 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
-from service import Output
+from hapax import Output
 
 if TYPE_CHECKING:
-    from service import Record
+    from hapax import Record
 
 
 def die_as_told(record: Record) -> Output:

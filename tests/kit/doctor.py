@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from service.core.certificates import Certificate
-from service.core.facts import (
+from hapax.core.certificates import Certificate
+from hapax.core.cluster_state import (
     Address,
     ClaimStore,
     ConsumerGroup,
@@ -19,14 +19,14 @@ from service.core.facts import (
     Process,
     Topic,
 )
-from service.core.findings import Verdict
-from service.settings import load_settings
-from service.wiring.doctor import Case, judge
+from hapax.operations.doctor import Case, judge
+from hapax.operations.doctor.findings import Verdict
+from hapax.settings import load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from service.core.findings import Finding
+    from hapax.operations.doctor.findings import Finding
 
 ENVIRON = {
     "HAPAX_APP": "shop",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from service.core.records import Record
+    from hapax.core.records import Record
     from tests.kit.flow import WorkerProcess
     from tests.kit.route import Route
 

@@ -6,12 +6,12 @@ import inspect
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from service.telemetry.events import Events
+from hapax.telemetry.events import Events
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service.adapters.memory_kafka import Fault
+    from hapax.testing.source import Fault
 
 
 class StuckError(AssertionError):

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from service import Record
-    from service.sandbox import Sandbox
+    from hapax import Record
+    from hapax.sandbox import Sandbox
 
 PARTITIONS = 4
 WORDS_MAX = 4000
@@ -35,9 +35,9 @@ WORDS_MAX = 4000
 
 
 class WorkerProcess:
-    """One ``python -m service run`` with its own instance name and log file."""
+    """One ``python -m hapax run`` with its own instance name and log file."""
 
-    command: ClassVar[Sequence[str]] = ("-m", "service", "run")
+    command: ClassVar[Sequence[str]] = ("-m", "hapax", "run")
 
     def __init__(self, environment: dict[str, str], instance: str, log: Path) -> None:
         self._environment = environment | {"HAPAX_INSTANCE": instance}

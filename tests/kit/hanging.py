@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from service.adapters.kafka_wire import Packer, Wire
+from hapax.kafka.admin.wire import Packer, Wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from service.core.audit import InputBounds, OutputBounds
-from service.core.audit_rows import DEAD_SLOT, POISON, InputRow, content_hash, id_hash
+from hapax.operations.audit.result import InputBounds, OutputBounds
+from hapax.operations.audit.rows import DEAD_SLOT, POISON, InputRow, content_hash, id_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

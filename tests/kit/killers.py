@@ -8,12 +8,12 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from service import Output
+from hapax import Output
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service import Record
+    from hapax import Record
     from tests.kit.flow import WorkerProcess
     from tests.kit.route import Route
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from typer.testing import CliRunner
 
-from service.commands.tree import app
+from hapax.commands.tree import app
 from tests.kit.flow import await_
 from tests.kit.topics import ends
 

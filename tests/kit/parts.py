@@ -6,14 +6,14 @@ import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Self
 
-from service.adapters.kafka_clients import consumer_properties, producer_properties
-from service.adapters.kafka_source import KafkaSource
-from service.adapters.kafka_transaction import KafkaTransaction
-from service.core.ports import Batch, Message
-from service.settings import load_settings
+from hapax.core.ports import Batch, Message
+from hapax.kafka.consume.source import KafkaSource
+from hapax.kafka.produce.transaction import KafkaTransaction
+from hapax.kafka.properties import consumer_properties, producer_properties
+from hapax.settings import load_settings
 
 if TYPE_CHECKING:
-    from service.core.records import Record
+    from hapax.core.records import Record
 
 
 class MachineClock:

@@ -8,34 +8,34 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, cast
 
-from service.adapters.memory_broker import MemoryBroker
-from service.adapters.memory_claims import MemoryClaims
-from service.adapters.memory_kafka import MemorySource
-from service.adapters.memory_owners import MemoryOwners
-from service.adapters.memory_transaction import MemoryTransaction
-from service.core.exactly_once import ExactlyOnce, Interrupt
-from service.core.identity import Identity
-from service.core.isolation import Death, Isolation
-from service.core.limits import DeadLetterRate, FenceBudget, Pace, Patience
-from service.core.plan import Destinations, Planner
-from service.core.records import Output
-from service.core.transform import Transformer
-from service.engines.assignment import Bounds, Ends
-from service.engines.lifecycle import Lifecycle
-from service.engines.recovery import Recovery
-from service.engines.suspects import Suspects
-from service.engines.watchdog import Watchdog
-from service.engines.worker import Sizing, Worker
+from hapax.core.exactly_once import ExactlyOnce, Interrupt
+from hapax.core.identity import Identity
+from hapax.core.isolation import Death, Isolation
+from hapax.core.limits import DeadLetterRate, FenceBudget, Pace, Patience
+from hapax.core.plan import Destinations, Planner
+from hapax.core.records import Output
+from hapax.core.transform import Transformer
+from hapax.engines.idle_offsets import Bounds, Ends
+from hapax.engines.lifecycle import Lifecycle
+from hapax.engines.recovery import Recovery
+from hapax.engines.suspects import Suspects
+from hapax.engines.watchdog import Watchdog
+from hapax.engines.worker import Sizing, Worker
+from hapax.testing.broker import MemoryBroker
+from hapax.testing.claims import MemoryClaims
+from hapax.testing.owners import MemoryOwners
+from hapax.testing.source import MemorySource
+from hapax.testing.transaction import MemoryTransaction
 from tests.kit.doubles import CrashError, Script, StuckError, Ticking, Told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from service.adapters.memory_kafka import Fault
-    from service.core.ports import Batch
-    from service.core.records import Record, TopicPartition
-    from service.core.transform import Transform
-    from service.telemetry.events import Events
+    from hapax.core.ports import Batch
+    from hapax.core.records import Record, TopicPartition
+    from hapax.core.transform import Transform
+    from hapax.telemetry.events import Events
+    from hapax.testing.source import Fault
 
 TURNS_MAX = 3000
 ATTEMPTS_MAX = 3

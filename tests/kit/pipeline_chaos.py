@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import Producer
 
-from service.sandbox import Sandbox
+from hapax.sandbox import Sandbox
 from tests.kit import topics
 from tests.kit.flow import await_
 from tests.kit.pipeline_process import environment, pipeline_process

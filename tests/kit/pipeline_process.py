@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 
 def environment(

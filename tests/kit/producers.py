@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from service.adapters import kafka_producer
-from service.adapters.kafka_transaction import KafkaTransaction
+from hapax.kafka.produce import producer as kafka_producer
+from hapax.kafka.produce.transaction import KafkaTransaction
 from tests.kit.doubles import Ticking
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from service.core.ports import Message
+    from hapax.core.ports import Message
 
 
 def failing(
@@ -106,6 +106,6 @@ def transactional(producer: FakeProducer) -> list[str]:
 
 def message(value: bytes = b"v") -> Message:
     """Return a message ready for the wire."""
-    from service.core.ports import Message  # noqa: PLC0415 - its name is taken by this function
+    from hapax.core.ports import Message  # noqa: PLC0415 - its name is taken by this function
 
     return Message("out", value, None, -1, 0, [])

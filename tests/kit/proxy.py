@@ -24,7 +24,7 @@ from tests.kit.faults import PATIENCE_S, Rule
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator, Mapping
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
     from tests.kit.frames import Request
 
 __all__ = ["FaultProxy", "Rule"]

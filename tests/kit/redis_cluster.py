@@ -8,9 +8,9 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from service.sandbox.ports import Ports
-from service.sandbox.redis_server import Redis
-from service.sandbox.watchdog import Watchdog
+from hapax.sandbox.ports import Ports
+from hapax.sandbox.redis_server import Redis
+from hapax.sandbox.watchdog import Watchdog
 from tests.kit.claim_stores import admin
 from tests.kit.flow import await_
 

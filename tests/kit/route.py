@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from service.core.records import Record
-    from service.sandbox import Sandbox
+    from hapax.core.records import Record
+    from hapax.sandbox import Sandbox
     from tests.kit.flow import Kind
 
 LEAVE_S = 30.0

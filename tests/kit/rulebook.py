@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from confluent_kafka import TopicPartition as KafkaOffset
 
-from service.core.ports import Message
+from hapax.core.ports import Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service.core.ports import Source, Transaction
-    from service.core.records import Progress, Record, TopicPartition
+    from hapax.core.ports import Source, Transaction
+    from hapax.core.records import Progress, Record, TopicPartition
 
 PARTITIONS = 2
 TURNS_MAX = 600

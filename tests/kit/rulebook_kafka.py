@@ -19,11 +19,11 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from service.adapters.kafka_clients import consumer_properties, producer_properties
-from service.adapters.kafka_consumer import parse_metadata
-from service.adapters.kafka_source import KafkaSource
-from service.adapters.kafka_transaction import KafkaTransaction
-from service.settings import load_settings
+from hapax.kafka.consume.client import parse_metadata
+from hapax.kafka.consume.source import KafkaSource
+from hapax.kafka.produce.transaction import KafkaTransaction
+from hapax.kafka.properties import consumer_properties, producer_properties
+from hapax.settings import load_settings
 from tests.kit.faults import Rule
 from tests.kit.flow import await_
 from tests.kit.parts import MachineClock, Quiet
@@ -35,10 +35,10 @@ from tests.kit.topics import FOREVER, Given, committed, produce, produce_open, r
 if TYPE_CHECKING:
     from confluent_kafka import Producer
 
-    from service.core.ports import Source
-    from service.core.records import Progress, Record
-    from service.sandbox import Sandbox
-    from service.settings import Settings
+    from hapax.core.ports import Source
+    from hapax.core.records import Progress, Record
+    from hapax.sandbox import Sandbox
+    from hapax.settings import Settings
     from tests.kit.rulebook import Claim
     from tests.kit.rulebook_memory import GroupKind
 

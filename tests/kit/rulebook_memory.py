@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, cast
 
-from service.adapters.memory_broker import MemoryBroker
-from service.adapters.memory_kafka import MemorySource
-from service.adapters.memory_transaction import MemoryTransaction
-from service.core.errors import ProducerDeadError
+from hapax.core.errors import ProducerDeadError
+from hapax.testing.broker import MemoryBroker
+from hapax.testing.source import MemorySource
+from hapax.testing.transaction import MemoryTransaction
 from tests.kit.doubles import Ticking
 from tests.kit.rulebook import ACCEPTED, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, PARTITIONS
 from tests.simulation.classic import ClassicGroup
@@ -17,8 +17,8 @@ from tests.simulation.kip848 import ConsumerGroup
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service.core.ports import Source
-    from service.core.records import Progress, Record
+    from hapax.core.ports import Source
+    from hapax.core.records import Progress, Record
     from tests.kit.rulebook import Claim
 
 GroupKind = Literal["classic", "static", "consumer"]

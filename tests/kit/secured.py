@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from service.sandbox.guard import LOGIN, MUTUAL, PLAIN_PASSWORD, PLAIN_USER, TLS
-from service.settings import load_settings
-from service.wiring.rights import kafka_rights
+from hapax.operations.doctor.acls import kafka_rights
+from hapax.sandbox.guard import LOGIN, MUTUAL, PLAIN_PASSWORD, PLAIN_USER, TLS
+from hapax.settings import load_settings
 
 if TYPE_CHECKING:
-    from service.core.rights import Right
-    from service.sandbox import Sandbox
-    from service.settings import Settings
+    from hapax.core.rights import Right
+    from hapax.sandbox import Sandbox
+    from hapax.settings import Settings
     from tests.kit.route import Route
 
 KEY_PASSWORD = "open-the-key-sesame"  # noqa: S105 - of a certificate that lives for minutes

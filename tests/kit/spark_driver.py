@@ -9,25 +9,25 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, cast
 
-from service.core.errors import ClaimsUnavailableError
-from service.core.exactly_once import Interrupt
-from service.core.limits import DeadLetterRate, FenceBudget
-from service.core.ports import Changes
-from service.core.settled import Settled
-from service.engines.assignment import Bounds
-from service.engines.lifecycle import Lifecycle
-from service.engines.ranges import Outcome, Report
-from service.engines.spark import SparkEngine
-from service.engines.spark_ports import Pacing
-from service.engines.spark_reports import Reports
+from hapax.core.batch_result import Settled
+from hapax.core.errors import ClaimsUnavailableError
+from hapax.core.exactly_once import Interrupt
+from hapax.core.limits import DeadLetterRate, FenceBudget
+from hapax.core.ports import Changes
+from hapax.engines.idle_offsets import Bounds
+from hapax.engines.lifecycle import Lifecycle
+from hapax.engines.spark.driver import SparkEngine
+from hapax.engines.spark.plan import Outcome, Report
+from hapax.engines.spark.ports import Pacing
+from hapax.engines.spark.reports import Reports
 from tests.kit.doubles import StuckError, Ticking, Told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
-    from service.core.records import Progress, TopicPartition
-    from service.engines.ranges import Plan
-    from service.telemetry.events import Events
+    from hapax.core.records import Progress, TopicPartition
+    from hapax.engines.spark.plan import Plan
+    from hapax.telemetry.events import Events
 
     Scenario = Generator[None, None, None]
 

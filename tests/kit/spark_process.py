@@ -35,7 +35,7 @@ GONE_S = 15.0
 
 
 class SparkProcess(WorkerProcess):
-    """``python -m service run`` with the Spark engine, and all that it starts."""
+    """``python -m hapax run`` with the Spark engine, and all that it starts."""
 
     def __init__(self, environment: dict[str, str], instance: str, log: Path) -> None:
         super().__init__(SPARK | environment, instance, log)

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from service.adapters.kafka_clients import consumer_properties, lane_id, transactional_id
-from service.adapters.kafka_member import KafkaMember
-from service.adapters.kafka_range import KafkaRange
-from service.engines.ranges import Plan
-from service.settings import load_settings
-from service.wiring.task import Task
+from hapax.engines.spark.plan import Plan
+from hapax.kafka.consume.group_member import KafkaMember
+from hapax.kafka.consume.range_source import KafkaRange
+from hapax.kafka.properties import consumer_properties, lane_id, transactional_id
+from hapax.settings import load_settings
+from hapax.wiring.task import Task
 from tests.kit.parts import MachineClock, Quiet
 from tests.kit.topics import committed, read_back
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from service.core.records import Progress, Record
-    from service.core.records import TopicPartition as Where
-    from service.engines.ranges import Report
-    from service.sandbox import Sandbox
+    from hapax.core.records import Progress, Record
+    from hapax.core.records import TopicPartition as Where
+    from hapax.engines.spark.plan import Report
+    from hapax.sandbox import Sandbox
 
 JOIN_TIMEOUT_S = 60.0
 

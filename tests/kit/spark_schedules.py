@@ -14,27 +14,27 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from service.adapters.memory_broker import MemoryBroker
-from service.adapters.memory_group import InstantGroup
-from service.adapters.memory_kafka import Fault, MemorySource
-from service.adapters.memory_transaction import MemoryTransaction
-from service.core.errors import (
+from hapax.core.errors import (
     BatchAbortedError,
     PositionLostError,
     ProducerDeadError,
     StopError,
 )
-from service.core.exactly_once import Interrupt
-from service.core.limits import DeadLetterRate, FenceBudget
-from service.core.transform import Transformer
-from service.engines.assignment import Bounds
-from service.engines.lifecycle import Lifecycle
-from service.engines.spark import SparkEngine
-from service.engines.spark_ports import Pacing
-from service.engines.spark_reports import Reports
-from service.settings import load_settings
-from service.wiring.parts import core
-from service.wiring.task import Task
+from hapax.core.exactly_once import Interrupt
+from hapax.core.limits import DeadLetterRate, FenceBudget
+from hapax.core.transform import Transformer
+from hapax.engines.idle_offsets import Bounds
+from hapax.engines.lifecycle import Lifecycle
+from hapax.engines.spark.driver import SparkEngine
+from hapax.engines.spark.ports import Pacing
+from hapax.engines.spark.reports import Reports
+from hapax.settings import load_settings
+from hapax.testing.broker import MemoryBroker
+from hapax.testing.group import InstantGroup
+from hapax.testing.source import Fault, MemorySource
+from hapax.testing.transaction import MemoryTransaction
+from hapax.wiring.builders import core
+from hapax.wiring.task import Task
 from tests.kit.doubles import CrashError, StuckError, Ticking, Told
 from tests.kit.pipeline import expected, upper
 from tests.kit.spark_errands import Errand
@@ -42,12 +42,12 @@ from tests.kit.spark_errands import Errand
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from service.adapters.memory_group import Shift
-    from service.core.ports import Clock
-    from service.core.records import Progress, TopicPartition
-    from service.core.suspicion import Marks
-    from service.engines.ranges import Plan, Report
-    from service.telemetry.events import Events
+    from hapax.core.ports import Clock
+    from hapax.core.records import Progress, TopicPartition
+    from hapax.core.suspicion import Marks
+    from hapax.engines.spark.plan import Plan, Report
+    from hapax.telemetry.events import Events
+    from hapax.testing.group import Shift
 
 PEER = "x"
 TURNS_MAX = 3000

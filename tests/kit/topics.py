@@ -16,7 +16,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from service.core.records import Headers, Record
+from hapax.core.records import Headers, Record
 from tests.kit.patience import patient
 
 if TYPE_CHECKING:

@@ -7,21 +7,21 @@ import uuid
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Protocol
 
-from service.adapters.kafka_clients import producer_properties
-from service.adapters.kafka_transaction import KafkaTransaction
-from service.adapters.memory_broker import MemoryBroker
-from service.adapters.memory_kafka import MemorySource
-from service.adapters.memory_transaction import MemoryTransaction
-from service.core.ports import Message
+from hapax.core.ports import Message
+from hapax.kafka.produce.transaction import KafkaTransaction
+from hapax.kafka.properties import producer_properties
+from hapax.testing.broker import MemoryBroker
+from hapax.testing.source import MemorySource
+from hapax.testing.transaction import MemoryTransaction
 from tests.kit.doubles import Ticking
 from tests.kit.flow import await_
 from tests.kit.parts import MachineClock, Parts
 from tests.kit.topics import FOREVER, Given, committed, ends, produce, produce_aborted, read_back
 
 if TYPE_CHECKING:
-    from service.core.ports import Batch, Source, Transaction
-    from service.core.records import Progress, Record
-    from service.sandbox import Sandbox
+    from hapax.core.ports import Batch, Source, Transaction
+    from hapax.core.records import Progress, Record
+    from hapax.sandbox import Sandbox
 
 PARTITIONS = 2
 BYTES_MAX = 900_000

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer.main
 
-from service.commands.tree import app
-from service.settings import VARIABLES
-from service.telemetry.events import Events
-from service.telemetry.metrics import Metrics
+from hapax.commands.tree import app
+from hapax.settings import VARIABLES
+from hapax.telemetry.events import Events
+from hapax.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -78,10 +78,10 @@ def targets(text: str, _page: Path) -> Iterator[str]:
 
 
 def commands(text: str, _page: Path) -> Iterator[str]:
-    lines = re.findall(r"`((?:hapax|python -m service) [^`]+)`", text)
-    lines += re.findall(r"(?m)^\$ .*?((?:\bhapax|python -m service) .+)$", text)
+    lines = re.findall(r"`((?:hapax|python -m hapax) [^`]+)`", text)
+    lines += re.findall(r"(?m)^\$ .*?((?:\bhapax|python -m hapax) .+)$", text)
     for line in lines:
-        if not known_command(shlex.split(line.replace("python -m service", "hapax"))[1:]):
+        if not known_command(shlex.split(line.replace("python -m hapax", "hapax"))[1:]):
             yield line
 
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import service
-from service.core.errors import ExitCode
-from service.core.records import Output, Record
-from service.core.transform import Failure, Transformer, load_transform
-from service.settings import load_settings
+import hapax
+from hapax.core.errors import ExitCode
+from hapax.core.records import Output, Record
+from hapax.core.transform import Failure, Transformer, load_transform
+from hapax.settings import load_settings
 from tests.meta.statements import (
     ROOT,
     commands,
@@ -49,7 +49,7 @@ def blocks(text: str, language: str) -> list[str]:
 
 PLANTED: dict[Check, str] = {
     links: "[a](docs/nowhere.md) [b](README.md#no-such-title)",
-    files: "`service/core/nothing.py`",
+    files: "`service/hapax/core/nothing.py`",
     settings: "HAPAX_INPUT__TOPIC HAPAX_NOTHING__*",
     metrics: "`hapax_nothing_total`",
     targets: "`make nothing`",
@@ -104,7 +104,7 @@ def test_every_exit_code_is_explained(page: str) -> None:
 
 
 def test_the_steps_of_the_crash_table_are_those_of_the_code() -> None:
-    code = (ROOT / "service/core/exactly_once.py").read_text()
+    code = (ROOT / "service/hapax/core/exactly_once.py").read_text()
     steps = re.findall(r"(?m)^(\d)\. (\w+)  ", code)
     assert len(steps) == 7
     page = (ROOT / "docs/guarantees.md").read_text()
@@ -115,17 +115,18 @@ def test_the_steps_of_the_crash_table_are_those_of_the_code() -> None:
 
 
 def test_the_maps_of_the_folders_show_those_that_are_there() -> None:
-    folders = sorted(file.parent.name for file in (ROOT / "service").glob("*/__init__.py"))
+    folders = sorted(file.parent.name for file in (ROOT / "service/hapax").glob("*/__init__.py"))
     readme = (ROOT / "README.md").read_text().partition("## Where things are")[2]
-    assert sorted(re.findall(r"service/([a-z]+) ", blocks(readme, "")[0])) == folders
-    lines = (service.__doc__ or "").split("\n\n")[-1].splitlines()
-    second = lines[0].index("adapters")
-    assert sorted(line[at:].split()[0] for line in lines for at in (0, second)) == folders
+    assert sorted(re.findall(r"service/hapax/([a-z]+) ", blocks(readme, "")[0])) == folders
+    lines = (hapax.__doc__ or "").split("\n\n")[-1].splitlines()
+    second = lines[0].index("engines")
+    named = [line[at:].split()[0] for line in lines for at in (0, second) if line[at:].strip()]
+    assert sorted(named) == folders
 
 
 def test_built_in_transforms_are_listed_and_load() -> None:
     listed = re.findall(
-        r"`(service\.transforms\.\w+:\w+)`", (ROOT / "docs/transforms.md").read_text()
+        r"`(hapax\.transforms\.\w+:\w+)`", (ROOT / "docs/transforms.md").read_text()
     )
     assert len(listed) == 4
     assert all(callable(load_transform(name)) for name in listed)

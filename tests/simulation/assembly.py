@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from service.adapters.memory_kafka import MemorySource
-from service.adapters.memory_owners import MemoryOwners
-from service.adapters.memory_transaction import MemoryTransaction
-from service.core.exactly_once import ExactlyOnce
-from service.core.identity import Identity
-from service.core.isolation import Isolation
-from service.core.limits import DeadLetterRate, FenceBudget, Pace, Patience
-from service.core.plan import Destinations, Planner
-from service.core.transform import Transformer
-from service.engines.assignment import Bounds, Ends
-from service.engines.recovery import Recovery
-from service.engines.suspects import Suspects
-from service.engines.worker import Sizing, Worker
+from hapax.core.exactly_once import ExactlyOnce
+from hapax.core.identity import Identity
+from hapax.core.isolation import Isolation
+from hapax.core.limits import DeadLetterRate, FenceBudget, Pace, Patience
+from hapax.core.plan import Destinations, Planner
+from hapax.core.transform import Transformer
+from hapax.engines.idle_offsets import Bounds, Ends
+from hapax.engines.recovery import Recovery
+from hapax.engines.suspects import Suspects
+from hapax.engines.worker import Sizing, Worker
+from hapax.testing.owners import MemoryOwners
+from hapax.testing.source import MemorySource
+from hapax.testing.transaction import MemoryTransaction
 from tests.simulation.business import DEAD, OUT
 from tests.simulation.telling import Telling
 from tests.simulation.wire import Store, Wire
 
 if TYPE_CHECKING:
-    from service.core.records import Record
-    from service.core.transform import Result
+    from hapax.core.records import Record
+    from hapax.core.transform import Result
     from tests.simulation.process import Process
     from tests.simulation.world import World
 
@@ -45,7 +45,7 @@ class _Elsewhere:
 
 
 def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransaction, Worker]:
-    """Return the parts of a process, put together as service/wiring does."""
+    """Return the parts of a process, put together as service/hapax/wiring does."""
     options = world.options
     clock = world.scheduler
     events = cast("Any", Telling(world, process))

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from service.adapters.memory_group import UNFENCED
-from service.core.errors import BatchAbortedError
+from hapax.core.errors import BatchAbortedError
+from hapax.testing.group import UNFENCED
 from tests.simulation.clients import NONE, Client, Places, Timing, deal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from service.adapters.memory_group import Shift
-    from service.core.ports import Clock
-    from service.core.records import TopicPartition
+    from hapax.core.ports import Clock
+    from hapax.core.records import TopicPartition
+    from hapax.testing.group import Shift
 
 
 class Seat(msgspec.Struct):

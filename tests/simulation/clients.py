@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from service.adapters.memory_group import Shift
-from service.core.errors import MemberFencedError
+from hapax.core.errors import MemberFencedError
+from hapax.testing.group import Shift
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from service.core.records import TopicPartition
+    from hapax.core.records import TopicPartition
 
 Places = frozenset[tuple[str, int]]
 NONE: Places = frozenset()

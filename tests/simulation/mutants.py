@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from service.adapters.memory_claims import MemoryClaims
-from service.adapters.memory_kafka import MemorySource
-from service.adapters.memory_log import MemoryLog
-from service.adapters.memory_transaction import MemoryTransaction
-from service.core import exactly_once
-from service.core.errors import BatchAbortedError, ProducerDeadError
-from service.core.plan import Planner
-from service.core.transform import Transformer
-from service.engines.recovery import Recovery
-from service.engines.worker import Worker
+from hapax.core import exactly_once
+from hapax.core.errors import BatchAbortedError, ProducerDeadError
+from hapax.core.plan import Planner
+from hapax.core.transform import Transformer
+from hapax.engines.recovery import Recovery
+from hapax.engines.worker import Worker
+from hapax.testing.claims import MemoryClaims
+from hapax.testing.log import MemoryLog
+from hapax.testing.source import MemorySource
+from hapax.testing.transaction import MemoryTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from service.core.ports import Batch
-    from service.core.records import Progress
+    from hapax.core.ports import Batch
+    from hapax.core.records import Progress
 
     Patch = Callable[[pytest.MonkeyPatch], None]
 

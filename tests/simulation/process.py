@@ -5,23 +5,23 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from service.adapters.memory_kafka import Fault
-from service.core.errors import (
+from hapax.core.errors import (
     BatchAbortedError,
     MemberFencedError,
     PreflightError,
     ProducerDeadError,
     StopError,
 )
-from service.core.exactly_once import Interrupt
-from service.engines.lifecycle import Lifecycle
+from hapax.core.exactly_once import Interrupt
+from hapax.engines.lifecycle import Lifecycle
+from hapax.testing.source import Fault
 from tests.kit.doubles import CrashError
 from tests.simulation import business
 from tests.simulation.assembly import assemble
 from tests.simulation.chance import BUSINESS, REQUESTS, STEPS
 
 if TYPE_CHECKING:
-    from service.core.records import Record
+    from hapax.core.records import Record
     from tests.simulation.chance import Strike
     from tests.simulation.world import World
 

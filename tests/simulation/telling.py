@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from service.telemetry.events import Events
+from hapax.telemetry.events import Events
 
 if TYPE_CHECKING:
     from collections.abc import Callable

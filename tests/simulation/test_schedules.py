@@ -16,7 +16,7 @@ from tests.simulation.play import play
 from tests.simulation.shrink import found_by, shrink
 
 if TYPE_CHECKING:
-    from service.adapters.memory_broker import MemoryBroker
+    from hapax.testing.broker import MemoryBroker
 
 SCHEDULES = 2000
 
@@ -96,7 +96,7 @@ def test_a_worker_that_only_waits_is_found_to_hang(monkeypatch: pytest.MonkeyPat
     def nothing(_self: MemoryBroker, *_where: object) -> list[object]:
         return []
 
-    monkeypatch.setattr("service.adapters.memory_broker.MemoryBroker.fetch", nothing)
+    monkeypatch.setattr("hapax.testing.broker.MemoryBroker.fetch", nothing)
     monkeypatch.setattr("tests.simulation.world.CALM_MAX_S", 5.0)
     kinds = {kind for seed in range(5) for kind, _ in play(seed).found}
     assert kinds & {"hang", "lost-write"}

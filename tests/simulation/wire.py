@@ -5,15 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from service.core.errors import ClaimsUnavailableError, ProducerDeadError
+from hapax.core.errors import ClaimsUnavailableError, ProducerDeadError
 from tests.kit.doubles import CrashError
 from tests.simulation.chance import CLAIMS, REQUESTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from service.adapters.memory_claims import MemoryClaims
-    from service.core.records import Coordinates, Record
+    from hapax.core.records import Coordinates, Record
+    from hapax.testing.claims import MemoryClaims
     from tests.simulation.chance import Strike
     from tests.simulation.process import Process
     from tests.simulation.world import World

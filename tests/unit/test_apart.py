@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.adapters.apart import TRIES, CrashedError, apart
-from service.core.errors import ConfigurationError
+from hapax.core.errors import ConfigurationError
+from hapax.kafka.admin.isolated import TRIES, CrashedError, apart
 
 if TYPE_CHECKING:
     from pathlib import Path

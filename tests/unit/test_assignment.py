@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from service.engines.assignment import Bounds, Ends
+from hapax.engines.idle_offsets import Bounds, Ends
 
 P0, P1 = ("in", 0), ("in", 1)
 

@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.adapters.certificates import own_certificates, server_certificates
-from service.core.certificates import expiries_s
-from service.sandbox.tls import Authority
-from service.settings import load_settings
-from service.telemetry.events import Events
-from service.telemetry.health import Health
-from service.telemetry.logs import configure_logs
-from service.telemetry.metrics import Metrics
-from service.wiring.certificates import CertificateWatch
+from hapax.core.certificates import expiries_s
+from hapax.kafka.admin.certificates import own_certificates, server_certificates
+from hapax.sandbox.tls import Authority
+from hapax.settings import load_settings
+from hapax.telemetry.events import Events
+from hapax.telemetry.health import Health
+from hapax.telemetry.logs import configure_logs
+from hapax.telemetry.metrics import Metrics
+from hapax.wiring.certificates import CertificateWatch
 from tests.kit.doctor import ENVIRON
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox.tls import Certificate
+    from hapax.sandbox.tls import Certificate
 
 DAY_S = 86_400
 S = "HAPAX_KAFKA__SECURITY__"

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from service.adapters.redis_claims import RedisClaims
-from service.core.identity import Identity
-from service.core.records import Record
+from hapax.claims.redis import RedisClaims
+from hapax.core.identity import Identity
+from hapax.core.records import Record
 
 if TYPE_CHECKING:
-    from service.core.records import Headers
+    from hapax.core.records import Headers
 
 SOURCES = ["cloudevents", "header:message-id", "header:hapax-id", "json:/a/0", "json:/id", "key"]
 NAMES = ["hapax-replay-of", "Hapax-Replay-Of", "ce_id", "ce_source", "content-type", "message-id"]

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.adapters.redis_claims import RedisClaims
-from service.adapters.redis_connection import connect, place, preflight
-from service.adapters.redis_tls import Tls
-from service.core.errors import ClaimsUnavailableError, ConfigurationError
+from hapax.claims.redis import RedisClaims
+from hapax.claims.redis_connection import connect, place, preflight
+from hapax.claims.redis_tls import Tls
+from hapax.core.errors import ClaimsUnavailableError, ConfigurationError
 from tests.kit.claim_stores import bare, records
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.adapters.memory_claims import MemoryClaims
-from service.adapters.redis_claims import _TOPICS_AT, RedisClaims, pack_owners
-from service.core.errors import ClaimsUnavailableError
-from service.core.records import Coordinates
+from hapax.claims.redis import _TOPICS_AT, RedisClaims, pack_owners
+from hapax.core.errors import ClaimsUnavailableError
+from hapax.core.records import Coordinates
+from hapax.testing.claims import MemoryClaims
 from tests.kit.claim_stores import HOUR_MS, Hand, bare, records
 
 owners_lists = st.lists(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from service.commands.tree import app
+from hapax.commands.tree import app
 from tests.unit.test_settings import REQUIRED
 
 if TYPE_CHECKING:
@@ -158,8 +158,8 @@ def test_a_claim_store_that_is_away_is_one_sentence_and_exit_code_1(command: str
 
 @pytest.mark.parametrize("command", ["claims rebuild", "dead-letters replay"])
 def test_what_changes_things_asks_and_without_a_terminal_wants_a_flag(command: str) -> None:
-    from service.commands.screen import confirm  # noqa: PLC0415 - beside what it stands for
-    from service.core.errors import ConfigurationError  # noqa: PLC0415 - as above
+    from hapax.commands.screen import confirm  # noqa: PLC0415 - beside what it stands for
+    from hapax.core.errors import ConfigurationError  # noqa: PLC0415 - as above
 
     with pytest.raises(ConfigurationError, match="add --yes"):
         confirm(f"Do {command}?", yes=False)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from service.commands.config import app
-from service.settings import VARIABLES
+from hapax.commands.config import app
+from hapax.settings import VARIABLES
 from tests.unit.test_settings import REQUIRED
 
 RUN = CliRunner()

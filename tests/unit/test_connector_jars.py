@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.errors import PreflightError
-from service.sandbox import jars
-from service.sandbox.connector import CONNECTOR, connector_jars
-from service.sandbox.jars import Jar
+from hapax.core.errors import PreflightError
+from hapax.sandbox import jars
+from hapax.sandbox.connector import CONNECTOR, connector_jars
+from hapax.sandbox.jars import Jar
 
 if TYPE_CHECKING:
     from pathlib import Path

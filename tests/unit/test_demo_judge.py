@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.records import Coordinates, Record
-from service.demo.judge import Effect, Given, Input, Verdict, as_effect, as_given, judge
+from hapax.core.records import Coordinates, Record
+from hapax.demo.judge import Effect, Given, Input, Verdict, as_effect, as_given, judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.demo import application as application_module
-from service.demo.application import Application
-from service.demo.child import DemoError
-from service.demo.processes import Process, of_session, parse, python_workers, send
-from service.sandbox.watchdog import Watchdog
+from hapax.demo import application as application_module
+from hapax.demo.application import Application
+from hapax.demo.child import DemoError
+from hapax.demo.processes import Process, of_session, parse, python_workers, send
+from hapax.sandbox.watchdog import Watchdog
 from tests.kit.flow import await_
 
 if TYPE_CHECKING:

@@ -12,15 +12,15 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from service.commands.demo import demo
-from service.demo import moments, spark_stage
-from service.demo.child import Child, DemoError
-from service.demo.damage import Fault, HandOver
-from service.demo.judge import Verdict
-from service.demo.moments import freeze_in_range
-from service.demo.spark_faults import PythonWorker, lane_is_back
-from service.demo.story import Outcome
-from service.demo.table import figures, sentences, table
+from hapax.commands.demo import demo
+from hapax.demo import moments, spark_stage
+from hapax.demo.child import Child, DemoError
+from hapax.demo.damage import Fault, HandOver
+from hapax.demo.judge import Verdict
+from hapax.demo.moments import freeze_in_range
+from hapax.demo.spark_faults import PythonWorker, lane_is_back
+from hapax.demo.story import Outcome
+from hapax.demo.table import figures, sentences, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

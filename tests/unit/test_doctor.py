@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from service.core.facts import Address, Log, Partition, Topic
-from service.core.findings import Verdict, worst_first
-from service.core.ports import Stuck
-from service.wiring import doctor
-from service.wiring.doctor import CHECKS, judge
-from service.wiring.doctor.case import Check, good
+from hapax.core.cluster_state import Address, Log, Partition, Topic
+from hapax.core.ports import Stuck
+from hapax.operations import doctor
+from hapax.operations.doctor import CHECKS, judge
+from hapax.operations.doctor.check import Check, good
+from hapax.operations.doctor.findings import Verdict, worst_first
 from tests.kit.doctor import (
     DAY_MS,
     HOUR_MS,
@@ -38,7 +38,7 @@ from tests.kit.doctor import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from service.wiring.doctor.case import Case, Said
+    from hapax.operations.doctor.check import Case, Said
 
     Change = Callable[[Case], Case]
 

@@ -10,26 +10,26 @@ from confluent_kafka import KafkaError
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
-from service.adapters.kafka_features import Listener
-from service.adapters.reach import reach, split
-from service.commands.doctor_screen import summary
-from service.commands.tree import app
-from service.core.errors import ConfigurationError
-from service.core.findings import Finding, Verdict
-from service.sandbox.ports import Ports
-from service.telemetry.health import Health
-from service.telemetry.http import TelemetryServer
-from service.telemetry.metrics import Metrics
-from service.wiring import doctor
-from service.wiring.doctor import Case, Examination, judge
-from service.wiring.doctor.bundle import write_bundle
+from hapax.commands.doctor_screen import summary
+from hapax.commands.tree import app
+from hapax.core.errors import ConfigurationError
+from hapax.kafka.admin.api_versions import Listener
+from hapax.kafka.tcp_probe import reach, split
+from hapax.operations import doctor
+from hapax.operations.doctor import Case, Examination, judge
+from hapax.operations.doctor.bundle import write_bundle
+from hapax.operations.doctor.findings import Finding, Verdict
+from hapax.sandbox.ports import Ports
+from hapax.telemetry.health import Health
+from hapax.telemetry.http import TelemetryServer
+from hapax.telemetry.metrics import Metrics
 from tests.kit.doctor import ENVIRON, KAFKA, healthy, judged, with_claims, with_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from service.settings import Settings
+    from hapax.settings import Settings
 
 RUN = CliRunner()
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.adapters.memory_kafka import Fault
-from service.core.errors import BatchAbortedError, HapaxError, ProducerDeadError
+from hapax.core.errors import BatchAbortedError, HapaxError, ProducerDeadError
+from hapax.testing.source import Fault
 from tests.kit.batches import filled, opened, run, taken
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from service.core.fates import Effect, Sighting, verdict
-from service.core.records import Coordinates
+from hapax.core.records import Coordinates
+from hapax.operations.trace_result import Effect, Sighting, verdict
 
 HERE, OTHER = Coordinates("in", 0, 7), Coordinates("in", 1, 3)
 

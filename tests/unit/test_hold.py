@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from service.adapters.memory_kafka import Fault
+from hapax.testing.source import Fault
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
 from tests.kit.spark_driver import P0, P1, Driver, done

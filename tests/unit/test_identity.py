@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from service.core.identity import Identified, Identity, without_hapax
-from service.core.records import Coordinates, Headers, Record
+from hapax.core.identity import Identified, Identity, without_hapax
+from hapax.core.records import Coordinates, Headers, Record
 
 
 def record(

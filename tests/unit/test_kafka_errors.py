@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from service.adapters.kafka_errors import (
+from hapax.kafka.errors import (
     CONTENT,
     FORBIDDEN,
     REFUSED,
@@ -20,7 +20,7 @@ from service.adapters.kafka_errors import (
     reaction,
     transactional_error,
 )
-from service.adapters.kafka_producer import Outbox
+from hapax.kafka.produce.producer import Outbox
 
 K = KafkaError
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from service.adapters import kafka_marks
-from service.adapters.kafka_marks import Marks
-from service.core.errors import PreflightError
-from service.settings import load_settings
+from hapax.core.errors import PreflightError
+from hapax.kafka.read import offset_client as kafka_marks
+from hapax.kafka.read.offset_client import Marks
+from hapax.settings import load_settings
 from tests.unit.test_settings import REQUIRED
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from service.adapters.kafka_source import WAITING_MAX
-from service.adapters.kafka_stuck import RETRY_S
-from service.core.errors import (
+from hapax.core.errors import (
     BatchAbortedError,
     MemberFencedError,
     PositionLostError,
 )
+from hapax.kafka.consume.source import WAITING_MAX
+from hapax.kafka.undecodable import RETRY_S
 from tests.kit.consumers import OUT_OF_RANGE, TRUNCATED, Undecodable, event, message, source
 
 P0, P1 = ("in", 0), ("in", 1)
@@ -60,7 +60,7 @@ def test_records_that_are_handed_out_again_are_dropped_and_counted(monkeypatch: 
 
 def test_without_the_next_offset_the_repeat_would_come_through(monkeypatch: Patch) -> None:
     """The mutant of the test above: a source that forgets its next offsets is caught by it."""
-    monkeypatch.setattr("service.adapters.kafka_source.KafkaSource._finish", _forgetting)
+    monkeypatch.setattr("hapax.kafka.consume.source.KafkaSource._finish", _forgetting)
     assert twice_handed_out(monkeypatch) == ([0, 1, 2, 0, 1, 2, 3], {})
 
 

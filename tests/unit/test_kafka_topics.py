@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from service.adapters.kafka_topics import Remade, TopicIds
-from service.core.committed_metadata import CommittedMetadata
-from service.core.errors import BatchAbortedError, PositionLostError
+from hapax.core.committed_metadata import CommittedMetadata
+from hapax.core.errors import BatchAbortedError, PositionLostError
+from hapax.kafka.topic_ids import Remade, TopicIds
 from tests.kit.consumers import OUT_OF_RANGE, FakeConsumer, event, message, source
 
 if TYPE_CHECKING:
-    from service.adapters.kafka_source import KafkaSource
+    from hapax.kafka.consume.source import KafkaSource
 
 P0, P1 = ("in", 0), ("in", 1)
 NONE, ONE, TWO = "A" * 22, "oneoneoneoneoneoneone1", "twotwotwotwotwotwotwo2"

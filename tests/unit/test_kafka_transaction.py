@@ -9,16 +9,16 @@ from typing import cast
 import pytest
 from confluent_kafka import KafkaError
 
-from service.adapters import kafka_transaction
-from service.adapters.kafka_producer import ClientLog, Outbox
-from service.adapters.kafka_producing import MessageSets
-from service.adapters.kafka_transaction import KafkaTransaction
-from service.core.errors import (
+from hapax.core.errors import (
     BatchAbortedError,
     PreflightError,
     ProducerDeadError,
     StopError,
 )
+from hapax.kafka.produce import transaction as kafka_transaction
+from hapax.kafka.produce.base import MessageSets
+from hapax.kafka.produce.producer import ClientLog, Outbox
+from hapax.kafka.produce.transaction import KafkaTransaction
 from tests.kit.producers import FakeProducer, failing, message, transaction, transactional
 
 K = KafkaError

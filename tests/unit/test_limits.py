@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from service.core.errors import DeadLetterLimitError, ExitCode, TwinError
-from service.core.limits import DeadLetterRate, FenceBudget, Pace, Patience
-from service.core.records import Record
-from service.core.transform import Failure
+from hapax.core.errors import DeadLetterLimitError, ExitCode, TwinError
+from hapax.core.limits import DeadLetterRate, FenceBudget, Pace, Patience
+from hapax.core.records import Record
+from hapax.core.transform import Failure
 
 FAILURE = Failure("ValueError", "no", 1)
 

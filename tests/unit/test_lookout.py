@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from service.adapters import kafka_survey
-from service.adapters.kafka_survey import KafkaSurveyor
-from service.core.survey import Marks, Retention, Standpoint, Survey
-from service.engines.lookout import Lookout
+from hapax.core.lag import Marks, Retention, Standpoint, Survey
+from hapax.engines.lag_monitor import Lookout
+from hapax.kafka.read import lag_probe as kafka_survey
+from hapax.kafka.read.lag_probe import KafkaSurveyor
 from tests.kit.doubles import Told
 from tests.kit.flow import await_
 from tests.kit.spark_driver import Driver, done

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from service.core.errors import PositionLostError
-from service.core.micro_batches import BATCH_HEADER, Marker, MicroBatch, PublishedRecord, due
-from service.core.records import Record
+from hapax.core.errors import PositionLostError
+from hapax.core.micro_batches import BATCH_HEADER, Marker, MicroBatch, PublishedRecord, due
+from hapax.core.records import Record
 
 BATCH = MicroBatch("q", 7, "aa")
 

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.adapters import kafka_clients
-from service.adapters.kafka_access import refusal
-from service.adapters.kafka_clients import consumer_properties
-from service.sandbox.oauth import TokenServer
-from service.sandbox.tls import Authority
+from hapax.kafka import properties as kafka_clients
+from hapax.kafka.connection import refusal
+from hapax.kafka.properties import consumer_properties
+from hapax.sandbox.oauth import TokenServer
+from hapax.sandbox.tls import Authority
 from tests.unit.test_kafka_clients import settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.settings import Settings
+    from hapax.settings import Settings
 
 CA = "https.ca.location"
 WRONG = "wr0ng"

@@ -3,9 +3,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from service.commands.offsets import figures, show
-from service.core.partition_offsets import position
-from service.wiring.offsets import Look
+from hapax.commands.offsets import figures, show
+from hapax.core.partition_offsets import position
+from hapax.operations.offsets import Look
 
 
 def standing(

@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.adapters.memory_kafka import Fault
-from service.core.errors import (
+from hapax.core.errors import (
     BatchAbortedError,
     ClaimsUnavailableError,
     ProducerDeadError,
     TwinError,
 )
-from service.core.ports import Batch
-from service.core.transform import Failure
+from hapax.core.ports import Batch
+from hapax.core.transform import Failure
+from hapax.testing.source import Fault
 from tests.kit.batches import opened, taken
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from service.core.records import Record
+    from hapax.core.records import Record
 
 ABORTED, DEAD, FENCED = Fault("aborted"), Fault("dead"), Fault("fenced")
 P0, P1 = ("in", 0), ("in", 1)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.adapters.memory_kafka import Fault
-from service.core.errors import (
+from hapax.core.errors import (
     BatchAbortedError,
     ClaimsUnavailableError,
     MemberFencedError,
@@ -15,9 +14,10 @@ from service.core.errors import (
     StopError,
     TwinError,
 )
-from service.core.limits import FenceBudget
-from service.core.ports import Batch
-from service.engines.recovery import HOLD_S
+from hapax.core.limits import FenceBudget
+from hapax.core.ports import Batch
+from hapax.engines.recovery import HOLD_S
+from hapax.testing.source import Fault
 from tests.kit.batches import opened, taken
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from service.settings import load_settings
-from service.wiring.rights import kafka_rights, redis_rights
+from hapax.operations.doctor.acls import kafka_rights, redis_rights
+from hapax.settings import load_settings
 from tests.unit.test_settings import REQUIRED
 
 BASE = REQUIRED | {

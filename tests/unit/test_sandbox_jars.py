@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.sandbox import jars, machine
-from service.sandbox.jars import Jar
-from service.sandbox.machine import SandboxError
+from hapax.sandbox import jars, machine
+from hapax.sandbox.jars import Jar
+from hapax.sandbox.machine import SandboxError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import psutil  # type: ignore[import-untyped] # psutil has no types
 import pytest
 
-from service.sandbox.machine import SandboxError
-from service.sandbox.ports import LOOPBACK, Ports
-from service.sandbox.processes import Server
-from service.sandbox.watchdog import Watchdog
+from hapax.sandbox.machine import SandboxError
+from hapax.sandbox.ports import LOOPBACK, Ports
+from hapax.sandbox.processes import Server
+from hapax.sandbox.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import ValidationError
 
-from service.core.errors import ConfigurationError, ExitCode
-from service.settings import VARIABLES, load_settings, load_with_origins
+from hapax.core.errors import ConfigurationError, ExitCode
+from hapax.settings import VARIABLES, load_settings, load_with_origins
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -289,7 +289,7 @@ def test_configuration_errors_leave_with_their_exit_code() -> None:
 
 def test_loading_settings_drags_in_nothing_slow() -> None:
     # A killed worker has two seconds to commit again, imports included.
-    code = "import sys, service.settings\nprint(*{name.partition('.')[0] for name in sys.modules})"
+    code = "import sys, hapax.settings\nprint(*{name.partition('.')[0] for name in sys.modules})"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(run.stdout.split())
     assert "pydantic" in loaded

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from service.settings import load_settings
-from service.settings.kafka_properties import refusal
+from hapax.settings import load_settings
+from hapax.settings.kafka_properties import refusal
 from tests.unit.test_settings import REQUIRED
 from tests.unit.test_settings_problems import problems
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.settings import load_settings
+from hapax.settings import load_settings
 from tests.unit.test_settings import REQUIRED
 from tests.unit.test_settings_problems import problems
 

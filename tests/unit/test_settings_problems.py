@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from service.core.errors import ConfigurationError
-from service.settings import load_settings
+from hapax.core.errors import ConfigurationError
+from hapax.settings import load_settings
 from tests.unit.test_settings import REQUIRED
 
 SECURITY = "HAPAX_KAFKA__SECURITY__"

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.errors import ConfigurationError
-from service.settings import load_settings
-from service.settings.redaction import hidden, is_secret
-from service.settings.secrets import Strike, secrets_around, secrets_of
+from hapax.core.errors import ConfigurationError
+from hapax.settings import load_settings
+from hapax.settings.redaction import hidden, is_secret
+from hapax.settings.secrets import Strike, secrets_around, secrets_of
 from tests.unit.test_settings import REQUIRED
 
 if TYPE_CHECKING:

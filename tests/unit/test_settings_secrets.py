@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.core.errors import ConfigurationError
-from service.settings import load_settings
+from hapax.core.errors import ConfigurationError
+from hapax.settings import load_settings
 from tests.unit.test_settings import REQUIRED, SECRETS
 from tests.unit.test_settings_problems import SECURITY, problems
 

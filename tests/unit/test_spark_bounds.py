@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.errors import BatchAbortedError, MemberFencedError, StopError
-from service.engines.ranges import Outcome
+from hapax.core.errors import BatchAbortedError, MemberFencedError, StopError
+from hapax.engines.spark.plan import Outcome
 from tests.kit.spark_driver import P0, P1, P2, Driver, done, settled
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped] # comes without types
 
-from service.core.errors import StopError
-from service.engines import spark_jobs
-from service.engines.ranges import Plan, Report
-from service.engines.spark_jobs import SparkJobs
+from hapax.core.errors import StopError
+from hapax.engines.spark import jobs as spark_jobs
+from hapax.engines.spark.jobs import SparkJobs
+from hapax.engines.spark.plan import Plan, Report
 from tests.kit.spark_driver import P0
 
 if TYPE_CHECKING:

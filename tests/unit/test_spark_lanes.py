@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.limits import Patience
-from service.core.records import Coordinates
-from service.core.transform import Failure
-from service.engines.ranges import Outcome, Plan, Report
-from service.engines.spark_lane import Homes, Lane
+from hapax.core.limits import Patience
+from hapax.core.records import Coordinates
+from hapax.core.transform import Failure
+from hapax.engines.spark.lane import Homes, Lane
+from hapax.engines.spark.plan import Outcome, Plan, Report
 from tests.kit.spark_driver import P0, P1, P2, P3, Driver, settled
 
 if TYPE_CHECKING:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.errors import (
+from hapax.core.errors import (
     BatchAbortedError,
     MemberFencedError,
     ProducerDeadError,
     StopError,
     TwinError,
 )
-from service.core.limits import FenceBudget
+from hapax.core.limits import FenceBudget
 from tests.kit.spark_driver import P0, P1, P2, P3, Driver, done
 
 if TYPE_CHECKING:

@@ -5,16 +5,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 
-from service.core.errors import (
+from hapax.core.errors import (
     ConfigurationError,
     ExitCode,
     PositionLostError,
     StopError,
 )
-from service.engines.spark_kafka import client_properties, java_option, source_options
-from service.engines.spark_pipeline import died, load_pipeline, numbers
-from service.engines.spark_spool import Report
-from service.settings import load_settings
+from hapax.engines.spark.dataframe.query import died, load_pipeline, numbers
+from hapax.engines.spark.dataframe.source_options import (
+    client_properties,
+    java_option,
+    source_options,
+)
+from hapax.engines.spark.dataframe.staging import Report
+from hapax.settings import load_settings
 from tests.unit.test_settings import REQUIRED
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.records import Coordinates
-from service.core.transform import Failure
-from service.engines.ranges import Outcome, Plan
+from hapax.core.records import Coordinates
+from hapax.core.transform import Failure
+from hapax.engines.spark.plan import Outcome, Plan
 from tests.kit.spark_driver import P0, P1, P2, TASK_MAX_S, Driver, done, settled
 
 if TYPE_CHECKING:

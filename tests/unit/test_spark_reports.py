@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from service.core.errors import (
+from hapax.core.errors import (
     DeadLetterLimitError,
     ExitCode,
     MemberFencedError,
     StopError,
     TwinError,
 )
-from service.core.limits import Patience
-from service.core.ports import Stuck
-from service.core.records import Coordinates
-from service.core.suspicion import Mark
-from service.core.transform import Cut, Failure
-from service.engines.ranges import Outcome, Report
-from service.engines.spark_lane import Lane
-from service.engines.spark_reports import LOST_MAX
+from hapax.core.limits import Patience
+from hapax.core.ports import Stuck
+from hapax.core.records import Coordinates
+from hapax.core.suspicion import Mark
+from hapax.core.transform import Cut, Failure
+from hapax.engines.spark.lane import Lane
+from hapax.engines.spark.plan import Outcome, Report
+from hapax.engines.spark.reports import LOST_MAX
 from tests.kit.spark_driver import P0, P1, Driver, settled
 
 NOW_S = 100.0

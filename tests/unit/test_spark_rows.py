@@ -17,10 +17,17 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from service.core.errors import ConfigurationError, StopError
-from service.core.micro_batches import BATCH_HEADER, MicroBatch
-from service.engines.spark_rows import Writing, check_columns
-from service.engines.spark_spool import Parcel, Place, Report, Spool, fingerprint, query_id
+from hapax.core.errors import ConfigurationError, StopError
+from hapax.core.micro_batches import BATCH_HEADER, MicroBatch
+from hapax.engines.spark.dataframe.rows import Writing, check_columns
+from hapax.engines.spark.dataframe.staging import (
+    Parcel,
+    Place,
+    Report,
+    Spool,
+    fingerprint,
+    query_id,
+)
 
 BATCH = MicroBatch("q", 7, "aa")
 

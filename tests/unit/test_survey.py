@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.ages import Ages
-from service.core.survey import Marks, Outlook, Retention, Standpoint, Survey, retention_of
+from hapax.core.lag import Marks, Outlook, Retention, Standpoint, Survey, retention_of
+from hapax.core.oldest_unread import Ages
 
 if TYPE_CHECKING:
-    from service.core.survey import Standing
+    from hapax.core.lag import Standing
 
 P0, OUT = ("in", 0), ("out", 3)
 NOW_S = 1_700_000_000.0

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service.adapters.memory_kafka import Fault
-from service.core.committed_metadata import CommittedMetadata
-from service.core.suspicion import Mark, marked, suspects_until
+from hapax.core.committed_metadata import CommittedMetadata
+from hapax.core.suspicion import Mark, marked, suspects_until
+from hapax.testing.source import Fault
 from tests.kit.doubles import CrashError, Script
 from tests.kit.pipeline import Pipeline, upper
 
 if TYPE_CHECKING:
-    from service.core.records import Record
+    from hapax.core.records import Record
 
 STARTS_MAX = 10
 IN = ("in", 0)

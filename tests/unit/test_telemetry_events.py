@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from service.core.micro_batches import Numbers
-from service.core.ports import Stuck
-from service.core.records import Coordinates
-from service.core.settled import Settled
-from service.core.survey import Standing
-from service.telemetry.events import Events
-from service.telemetry.health import Health
-from service.telemetry.logs import Level, configure_logs
-from service.telemetry.metrics import Metrics
+from hapax.core.batch_result import Settled
+from hapax.core.lag import Standing
+from hapax.core.micro_batches import Numbers
+from hapax.core.ports import Stuck
+from hapax.core.records import Coordinates
+from hapax.telemetry.events import Events
+from hapax.telemetry.health import Health
+from hapax.telemetry.logs import Level, configure_logs
+from hapax.telemetry.metrics import Metrics
 
 ORDERS = ("orders", 0)
 WHERE = Coordinates("orders", 0, 41)

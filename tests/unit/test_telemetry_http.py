@@ -13,12 +13,12 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.core.errors import ConfigurationError
-from service.telemetry import http
-from service.telemetry.health import Health
-from service.telemetry.http import TelemetryServer
-from service.telemetry.metrics import Metrics
-from service.telemetry.routes import Routes
+from hapax.core.errors import ConfigurationError
+from hapax.telemetry import http
+from hapax.telemetry.health import Health
+from hapax.telemetry.http import TelemetryServer
+from hapax.telemetry.metrics import Metrics
+from hapax.telemetry.routes import Routes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,9 +8,9 @@ import pytest
 from prometheus_client import Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.telemetry.families import Row
-from service.telemetry.metrics import Metrics, rows
-from service.telemetry.reference import metrics_reference
+from hapax.telemetry.metric_defs import Row
+from hapax.telemetry.metrics import Metrics, rows
+from hapax.telemetry.reference import metrics_reference
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 

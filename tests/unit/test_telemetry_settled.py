@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.core.settled import Settled
+from hapax.core.batch_result import Settled
 from tests.unit.test_telemetry_events import Told
 
 KEYS = {

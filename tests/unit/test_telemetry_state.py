@@ -8,8 +8,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from service.core.ports import Stuck
-from service.telemetry.events import Events
+from hapax.core.ports import Stuck
+from hapax.telemetry.events import Events
 from tests.unit.test_telemetry_events import ORDERS, Told
 from tests.unit.test_telemetry_survey import OURS
 
@@ -213,7 +213,7 @@ class StuckLogger:
 def test_the_watchdog_does_not_wait_for_a_stdout_that_hangs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("service.telemetry.service_events.WATCHDOG_LINE_WAIT_S", 0.01)
+    monkeypatch.setattr("hapax.telemetry.service_events.WATCHDOG_LINE_WAIT_S", 0.01)
     told, stuck = Told(), StuckLogger()
     Events(told.metrics, told.health, cast("Any", stuck)).watchdog_fired("commit", 61)
     assert stuck.reached.wait(10)

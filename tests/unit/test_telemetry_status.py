@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from service.commands.offsets import figures
-from service.core.micro_batches import Numbers
-from service.telemetry.events import Events
-from service.telemetry.health import Health
-from service.telemetry.logs import configure_logs
-from service.telemetry.metrics import Metrics
-from service.telemetry.page import page
-from service.telemetry.status import Identity, Status
-from service.telemetry.troubles import Troubles
-from service.wiring.offsets import Look
+from hapax.commands.offsets import figures
+from hapax.core.micro_batches import Numbers
+from hapax.operations.offsets import Look
+from hapax.telemetry.events import Events
+from hapax.telemetry.health import Health
+from hapax.telemetry.logs import configure_logs
+from hapax.telemetry.metrics import Metrics
+from hapax.telemetry.page import page
+from hapax.telemetry.recent_errors import Troubles
+from hapax.telemetry.status import Identity, Status
 from tests.unit.test_telemetry_events import ORDERS, OUT_STANDING, WHERE
 from tests.unit.test_telemetry_settled import SETTLED
 from tests.unit.test_telemetry_survey import OURS
 
 if TYPE_CHECKING:
-    from service.core.survey import Standing
+    from hapax.core.lag import Standing
 
 EVIL = '<script>alert("1")</script>&\'"><b>'
 VOID = {"meta", "br", "hr", "link", "img", "input"}

@@ -7,7 +7,7 @@ import math
 import msgspec
 import pytest
 
-from service.core.survey import Standing
+from hapax.core.lag import Standing
 from tests.unit.test_telemetry_events import ORDERS, OUT_STANDING, Told
 
 GAUGES = (

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from service.core.errors import (
+from hapax.core.errors import (
     BatchAbortedError,
     ClaimsUnavailableError,
     ConfigurationError,
@@ -24,13 +24,13 @@ from service.core.errors import (
     HapaxError,
     ProducerDeadError,
 )
-from service.core.ports import Batch
-from service.core.records import Output, Record
-from service.settings import load_settings
-from service.telemetry import tracing_sdk
-from service.telemetry.tracing import LINKS_MAX, TracedCore, links
-from service.telemetry.tracing_sdk import build, close_tracing, flush_tracing
-from service.wiring.tracing import start_tracing, traced
+from hapax.core.ports import Batch
+from hapax.core.records import Output, Record
+from hapax.settings import load_settings
+from hapax.telemetry import tracing_sdk
+from hapax.telemetry.tracing import LINKS_MAX, TracedCore, links
+from hapax.telemetry.tracing_sdk import build, close_tracing, flush_tracing
+from hapax.wiring.tracing import start_tracing, traced
 from tests.kit.batches import filled, opened, run
 from tests.kit.pipeline import Pipeline
 from tests.unit.test_telemetry_events import Told
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.sdk.trace import ReadableSpan
 
-    from service.settings import Settings
+    from hapax.settings import Settings
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{SPAN}-01"
@@ -272,7 +272,7 @@ def test_where_tracing_is_off_nothing_of_it_is_imported_and_the_core_is_bare() -
     assert traced(settings(), core) is core
     code = (
         # Without the claim store: the Redis client imports OpenTelemetry wherever it finds it.
-        "import sys, service.__main__, service.wiring, service.wiring.task;"
+        "import sys, hapax.__main__, hapax.wiring, hapax.wiring.task;"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
     run_ = subprocess.run(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from service.adapters.memory_kafka import Fault
-from service.core.errors import BatchAbortedError
-from service.engines.worker import Worker
+from hapax.core.errors import BatchAbortedError
+from hapax.engines.worker import Worker
+from hapax.testing.source import Fault
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
 

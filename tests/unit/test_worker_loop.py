@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service.adapters.memory_kafka import Fault
-from service.core.errors import DeadLetterLimitError
-from service.core.exactly_once import ExactlyOnce
-from service.core.records import Output, Record
+from hapax.core.errors import DeadLetterLimitError
+from hapax.core.exactly_once import ExactlyOnce
+from hapax.core.records import Output, Record
+from hapax.testing.source import Fault
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from service.core.ports import Batch
+    from hapax.core.ports import Batch
 
 P0 = ("in", 0)
 STEPS = (

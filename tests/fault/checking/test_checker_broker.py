@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
     from tests.fault.feeding.ledger import Ledger
     from tests.fault.watching.live import LiveHistory
 

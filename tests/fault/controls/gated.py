@@ -10,7 +10,7 @@ from tests.fault.controls import gate
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from service import Output, Record
+    from hapax import Output, Record
 
 
 def split(record: Record) -> Iterator[Output]:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from service.core.committed_metadata import CommittedMetadata
+from hapax.core.committed_metadata import CommittedMetadata
 from tests.fault.controls.stand import PATIENCE_S, reaches
 from tests.kit.faults import ALWAYS
 from tests.kit.topics import beside

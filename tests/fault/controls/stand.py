@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from service.sandbox import metadata
+from hapax.sandbox import metadata
 from tests.fault.checking.judge import Topics
 from tests.fault.controls.gate import FOLDER, Gate
 from tests.fault.feeding.feed import Feeder
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
     from tests.fault.feeding.ledger import Ledger
     from tests.kit.proxy import FaultProxy
 

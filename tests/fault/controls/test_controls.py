@@ -16,7 +16,7 @@ from tests.fault.results import VIOLATIONS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
     from tests.integration.conftest import ProxiedBroker
 
 EACH = {trial.command: undisturbed(trial) for trial in CONTROLS}

@@ -19,7 +19,7 @@ from tests.fault.mutants import plans as mutants
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
     from tests.fault.results import Run
     from tests.integration.conftest import ProxiedBroker
     from tests.kit.proof import Proof
@@ -102,7 +102,7 @@ def test_textbook_transactions_lose_or_double_records_by_a_late_request(
 def test_the_service_is_exactly_once_because_the_broker_refuses_the_late_request(
     ring: Ring, strike: recipes.Recipe
 ) -> None:
-    run = ring.refused(strike, "-m", "service", "run")
+    run = ring.refused(strike, "-m", "hapax", "run")
     assert not found(run), run.judgement
 
 

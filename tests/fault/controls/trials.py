@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from service.sandbox import Sandbox
+from hapax.sandbox import Sandbox
 from tests.fault.checking.judge import judge
 from tests.fault.controls.recipes import nothing
 from tests.fault.controls.stand import Stand

@@ -52,7 +52,7 @@ def be(name: str) -> int:
     """Run the service with one rule broken; return its exit code."""
     if name != "none":
         MUTANTS[name]()
-    from service.commands.run import run  # noqa: PLC0415 - only now: what it reads is changed
+    from hapax.commands.run import run  # noqa: PLC0415 - only now: what it reads is changed
 
     return run()
 

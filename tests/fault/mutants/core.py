@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from service.adapters.kafka_transaction import KafkaTransaction
-from service.adapters.redis_claims import RedisClaims
-from service.core import exactly_once
-from service.core.records import Coordinates
-from service.engines.recovery import Recovery
+from hapax.claims.redis import RedisClaims
+from hapax.core import exactly_once
+from hapax.core.records import Coordinates
+from hapax.engines.recovery import Recovery
+from hapax.kafka.produce.transaction import KafkaTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from service.core.ports import Batch
-    from service.core.records import Progress, Record
+    from hapax.core.ports import Batch
+    from hapax.core.records import Progress, Record
 
 
 def no_rewind() -> None:

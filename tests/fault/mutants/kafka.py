@@ -7,14 +7,14 @@ import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from service.adapters import kafka_clients
-from service.adapters.kafka_consumer import parse_metadata
-from service.adapters.kafka_producer import Outbox
-from service.adapters.kafka_source import KafkaSource
-from service.adapters.kafka_topic_identity import TopicIdentity
-from service.adapters.kafka_transaction import CALL_TIMEOUT_S, KafkaTransaction
-from service.core.errors import BatchAbortedError
-from service.wiring import parts
+from hapax.core.errors import BatchAbortedError
+from hapax.kafka import properties as kafka_clients
+from hapax.kafka.consume.client import parse_metadata
+from hapax.kafka.consume.source import KafkaSource
+from hapax.kafka.consume.topic_check import TopicIdentity
+from hapax.kafka.produce.producer import Outbox
+from hapax.kafka.produce.transaction import CALL_TIMEOUT_S, KafkaTransaction
+from hapax.wiring import builders as parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -6,15 +6,15 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from service.core.errors import BatchAbortedError, ProducerDeadError
-from service.wiring import parts
+from hapax.core.errors import BatchAbortedError, ProducerDeadError
+from hapax.wiring import builders as parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from service.adapters.kafka_transaction import KafkaTransaction
-    from service.core.ports import Message
-    from service.core.suspicion import Marks
+    from hapax.core.ports import Message
+    from hapax.core.suspicion import Marks
+    from hapax.kafka.produce.transaction import KafkaTransaction
 
 
 def two_transactions_without_gate() -> None:

@@ -1,0 +1,88 @@
+"""``hapax audit``: whether the promise was kept, record by record, from the topics alone."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hapax.commands.screen import JsonFlag, print_json, refusals
+from hapax.commands.times import point_ms
+from hapax.core.errors import ExitCode
+from hapax.operations.audit.result import Compare
+
+if TYPE_CHECKING:
+    from hapax.settings import Settings
+
+_ANOMALIES = 1
+
+
+def audit(  # noqa: PLR0913, PLR0917 - each is an option of the command
+    since: Annotated[
+        str | None,
+        typer.Option(help="Judge records from then on: 24h (ago), or 2030-01-31T12:00:00Z."),
+    ] = None,
+    compare: Annotated[
+        Compare, typer.Option(help="What of the outputs must be as the transform answers today.")
+    ] = Compare.VALUES,
+    no_transform: Annotated[
+        bool, typer.Option("--no-transform", help="Do not call the transform.")
+    ] = False,
+    output_topic: Annotated[
+        list[str] | None, typer.Option(help="A topic that the transform chooses; repeatable.")
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option(help="Where Spark runs. Default: HAPAX_SPARK__MASTER.")
+    ] = None,
+    examples: Annotated[
+        int, typer.Option(min=0, max=1000, help="Examples of each class of anomalies.")
+    ] = 5,
+    as_json: JsonFlag = False,
+) -> None:
+    """Read input, outputs and dead letters, and say whether each effect is there once.
+
+    Settings are those of hapax run, from the environment. Every input record
+    below the group's committed offsets must have its outputs, or one dead
+    letter, or be filtered, or be a duplicate, and nothing else may be there.
+    The transform runs again to know what is due. Reads only; works on Spark.
+    Exit code 1: something is missing, doubled, out of order, torn or wrong.
+
+    Examples:
+      hapax audit
+      hapax audit --since 24h --examples 20
+      hapax audit --compare counts --output-topic orders-eu
+      hapax audit --no-transform --json > audit.json
+      hapax audit --master spark://spark:7077
+    """
+    from hapax.commands.audit_screen import Screen, figures, show  # noqa: PLC0415 - loaded for this command alone
+
+    with refusals(as_json=as_json, prefix="hapax audit: ", otherwise=ExitCode.PREFLIGHT):
+        settings = _settings(master)
+        since_ms = None if since is None else point_ms("--since", since)
+        from hapax.operations.audit.run import AuditOptions  # noqa: PLC0415 - clients are loaded for good settings
+        from hapax.operations.audit.run import audit as run  # noqa: PLC0415 - as above
+
+        options = AuditOptions(
+            compare=compare,
+            transform=not no_transform,
+            output_topics=tuple(output_topic or ()),
+            since_ms=since_ms,
+            examples_max=examples,
+        )
+        with Screen() as screen:
+            found = run(settings, options, screen.tell)
+    if as_json:
+        print_json(figures(found))
+    else:
+        show(found)
+    raise typer.Exit(0 if found.clean else _ANOMALIES)
+
+
+def _settings(master: str | None) -> Settings:
+    from hapax.settings import load_settings  # noqa: PLC0415 - errors of all kinds end above
+
+    environ = dict(os.environ)
+    if master is not None:
+        environ["HAPAX_SPARK__MASTER"] = master
+    return load_settings(environ)

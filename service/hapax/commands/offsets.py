@@ -1,0 +1,186 @@
+"""``hapax offsets``: where every input partition stands, and how far behind we are."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hapax.commands.offsets_moves import rewind, set_, skip
+from hapax.commands.screen import JsonFlag, print_json, print_table, refusals
+from hapax.commands.times import age_text, span_ms
+from hapax.core.errors import ConfigurationError, PreflightError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    from hapax.operations.offsets import Look
+
+PAUSE_MIN_S = 0.2
+_COLUMNS = (
+    "partition",
+    "low",
+    "committed",
+    "position",
+    "stable",
+    "high",
+    "lag",
+    "lag time",
+    "undecided",
+    "remark",
+)
+
+
+app = typer.Typer(name="offsets", invoke_without_command=True)
+app.command(name="set")(set_)
+app.command()(rewind)
+app.command()(skip)
+
+
+@app.callback()
+def offsets(
+    context: typer.Context,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")
+    ] = False,
+    interval: Annotated[str, typer.Option(help="How often, with --watch.")] = "2s",
+    as_json: JsonFlag = False,
+) -> None:
+    """Show, per input partition, what is there, what is committed, and the lag.
+
+    low: first offset still there. committed: the group's offset. position: where
+    a process goes on. stable: last stable offset, the end for our readers. high:
+    end of the log. lag: offsets unread, markers of transactions included. lag
+    time: age of the oldest unread record. undecided: offsets after the first open
+    transaction. Joins no group. With --watch --json: one object a line.
+
+    Examples:
+      hapax offsets
+      hapax offsets --watch --interval 5s
+      hapax offsets --json
+    """
+    if context.invoked_subcommand is not None:
+        return
+    with refusals(as_json=as_json):
+        interval_s = min(86_400.0, span_ms("--interval", interval) / 1000)
+        if interval_s < PAUSE_MIN_S:
+            raise ConfigurationError([f"--interval {interval}: at least {PAUSE_MIN_S * 1000:g}ms"])
+        from hapax.settings import load_settings  # noqa: PLC0415 - errors of all kinds end here
+
+        settings = load_settings(dict(os.environ))
+        from hapax.operations.offsets import looks  # noqa: PLC0415 - clients are loaded for good settings
+
+        with looks(settings) as asked:
+            if not watch:
+                found = asked.look()
+                print_json(figures(found)) if as_json else show(found)
+                return
+            asked.look()  # what is wrong from the start is an error, not a line of the watch
+            _watch(asked.look, interval_s, as_json=as_json)
+
+
+def _watch(look: Callable[[], list[Look]], interval_s: float, *, as_json: bool) -> None:
+    """Show a look again and again; brokers that are away for a while end nothing."""
+    from rich.console import Console  # noqa: PLC0415 - only people who watch wait for rich
+
+    console = Console()
+    interrupted = False
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        # An exception that lands in a callback or a destructor of the client is swallowed there.
+        nonlocal interrupted
+        interrupted = True
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        while not interrupted:
+            began_s = time.monotonic()
+            try:
+                found = look()
+            except PreflightError as error:
+                for problem in error.problems:
+                    typer.echo(problem, err=True)
+            else:
+                if as_json:
+                    typer.echo(json.dumps(figures(found)))
+                else:
+                    if console.is_terminal:
+                        console.clear()
+                    show(found)
+            # Brokers that answer slowly are not asked without a pause.
+            time.sleep(max(PAUSE_MIN_S, interval_s - (time.monotonic() - began_s)))
+    except KeyboardInterrupt:
+        return
+
+
+def figures(found: list[Look]) -> dict[str, Any]:
+    """Return all of it as JSON can have it."""
+    now_ms = int(time.time() * 1000)
+    lags_s = [lag_s for one in found if (lag_s := one.lag_s(now_ms)) is not None]
+    return {
+        "time_ms": now_ms,
+        "lag": sum(one.lag for one in found),
+        "lag_seconds": round(max(lags_s, default=0.0), 3) if len(lags_s) == len(found) else None,
+        "partitions": [
+            one.figures()
+            | {
+                "lag_seconds": one.lag_s(now_ms),
+                "stuck": None if one.stuck is None else one.stuck._asdict(),
+            }
+            for one in found
+        ],
+    }
+
+
+def show(found: list[Look]) -> None:
+    """Print the table, its sums at the end."""
+    now_ms = int(time.time() * 1000)
+    rows: list[tuple[str, ...]] = [
+        (
+            f"{one.topic}/{one.partition}",
+            f"{one.low_watermark:,}",
+            "-" if one.committed is None else f"{one.committed:,}",
+            "-" if one.position is None else f"{one.position:,}",
+            f"{one.last_stable_offset:,}",
+            f"{one.high_watermark:,}",
+            f"{one.lag:,}",
+            age_text(one.lag_s(now_ms)),
+            f"{one.undecided:,}",
+            _remark(one),
+        )
+        for one in found
+    ]
+    ages_s = [one.lag_s(now_ms) for one in found]
+    known = [age_s for age_s in ages_s if age_s is not None]
+    rows.append(
+        (
+            "total",
+            *[""] * 5,
+            f"{sum(one.lag for one in found):,}",
+            age_text(max(known, default=0.0) if len(known) == len(ages_s) else None),
+            f"{sum(one.undecided for one in found):,}",
+            "",
+        )
+    )
+    print_table(_COLUMNS, rows, numbers=_COLUMNS[1:-1])
+
+
+def _remark(one: Look) -> str:
+    if one.lost:
+        return f"LOST {one.lost:,}: deleted before they were read"
+    if one.stuck is not None:
+        place = f"{one.topic}/{one.partition}/{one.stuck.offset}"
+        return f"STUCK: the set at {one.stuck.offset} cannot be decoded; hapax offsets skip {place}"
+    if one.position is None:
+        return "no committed offset, and HAPAX_INPUT__START is refuse"
+    if one.committed is not None and one.committed > one.high_watermark:
+        return "committed beyond the end: the topic was recreated, or truncated"
+    if one.committed is None:
+        return "no committed offset yet"
+    return "an open transaction holds readers back" if one.undecided else ""

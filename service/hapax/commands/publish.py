@@ -1,0 +1,154 @@
+"""``hapax publish``: lines to records, each with an id, each known to be delivered."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated
+
+import typer
+
+from hapax.commands.screen import JsonFlag, print_json, printable, refusals, telling
+from hapax.core.errors import ConfigurationError, ExitCode
+
+if TYPE_CHECKING:
+    from hapax.operations.line_parser import Lines
+    from hapax.operations.publish import Published
+    from hapax.settings import Settings
+
+
+def publish(  # noqa: PLR0913, PLR0917 - each is an option of the command
+    file: Annotated[
+        str, typer.Argument(metavar="[FILE|-]", help="One record a line; - is standard input.")
+    ] = "-",
+    topic: Annotated[
+        str | None, typer.Option(help="Where to. Default: HAPAX_INPUT__TOPICS, if it is one.")
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="The key of every record.")] = None,
+    key_pointer: Annotated[
+        str, typer.Option(metavar="/POINTER", help="Where the key stands in a JSON line.")
+    ] = "",
+    event_id: Annotated[
+        str | None, typer.Option("--id", help="The id of every record: of one event, that is.")
+    ] = None,
+    id_pointer: Annotated[
+        str, typer.Option(metavar="/POINTER", help="Where the id stands in a JSON line.")
+    ] = "",
+    id_from_content: Annotated[
+        bool,
+        typer.Option("--id-from-content", help="The id is a hash of the line. Else it is random."),
+    ] = False,
+    header: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header; repeatable.")
+    ] = None,
+    transactional: Annotated[
+        bool, typer.Option("--transactional", help="All lines in one transaction, or none.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write lines as records, each with an id in its header message-id.
+
+    Acknowledged by all in-sync replicas, never doubled by own retries. Lines with
+    the same id are one event to a pipeline with claims: with --id-pointer or
+    --id-from-content a file can be published again after a failure. The header is
+    the first of HAPAX_DEDUP__ID that is one. Empty lines are left out.
+    Exit code 1: not everything was delivered; the count says how much.
+
+    Examples:
+      hapax publish orders.jsonl --id-pointer /order/id --key-pointer /customer
+      echo '{"n": 1}' | hapax publish --header origin=desk
+      hapax publish orders.jsonl --id-from-content --transactional --json
+    """
+    with refusals(as_json=as_json):
+        from hapax.settings import load_settings  # noqa: PLC0415 - errors of all kinds end here
+
+        settings = load_settings(dict(os.environ))
+        ways = [name for name in (event_id, id_pointer, id_from_content) if name]
+        if len(ways) > 1:
+            raise ConfigurationError(
+                ["--id, --id-pointer and --id-from-content exclude each other"]
+            )
+        if key is not None and key_pointer:
+            raise ConfigurationError(["--key and --key-pointer exclude each other"])
+        from hapax.operations.line_parser import CONTENT, RANDOM, Lines  # noqa: PLC0415 - as above
+
+        how = Lines(
+            topic=_topic(topic, settings),
+            key=None if key is None else key.encode("utf-8", "surrogateescape"),
+            key_pointer=_pointer("--key-pointer", key_pointer),
+            id=None if event_id is None else event_id.encode("utf-8", "surrogateescape"),
+            id_pointer=_pointer("--id-pointer", id_pointer),
+            id_from=CONTENT if id_from_content else RANDOM,
+            id_header=_id_header(settings),
+            headers=tuple(_header(text) for text in header or ()),
+        )
+        done = _published(settings, how, file, transactional=transactional)
+    if as_json:
+        print_json(
+            {
+                "topic": done.topic,
+                "published": done.published,
+                "failed": done.failed,
+                "reasons": done.reasons,
+            }
+        )
+    else:
+        typer.echo(f"{done.published:,} published to {done.topic}")
+        for reason, count in done.reasons.items():
+            typer.echo(f"{count:,} failed: {printable(reason)}", err=True)
+    if done.failed:
+        if not as_json:
+            typer.echo(f"{done.failed:,} are not there", err=True)
+        raise typer.Exit(ExitCode.UNEXPECTED)
+
+
+def _published(settings: Settings, how: Lines, file: str, *, transactional: bool) -> Published:
+    from hapax.operations.publish import publish as run  # noqa: PLC0415 - clients are loaded for good settings
+
+    with telling() as told:
+        if file == "-":
+            return run(settings, how, sys.stdin.buffer, told.tell, transactional=transactional)
+        with _opened(file) as lines:
+            return run(settings, how, lines, told.tell, transactional=transactional)
+
+
+def _opened(file: str) -> IO[bytes]:
+    try:
+        return Path(file).open("rb")
+    except OSError as error:
+        raise ConfigurationError([f"{file} cannot be read: {error.strerror}"]) from error
+
+
+def _topic(topic: str | None, settings: Settings) -> str:
+    if topic is not None:
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic):
+            raise ConfigurationError([f"--topic {topic}: no topic can have this name"])
+        return topic
+    if len(settings.input.topics) > 1:
+        raise ConfigurationError(
+            [f"which topic? --topic one of {', '.join(settings.input.topics)}"]
+        )
+    return settings.input.topics[0]
+
+
+def _id_header(settings: Settings) -> str:
+    named = [one.partition(":")[2] for one in settings.dedup.id if one.startswith("header:")]
+    return named[0] if named else "message-id"
+
+
+def _pointer(option: str, text: str) -> str:
+    if text and not text.startswith("/"):
+        raise ConfigurationError(
+            [f"{option} {text}: a JSON pointer begins with a slash, /order/id"]
+        )
+    return text
+
+
+def _header(text: str) -> tuple[str, bytes]:
+    name, equals, value = text.partition("=")
+    # A name must be UTF-8; what the shell handed over in other bytes is none.
+    if not name or not equals or any("\ud800" <= each <= "\udfff" for each in name):
+        raise ConfigurationError([f"--header {text}: write NAME=VALUE"])
+    return name, value.encode("utf-8", "surrogateescape")

@@ -1,0 +1,293 @@
+"""``hapax transactions``: what our transactional ids have open, and ending it by hand."""
+
+from __future__ import annotations
+
+import os
+import time
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hapax.commands.screen import (
+    JsonFlag,
+    YesFlag,
+    confirm,
+    print_json,
+    print_table,
+    printable,
+    refusals,
+    telling,
+)
+from hapax.commands.times import age_text, moment_text
+from hapax.core.errors import ConfigurationError, HapaxError
+from hapax.core.offset_moves import Target
+
+if TYPE_CHECKING:
+    from hapax.core.transaction_states import Holder, TransactionState
+    from hapax.operations.transactions import Gap, Open
+    from hapax.settings import Settings
+
+_COLUMNS = ("transactional id", "state", "age", "timeout", "producer", "last", "alive", "open in")
+_PARTITIONS_SHOWN = 4
+_NAME_IT = "name a transactional id, or --partition together with --producer-id"
+
+
+class Outcome(StrEnum):
+    """How a hanging transaction is ended."""
+
+    ABORT = "abort"
+    COMMIT = "commit"
+
+
+app = typer.Typer(
+    name="transactions", help="List and abort our transactions.", no_args_is_help=True
+)
+
+
+@app.command(name="list")
+def list_(as_json: JsonFlag = False) -> None:
+    """List our transactional ids, what they have open, and where readers are held back.
+
+    States and ages are those that the coordinators wrote down in the topic
+    __transaction_state: we need the right to read it. Without it, the partitions
+    with undecided records and the live members are told. alive: the group has a
+    member of that name. OVERDUE: open for twice its timeout; a hanging
+    transaction, if no coordinator ends it.
+
+    Examples:
+      hapax transactions list
+      hapax transactions list --json
+    """
+    with refusals(as_json=as_json):
+        settings = _settings()
+        from hapax.operations.transactions import transactions  # noqa: PLC0415 - clients are loaded for good settings
+
+        with telling() as told, transactions(settings, told.tell) as asked:
+            found = asked.look()
+    now_ms = int(time.time() * 1000)
+    if as_json:
+        print_json(_figures(found, now_ms))
+        return
+    if found.states is None:
+        typer.echo(f"States are not known: {printable(found.reason)}")
+        names = ", ".join(sorted(found.live or {})) or "none"
+        typer.echo(f"Members of the group: {printable(names)}")
+    else:
+        print_table(_COLUMNS, [_row(one, found, now_ms) for one in found.states])
+    _tell_gaps(found.gaps)
+    if found.untold:
+        typer.echo(f"Producers in these partitions are not known: {printable(found.untold)}")
+
+
+@app.command()
+def abort(  # noqa: PLR0913, PLR0917 - each is an option of the command
+    transactional_id: Annotated[
+        str, typer.Argument(help="As transactions list shows it; none with --producer-id.")
+    ] = "",
+    foreign: Annotated[
+        bool, typer.Option("--foreign", help="The id is of another program, which is fenced.")
+    ] = False,
+    partition: Annotated[
+        str, typer.Option(metavar="TOPIC/PARTITION", help="Where a transaction hangs.")
+    ] = "",
+    producer_id: Annotated[
+        int | None, typer.Option(min=0, help="Whose transaction hangs there.")
+    ] = None,
+    outcome: Annotated[
+        Outcome | None,
+        typer.Option(help="How a hanging one ends. Default: abort, unless it was committed."),
+    ] = None,
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """End the transaction that an id has open, by fencing whoever has the id.
+
+    The transaction is rolled back; a commit that had begun is finished. A worker
+    that lives under this name loses its producer, builds a new one and takes its
+    batch again: nothing is lost or doubled. Twice within 30 s it takes us for a
+    twin and leaves. A hanging transaction, of which its coordinator knows
+    nothing, is named by partition and producer, and ended there by a marker.
+
+    Examples:
+      hapax transactions abort orders-clean-orders-clean-0
+      hapax transactions abort orders-clean/replay --yes
+      hapax transactions abort billing-7 --foreign
+      hapax transactions abort --partition orders/3 --producer-id 4711
+    """
+    with refusals(as_json=as_json):
+        if producer_id is not None or partition:
+            if transactional_id or not partition or producer_id is None:
+                raise ConfigurationError([_NAME_IT])
+            _end_hanging(partition, producer_id, outcome, yes=yes, as_json=as_json)
+            return
+        if not transactional_id:
+            raise ConfigurationError([_NAME_IT])
+        settings = _settings()
+        from hapax.operations.transactions import transactions  # noqa: PLC0415 - as in list_
+
+        gaps: list[Gap] = []
+        with telling() as told, transactions(settings, told.tell) as asked:
+            state = asked.state(transactional_id, foreign=foreign)
+            aborted = state is None or state.undecided
+            if aborted:
+                told.close()
+                confirm(_question(transactional_id, state), yes=yes)
+                gaps = asked.abort(transactional_id)
+    if as_json:
+        print_json({"aborted": aborted, "undecided": [_gap(one) for one in gaps]})
+        return
+    if not aborted:
+        typer.echo(f"{printable(transactional_id)} has no open transaction: nothing to abort")
+        return
+    typer.echo(f"{printable(transactional_id)} is fenced, and what it had open is ended")
+    _tell_gaps(gaps)
+
+
+def _end_hanging(
+    partition: str, producer_id: int, outcome: Outcome | None, *, yes: bool, as_json: bool
+) -> None:
+    target = Target.parse(partition)
+    if target.partition is None or target.offset is not None:
+        raise ConfigurationError([f"--partition {partition}: write TOPIC/PARTITION"])
+    settings = _settings()
+    from hapax.operations.transactions import transactions  # noqa: PLC0415 - as in list_
+
+    with telling() as told, transactions(settings, told.tell) as asked:
+        one = asked.hanging((target.topic, target.partition), producer_id)
+        told.close()
+        commit = outcome is Outcome.COMMIT
+        if one.decided == "committed" and outcome is None:
+            raise HapaxError(
+                f"the coordinator of {one.transactional_id} says that its last transaction was"
+                " committed, and this may be a marker of it that was lost: --outcome commit makes"
+                " its records visible, --outcome abort drops them for ever"
+            )
+        question = (
+            f"{'Commit' if commit else 'Roll back'} what producer {one.producer_id} (epoch"
+            f" {one.epoch}) has open in {partition} from {one.start} on, last written"
+            f" {_since(one)} ago? No coordinator knows of it."
+        )
+        confirm(question, yes=yes)
+        gaps = asked.end_hanging(one, commit=commit)
+    if as_json:
+        print_json({"aborted": not commit, "undecided": [_gap(each) for each in gaps]})
+        return
+    how = "committed" if commit else "rolled back"
+    typer.echo(f"the transaction of producer {producer_id} in {printable(partition)} is {how}")
+    _tell_gaps(gaps)
+
+
+def _since(one: Holder) -> str:
+    return age_text((time.time() * 1000 - one.last_ms) / 1000)
+
+
+def _question(transactional_id: str, state: TransactionState | None) -> str:
+    what = "whatever it has open"
+    if state is not None:
+        age = age_text(state.age_s(int(time.time() * 1000)))
+        what = f"its transaction of {age} in {_places(state)}"
+    return (
+        f"End {what} by fencing {printable(transactional_id)}? A worker that lives under this name"
+        " must take its batch again."
+    )
+
+
+def _row(one: TransactionState, found: Open, now_ms: int) -> tuple[str, ...]:
+    alive = "?" if found.live is None else found.live.get(one.transactional_id, "")
+    return (
+        one.transactional_id,
+        f"{one.state} OVERDUE" if one.overdue(now_ms) else one.state,
+        age_text(one.age_s(now_ms)) if one.undecided else "",
+        age_text(one.timeout_ms / 1000),
+        f"{one.producer_id}/{one.epoch}",
+        moment_text(one.updated_ms),
+        alive,
+        _places(one) if one.undecided else "",
+    )
+
+
+def _places(one: TransactionState) -> str:
+    shown = [f"{topic}/{number}" for topic, number in one.partitions[:_PARTITIONS_SHOWN]]
+    more = len(one.partitions) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def _tell_gaps(gaps: list[Gap]) -> None:
+    if not gaps:
+        typer.echo("Nothing is undecided: readers reach the end of every partition.")
+    for gap in gaps:
+        who = ", ".join(gap.blamed) or (
+            "nobody that is known: another program, or a hanging transaction"
+        )
+        typer.echo(
+            printable(
+                f"{gap.topic}/{gap.partition}: {gap.high - gap.stable:,} undecided from"
+                f" {gap.stable:,} on, by {who}"
+            )
+        )
+        for one in gap.holders or ():
+            known = one.transactional_id or "unknown transactional id"
+            hangs = "HANGING, no coordinator knows of it: abort it with --partition, --producer-id"
+            typer.echo(
+                printable(
+                    f"  producer {one.producer_id}, epoch {one.epoch}, from {one.start:,} on, last"
+                    f" written {_since(one)} ago: {hangs if one.hanging else known}"
+                )
+            )
+
+
+def _figures(found: Open, now_ms: int) -> dict[str, Any]:
+    return {
+        "states_known": found.states is not None,
+        "reason": found.reason,
+        "transactions": [
+            {
+                "transactional_id": one.transactional_id,
+                "state": one.state,
+                "undecided": one.undecided,
+                "overdue": one.overdue(now_ms),
+                "age_seconds": one.age_s(now_ms),
+                "timeout_ms": one.timeout_ms,
+                "producer_id": one.producer_id,
+                "epoch": one.epoch,
+                "updated_ms": one.updated_ms,
+                "alive": None if found.live is None else one.transactional_id in found.live,
+                "partitions": [f"{topic}/{number}" for topic, number in one.partitions],
+            }
+            for one in found.states or []
+        ],
+        "members": found.live,
+        "undecided": [_gap(one) for one in found.gaps],
+        "producers_unknown": found.untold or None,
+    }
+
+
+def _gap(one: Gap) -> dict[str, Any]:
+    return {
+        "topic": one.topic,
+        "partition": one.partition,
+        "last_stable_offset": one.stable,
+        "high_watermark": one.high,
+        "transactional_ids": one.blamed,
+        "producers": None
+        if one.holders is None
+        else [
+            {
+                "producer_id": each.producer_id,
+                "epoch": each.epoch,
+                "start_offset": each.start,
+                "last_written_ms": each.last_ms,
+                "transactional_id": each.transactional_id,
+                "hanging": each.hanging,
+                "decided": each.decided,
+            }
+            for each in one.holders
+        ],
+    }
+
+
+def _settings() -> Settings:
+    from hapax.settings import load_settings  # noqa: PLC0415 - errors of all kinds are shown
+
+    return load_settings(dict(os.environ))

@@ -1,0 +1,164 @@
+"""What adapters found out about brokers, claim store and process, as plain values to judge.
+
+Nothing here is a verdict. A fact that could not be had is None or absent, and ``untold`` says why,
+by the name of what was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003 - msgspec reads it
+
+import msgspec
+
+from hapax.core.ports import Stuck  # noqa: TC001 - as above
+
+TopicPartition = tuple[str, int]
+
+
+class Address(msgspec.Struct, frozen=True):
+    """One ``host:port``.
+
+    problem  why no TCP connection came about; None where one did
+    unknown  whether name service says that there is no such host: waiting does not cure that
+    """
+
+    place: str
+    problem: str | None = None
+    unknown: bool = False
+
+
+class Partition(msgspec.Struct, frozen=True):
+    """One partition as the metadata tell it; broker ids, the preferred leader first."""
+
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+class Topic(msgspec.Struct, frozen=True):
+    """One topic.
+
+    problem      why it is not known; None where it is
+    settings     of the topic, by Kafka's names
+    operations   what our user may do with it; None where the brokers do not tell
+    """
+
+    problem: str | None = None
+    partitions: Mapping[int, Partition] = {}
+    settings: Mapping[str, str] = {}
+    operations: tuple[str, ...] | None = None
+
+
+class Member(msgspec.Struct, frozen=True):
+    """One member of the consumer group."""
+
+    client_id: str
+    host: str
+    static_name: str | None
+    topics: tuple[str, ...]
+    partitions: int
+
+
+class ConsumerGroup(msgspec.Struct, frozen=True):
+    """The consumer group. ``state`` as Kafka names it; ``protocol``: classic or consumer."""
+
+    state: str
+    protocol: str
+    assignor: str
+    members: tuple[Member, ...] = ()
+    operations: tuple[str, ...] | None = None
+
+
+class Log(msgspec.Struct, frozen=True):
+    """Offsets of one partition; None where they could not be had.
+
+    low_watermark       first record that is still there
+    last_stable_offset  where read_committed readers stop
+    stable_later        the same after a moment
+    high_watermark      end of the log
+    committed           next offset of the group
+    since               for some ages in ms: first offset whose record is younger than that; the
+                        end of the log where none is
+    cluster_id          beside the committed offset: the cluster that it was committed on
+    """
+
+    low_watermark: int | None = None
+    last_stable_offset: int | None = None
+    stable_later: int | None = None
+    high_watermark: int | None = None
+    committed: int | None = None
+    since: Mapping[int, int] = {}
+    cluster_id: str | None = None
+
+    @property
+    def unread(self) -> bool:
+        """Whether a reader that stands at ``committed`` has something before it."""
+        return self.committed is not None and (self.last_stable_offset or 0) > self.committed
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the last stable offset stood still before the end of the log."""
+        stable, end = self.last_stable_offset, self.high_watermark
+        known = None not in {stable, self.stable_later, end}
+        return known and stable == self.stable_later < end  # type: ignore[operator]
+
+
+class Kafka(msgspec.Struct, frozen=True):
+    """What the brokers told.
+
+    bootstrap   addresses as configured
+    listeners   by broker id, addresses as the brokers advertise them
+    problem     why no metadata came; None where they did
+    apis        highest version of each request that every broker takes, by name
+    controller  broker id, -1 where there is none
+    settings    by broker id, settings of the broker
+    cluster_id  Kafka's id of the cluster; None where they do not tell
+    undecodable  by partition, the set at its next offset that the client cannot decode
+    ids         by transactional id, why our user may not use it; empty where it may
+    """
+
+    bootstrap: tuple[Address, ...] = ()
+    listeners: Mapping[int, Address] = {}
+    problem: str | None = None
+    apis: Mapping[str, int] = {}
+    controller: int = -1
+    topics: Mapping[str, Topic] = {}
+    settings: Mapping[int, Mapping[str, str]] = {}
+    group: ConsumerGroup | None = None
+    logs: Mapping[TopicPartition, Log] = {}
+    ids: Mapping[str, str] = {}
+    cluster_id: str | None = None
+    undecodable: Mapping[TopicPartition, Stuck] = {}
+    untold: Mapping[str, str] = {}
+
+
+class ClaimStore(msgspec.Struct, frozen=True):
+    """What Redis told.
+
+    place     ``host:port/database``, without secrets
+    problem   why it gave no answer; None where it did
+    info      fields of INFO
+    settings  of CONFIG GET, as far as we may read them
+    refused   what our user could not do, with the reason
+    skew_ms   Redis' clock minus ours
+    cluster_id  Kafka's id of the cluster that the claims belong to; None: none is there
+    claimed     whether claims of this app are there; None where it was not told
+    """
+
+    place: str
+    problem: str | None = None
+    info: Mapping[str, str] = {}
+    settings: Mapping[str, str] = {}
+    refused: tuple[str, ...] = ()
+    skew_ms: int | None = None
+    claimed: bool | None = None
+    cluster_id: str | None = None
+
+
+class Process(msgspec.Struct, frozen=True):
+    """This process. ``files_max``: open files that it may have; None where there is no limit."""
+
+    python: tuple[int, int, int]
+    librdkafka: str
+    libraries: Mapping[str, str]
+    files_max: int | None

@@ -1,0 +1,261 @@
+"""One batch, from intake to settle. The whole promise reads top to bottom here.
+
+1. intake       the engine took a batch; nothing below the next offset is in it
+2. identify     find each record's id
+3. claim        one round trip: which ids belong to other coordinates (twins)
+4. transform    business code; no transaction is open
+5. plan         pure: outputs, dead letters, skipped, progress
+6. transaction  begin, outputs, progress, commit: all visible at once, or nothing
+7. settle       facts for telemetry; nothing is written anywhere
+
+What a crash leaves behind: before 6 only claims, which name these very coordinates and let the
+record through again. Inside 6 an open transaction, which the broker or our successor aborts.
+After 6 nothing at all, because nothing follows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING
+
+from hapax.core.batch_result import Settled
+from hapax.core.claim_owners import ClaimOwners
+from hapax.core.claiming import Claiming
+from hapax.core.dead_letters import condemn
+from hapax.core.errors import BatchAbortedError, ProducerDeadError
+from hapax.core.transform import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hapax.core.claiming import Claimed
+    from hapax.core.identity import Identified, Identity
+    from hapax.core.isolation import Applies
+    from hapax.core.limits import DeadLetterRate
+    from hapax.core.plan import Plan, Planner
+    from hapax.core.ports import Batch, Claims, Clock, OwnerLookup, Transaction
+    from hapax.core.records import Coordinates, Progress, Record
+    from hapax.core.suspicion import Marks
+    from hapax.core.transform import Result
+
+
+EXAMPLES_MAX = 10
+"""Dead letters of one batch that are told one by one; the rest is counted."""
+
+
+class Interrupt:
+    """Says that step 4 should end early: what is transformed so far makes the batch.
+
+    Set from a signal handler or the watchdog's thread, hence plain attributes. ``record`` is the
+    one in the hands of business code: the watchdog asks for how long it has been.
+    """
+
+    def __init__(self) -> None:
+        self.due = False
+        self.record: Record | None = None
+
+
+class ExactlyOnce:
+    """Runs batches. Holds no state between two of them but the dead-letter rate."""
+
+    def __init__(  # noqa: PLR0913 - the composition root names each step once
+        self,
+        *,
+        identity: Identity,
+        claims: Claims | None,
+        transformer: Applies,
+        planner: Planner,
+        transaction: Transaction,
+        dead_letter_rate: DeadLetterRate,
+        clock: Clock,
+        pass_on_outage: bool,
+        interrupt: Interrupt,
+        owners: OwnerLookup | None = None,
+        batch_max: int = 10_000,
+    ) -> None:
+        self._identity = identity
+        self._claims = Claiming(
+            claims,
+            ClaimOwners(owners, identity, batch_max=batch_max),
+            pass_on_outage=pass_on_outage,
+        )
+        self._transformer = transformer
+        self._planner = planner
+        self._transaction = transaction
+        self._dead_letter_rate = dead_letter_rate
+        self._clock = clock
+        self._interrupt = interrupt
+
+    def run(self, batch: Batch, condemned: Mapping[Coordinates, Failure], attempt: int) -> Settled:
+        """Give every record of ``batch`` its one effect, or raise and leave none.
+
+        ``condemned`` names records that the broker refused in earlier attempts: they become dead
+        letters. Raises ClaimsUnavailableError, BatchAbortedError, ProducerDeadError, StopError.
+        When step 4 was interrupted the answer covers a prefix: read on from ``settled.offsets``.
+        """
+        monotonic = self._clock.monotonic
+        times = [monotonic()]
+        found = self._identity.identify(batch.records)  # 2
+        for index in batch.unreadable:
+            found.claims[index] = b""  # without its headers it would claim another event's id
+        times.append(monotonic())
+        claimed = self._claims.claim(batch, found)  # 3
+        times.append(monotonic())
+        results = self._transform(batch, found, claimed.twins, condemned)  # 4
+        times.append(monotonic())
+        progress = _progress(batch, len(results))
+        plan = self._planner.plan(  # 5
+            batch.records, found.ids, results, progress, unchecked=claimed.unchecked
+        )
+        self._dead_letter_rate.admit(len(results), plan.failures, batch.records)
+        times.append(monotonic())
+        self._execute(batch, plan, times)  # 6
+        self._claims.settle(plan.progress)
+        self._dead_letter_rate.settle(len(results), len(plan.failures))
+        phases = ("identify", "claim", "transform", "plan", "send", "send_offsets", "commit")
+        durations = [after - before for before, after in pairwise(times)]
+        return _settled(  # 7
+            batch,
+            found,
+            plan,
+            len(results),
+            dict(zip(phases, durations, strict=True)),
+            claimed=claimed,
+            attempt=attempt,
+        )
+
+    def end(self, progress: Progress, marks: Marks | None = None) -> None:
+        """Commit progress alone: beyond control records and aborted data, or for its ``marks``."""
+        self._transaction.begin()
+        self._transaction.send_offsets(progress, marks)
+        self._transaction.commit()
+        self._claims.settle(progress)
+
+    def _transform(
+        self,
+        batch: Batch,
+        found: Identified,
+        twins: Mapping[int, Coordinates],
+        condemned: Mapping[Coordinates, Failure],
+    ) -> list[Result | None]:
+        """Return results by index, for all records or, when interrupted, for a prefix."""
+        results: list[Result | None] = []
+        apply, interrupt = self._transformer.apply, self._interrupt
+        refused = _refused(batch, found, condemned)
+        for index, record in enumerate(batch.records):
+            if interrupt.due and results:
+                break
+            if index in twins:
+                results.append(None)
+            elif index in refused:
+                results.append(refused[index])
+            else:
+                interrupt.record = record
+                results.append(apply(record))
+        interrupt.record = None
+        return results
+
+    def _execute(self, batch: Batch, plan: Plan, times: list[float]) -> None:
+        transaction, monotonic = self._transaction, self._clock.monotonic
+        began_s = monotonic()
+        transaction.begin()
+        try:
+            transaction.send(plan.messages)
+            times.append(monotonic())
+            transaction.send_offsets(plan.progress, batch.marks)
+            times.append(monotonic())
+            transaction.commit()
+            times.append(monotonic())
+        except BatchAbortedError as error:
+            error.transaction_s = monotonic() - began_s
+            _blame(error, batch, plan)
+            raise
+        except ProducerDeadError as error:
+            error.transaction_s = monotonic() - began_s
+            raise
+
+
+def _blame(error: BatchAbortedError, batch: Batch, plan: Plan) -> None:
+    """Turn refused messages into the records to blame: adapters know only messages.
+
+    Raises DeadLetterLimitError when one is a dead letter that can be cut no further.
+    """
+    blamed = {plan.sources[index]: reason for index, reason in error.refused.items()}
+    culprits = {}
+    for index, reason in blamed.items():
+        coordinates = batch.records[index].coordinates
+        culprits[coordinates] = condemn(coordinates, reason, plan.failures.get(index))
+    error.culprits = culprits
+
+
+def _refused(
+    batch: Batch, found: Identified, condemned: Mapping[Coordinates, Failure]
+) -> dict[int, Failure]:
+    refused = {index: Failure("Poison", str(poison), 1) for index, poison in found.poison.items()}
+    for index, reason in batch.unreadable.items():
+        refused[index] = Failure("Poison", reason, 1)
+    if condemned:
+        for index, record in enumerate(batch.records):
+            if record.coordinates in condemned:
+                refused[index] = condemned[record.coordinates]
+    return refused
+
+
+def _inputs(batch: Batch, records: Sequence[Record]) -> dict[str, int]:
+    topics = {topic for topic, _partition in batch.first}
+    if len(topics) == 1:  # the common case, without looking at each record
+        return {topics.pop(): len(records)}
+    return dict(Counter([record.topic for record in records]))
+
+
+def _progress(batch: Batch, done: int) -> Progress:
+    """Return the progress that the first ``done`` records make."""
+    if done == len(batch.records):
+        return batch.next
+    progress = {where: batch.next[where] for where in batch.next.keys() - batch.first.keys()}
+    for record in batch.records[:done]:
+        progress[(record.topic, record.partition)] = record.offset + 1
+    return progress
+
+
+def _settled(  # noqa: PLR0913 - one fact of the canonical line each
+    batch: Batch,
+    found: Identified,
+    plan: Plan,
+    done: int,
+    phases_s: dict[str, float],
+    *,
+    claimed: Claimed,
+    attempt: int,
+) -> Settled:
+    records = batch.records if done == len(batch.records) else batch.records[:done]
+    without_id = found.ids[:done].count(b"")
+    timestamps_ms = [record.timestamp_ms for record in records]
+    return Settled(
+        outcome="committed",
+        offsets={
+            where: (batch.first.get(where, offset), offset)
+            for where, offset in plan.progress.items()
+        },
+        records=done,
+        outputs=dict(Counter([message.topic for message in plan.messages])),
+        duplicates=plan.duplicates,
+        filtered=plan.filtered,
+        dead_letters=len(plan.failures),
+        dead_letter_reasons=dict(Counter(failure.reason for failure in plan.failures.values())),
+        dead_letter_examples=[
+            (batch.records[index].coordinates, failure)
+            for index, failure in islice(plan.failures.items(), EXAMPLES_MAX)
+        ],
+        inputs=_inputs(batch, records),
+        without_id=without_id,
+        unchecked=done - without_id if claimed.unchecked else 0,
+        claims_new_or_own=done - without_id - plan.duplicates if claimed.checked else 0,
+        claims_taken_over=claimed.taken_over,
+        bytes_in=sum([len(record.value) for record in records if record.value]),
+        phases_s=phases_s,
+        oldest_timestamp_ms=min(timestamps_ms, default=0),
+        newest_timestamp_ms=max(timestamps_ms, default=0),
+        attempt=attempt,
+    )

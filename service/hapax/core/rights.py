@@ -1,0 +1,40 @@
+"""Rights that a pipeline needs, as values; hapax.operations.doctor.acls derives them."""
+
+from __future__ import annotations
+
+import msgspec
+
+CLAIM_COMMANDS = (
+    "ping",
+    "info",
+    "time",
+    "evalsha",
+    "script|load",
+    "hget",
+    "hmget",
+    "hset",
+    "hincrby",
+    "pexpireat",
+)
+"""What the claim store sends to Redis or calls in its script. ``select`` comes on top where the
+database is another one than 0."""
+
+
+class Right(msgspec.Struct, frozen=True):
+    """One grant in the words of Kafka's authorizer (KIP-11; prefixes: KIP-290).
+
+    resource   TOPIC, GROUP, TRANSACTIONAL_ID or CLUSTER
+    name       of the resource; the cluster's is ``kafka-cluster``
+    operation  READ, WRITE, DESCRIBE, DESCRIBE_CONFIGS or IDEMPOTENT_WRITE. READ and WRITE include
+               DESCRIBE, which is therefore only named where it stands alone.
+    reason     what it is needed for, a phrase
+    pattern    LITERAL, or PREFIXED for all names that begin so
+    optional   the service runs without it; ``reason`` says what does not
+    """
+
+    resource: str
+    name: str
+    operation: str
+    reason: str
+    pattern: str = "LITERAL"
+    optional: bool = False

@@ -1,0 +1,16 @@
+"""Engines: who brings records and owns progress. They know the ports of the core, no client.
+
+worker        one process, one member, one batch at a time
+recovery      reactions to what failed
+lifecycle     when to exit, and by when
+watchdog      calls that never return
+idle_offsets  ends of idle partitions, and bounded runs
+membership    what rebalances bring
+hold          intake paused by an operator
+lag_monitor   offsets of the logs, now and then
+suspects      records that may kill their process
+isolated_*    calls of the transform in a process that may die
+spark         the same promise on Spark, a room of its own
+
+Called by wiring.
+"""

@@ -1,0 +1,123 @@
+"""Why no broker lets us in, or can be reached: asked for when a first request has failed.
+
+The client's own answer is then "transport failure" or "timed out"; the cause is only told to an
+error callback, which clients of the service do without.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from hapax.core.errors import PreflightError
+from hapax.kafka.errors import describe
+from hapax.kafka.group_state import admin_properties
+from hapax.kafka.properties import consumer_properties
+from hapax.kafka.tcp_probe import bootstrap, told
+
+if TYPE_CHECKING:
+    from hapax.settings import Settings
+
+WAIT_S = 3.0
+TURN_S = 0.1
+TEXT_MAX = 300
+
+_CAUSES = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE})  # noqa: SLF001 - the only names
+"""Login or token refused, TLS failed, unknown host."""
+
+_REFUSALS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001 - as above
+
+_SIGNS = ("SSL routines", "security.protocol")
+"""What a broken connection says of itself when TLS, or its absence, is the reason."""
+
+_UNREACHED = "Connect to "
+
+
+class Access(NamedTuple):
+    """What a broker, the token service or the network says to us, in one line.
+
+    refused  waiting does not cure it: login, token or certificate
+    suspect  nor this, probably: connections break as they do when TLS is spoken on one side only,
+             or when a broker goes down
+    """
+
+    text: str | None = None
+    refused: bool = False
+    suspect: bool = False
+
+
+def no_broker(settings: Settings, error: KafkaException | None = None) -> PreflightError:
+    """Return the one sentence of a command, after ``error`` or because nothing listens."""
+    servers = settings.kafka.bootstrap_servers
+    reason = told(bootstrap(servers)) if error is None else refusal(settings)
+    if reason is None and error is not None:
+        reason = describe(error.args[0])
+    problem = (
+        f"no broker answered at HAPAX_KAFKA__BOOTSTRAP_SERVERS={servers} ({reason});"
+        " check address, port, protocol and credentials"
+    )
+    return PreflightError([problem])
+
+
+def require_listener(settings: Settings) -> None:
+    """Raise PreflightError within a second when nothing listens at any address.
+
+    The client itself would try for as long as its timeout lasts.
+    """
+    if all(each.problem for each in bootstrap(settings.kafka.bootstrap_servers).values()):
+        raise no_broker(settings)
+
+
+def refusal(settings: Settings) -> str | None:
+    """Return the line alone."""
+    return access(settings).text
+
+
+def access(settings: Settings) -> Access:
+    """Try to get in, for after a request has failed; takes three seconds at most.
+
+    Of several brokers one that refuses us counts more than one that is down.
+
+    Holds no secret of ours: it is what the other side says, or what TLS makes of its certificate.
+    """
+    heard: list[KafkaError] = []
+    properties = admin_properties(consumer_properties(settings))
+    listening: dict[str, Any] = {"log_level": 0, "error_cb": heard.append}
+    admin = AdminClient({**properties, **listening})
+    give_up_s = time.monotonic() + WAIT_S
+    while time.monotonic() < give_up_s:
+        with suppress(KafkaException):
+            admin.list_topics(timeout=TURN_S)
+            return Access()
+        admin.poll(0)
+        causes = [error for error in heard if _tells(error)]
+        if causes:
+            cause = causes[0]
+            return Access(
+                _printable(f"{describe(cause)}{_hint(cause)}"),
+                refused=cause.code() in _REFUSALS,
+                suspect=cause.code() not in _CAUSES,
+            )
+        if any(error.code() == KafkaError._ALL_BROKERS_DOWN for error in heard):  # noqa: SLF001 - as above
+            break
+    unreached = (error for error in heard if _UNREACHED in error.str())
+    found = next(unreached, None)
+    return Access() if found is None else Access(_printable(describe(found)))
+
+
+def _tells(error: KafkaError) -> bool:
+    return error.code() in _CAUSES or any(sign in error.str() for sign in _SIGNS)
+
+
+def _hint(error: KafkaError) -> str:
+    # With TLS 1.3 a client has long shaken hands when its certificate is judged.
+    refused = "certificate" in error.str() and "alert" in error.str()
+    return ": our certificate is refused, or one is wanted" if refused else ""
+
+
+def _printable(text: str) -> str:
+    return "".join(each if each.isprintable() else "?" for each in text)[:TEXT_MAX]

@@ -1,0 +1,187 @@
+"""The owners of claims, looked up by a client of its own: the OwnerLookup port on Kafka.
+
+The consumer that brings records cannot be used: it has positions to keep. This one joins no group,
+looks up the group's offsets, and reads single records; it is built when it is first needed, which
+on the ordinary path is never.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from hapax.core.errors import BatchAbortedError, StopError
+from hapax.core.ports import Batch
+from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC, describe
+from hapax.kafka.properties import build
+from hapax.kafka.read.offset_client import reader_properties
+from hapax.kafka.read.records import record_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from confluent_kafka import Message
+
+    from hapax.core.ports import Watch
+    from hapax.core.records import Coordinates
+    from hapax.core.records import TopicPartition as Where
+    from hapax.settings import Settings
+
+ANSWER_TIMEOUT_S = 5.0
+AT_ONCE = 5_000
+_POLL_S = 0.2
+
+
+class KafkaOwners:
+    """Looks at the group's offsets and at single records. One thread only.
+
+    Raises BatchAbortedError when no answer comes in ``ANSWER_TIMEOUT_S``, StopError when a right
+    is missing.
+    """
+
+    def __init__(self, settings: Settings, *, watch: Watch) -> None:
+        """Connect to nothing yet."""
+        self._properties = {
+            **reader_properties(settings),
+            "client.id": f"{settings.app}-owners",
+            "auto.offset.reset": "error",
+            "queued.max.messages.kbytes": 8192,
+            "fetch.wait.max.ms": 20,
+        }
+        self._topics = frozenset(settings.input.topics)
+        self._watch = watch
+        self._built: dict[str, Consumer] = {}
+
+    def committed(
+        self, partitions: Iterable[Where], within_s: float, *, stable: bool
+    ) -> dict[Where, int | None]:
+        """Return the group's committed offsets; None where there is none.
+
+        The client asks for stable offsets when it reads committed records, and only then.
+        """
+        client = self._client("read_committed" if stable else "read_uncommitted")
+        wanted = [TopicPartition(*where) for where in partitions]
+        try:
+            with self._watch("committed"):
+                answers = client.committed(wanted, timeout=within_s)
+        except KafkaException as error:
+            raise _failed("committed offsets", error.args[0]) from error
+        for answer in answers:
+            if answer.error is not None and answer.error.code() not in UNKNOWN_TOPIC:
+                raise _failed(f"{answer.topic}/{answer.partition}", answer.error)
+        return {
+            (answer.topic, answer.partition): answer.offset if answer.offset >= 0 else None
+            for answer in answers
+        }
+
+    def records(self, owners: Collection[Coordinates]) -> Batch:
+        """Return those of the records that can still be read, and some of their neighbours.
+
+        One fetch or more for each partition, from its first owner to its last. Topics that are no
+        longer input topics hold none.
+        """
+        spans: dict[Where, tuple[int, int]] = {}
+        for owner in owners:
+            where = (owner.topic, owner.partition)
+            first, end = spans.get(where, (owner.offset, 0))
+            spans[where] = min(first, owner.offset), max(end, owner.offset + 1)
+        found = Batch([], {}, {})
+        try:
+            with self._watch("owners"):
+                there = self._there(spans)
+                self._read(there, {where: spans[where][1] for where in there}, found)
+        except KafkaException as error:
+            raise _failed("owners", error.args[0]) from error
+        return found
+
+    def close(self) -> None:
+        """Drop the connections."""
+        while self._built:
+            self._built.popitem()[1].close()
+
+    def _client(self, isolation: str = "read_committed") -> Consumer:
+        client = self._built.get(isolation)
+        if client is None:
+            properties = {**self._properties, "isolation.level": isolation}
+            client = self._built[isolation] = build(Consumer, properties, None)
+        return client
+
+    def _there(self, spans: dict[Where, tuple[int, int]]) -> dict[Where, int]:
+        """Return, per partition, where to begin; without partitions whose log holds no owner."""
+        starts = {}
+        for where, (first, end) in spans.items():
+            if where[0] not in self._topics:
+                continue
+            try:
+                low, high = self._client().get_watermark_offsets(
+                    TopicPartition(*where), timeout=ANSWER_TIMEOUT_S
+                )
+            except KafkaException as error:
+                if error.args[0].code() in UNKNOWN_TOPIC | _UNKNOWN_PARTITION:
+                    continue
+                raise
+            if low < end and first < high:
+                starts[where] = max(first, low)
+        return starts
+
+    def _read(self, starts: dict[Where, int], ends: dict[Where, int], found: Batch) -> None:
+        """Read each partition up to a record at or beyond its end, or to the end of the log."""
+        client = self._client()
+        until_s = time.monotonic() + ANSWER_TIMEOUT_S
+        client.assign([TopicPartition(*where, offset) for where, offset in starts.items()])
+        try:
+            while ends:
+                if time.monotonic() > until_s:
+                    raise BatchAbortedError(f"owners in {_named(ends)}: no answer")
+                head = client.poll(_POLL_S)
+                messages = [] if head is None else [head, *client.consume(AT_ONCE, 0)]
+                for message in messages:
+                    self._take(message, ends, found)
+                    until_s = time.monotonic() + ANSWER_TIMEOUT_S
+        finally:
+            client.unassign()
+
+    def _take(self, message: Message, ends: dict[Where, int], found: Batch) -> None:
+        where = (message.topic() or "", message.partition() or 0)
+        error, offset = message.error(), message.offset() or 0
+        if where not in ends:
+            return
+        if error is not None:
+            # The end; or the log was cut while it was read. Either way nothing more comes.
+            if error.code() in _OVER:
+                del ends[where]
+            elif error.code() in FORBIDDEN or error.fatal():
+                raise _failed(f"{where[0]}/{where[1]}", error)
+            return
+        if offset < ends[where]:
+            record, readable = record_of(message)
+            if not readable:
+                found.unreadable[len(found.records)] = "a header name is not UTF-8"
+            found.records.append(record)
+        if offset + 1 >= ends[where]:
+            del ends[where]
+
+
+_UNKNOWN_PARTITION = frozenset({KafkaError._UNKNOWN_PARTITION})  # noqa: SLF001 - its public name
+_OVER = frozenset(
+    {
+        KafkaError._PARTITION_EOF,  # noqa: SLF001 - its public name
+        KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001 - as above
+    }
+    | UNKNOWN_TOPIC
+    | _UNKNOWN_PARTITION
+)
+
+
+def _named(ends: dict[Where, int]) -> str:
+    return ", ".join(f"{topic}/{number}" for topic, number in sorted(ends)[:3])
+
+
+def _failed(what: str, error: KafkaError) -> BatchAbortedError | StopError:
+    if error.code() in FORBIDDEN:
+        return StopError(f"not allowed to look up the owners of claims ({what}): {describe(error)}")
+    return BatchAbortedError(
+        f"the owners of claims cannot be looked up ({what}): {describe(error)}"
+    )

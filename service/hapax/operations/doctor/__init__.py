@@ -1,0 +1,163 @@
+"""``hapax doctor``: facts from the adapters, checks that judge them.
+
+check       what a check gets and answers with
+process     libraries, limits
+addresses   the way to the brokers, and what they can
+cluster     whether offsets and claims belong to the cluster that answers
+encryption  what travels in the open, and until when certificates are valid
+brokers     how the brokers are set
+topics      the topics; topic_settings: how they are set; replication: durability in words
+positions   positions in the logs, what holds readers up; retention: what it deletes
+group       the consumer group, our rights
+claims      the claim store; claims_durability: how well it keeps
+bundle      an archive for support
+
+The checks are pure: facts in, findings out. A check never raises: what it cannot judge it says.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hapax.core.cluster_state import ClaimStore, Kafka, Process
+from hapax.kafka.admin.certificates import own_certificates, server_certificates
+from hapax.kafka.admin.cluster import PAUSE_S, look_at_kafka
+from hapax.kafka.admin.isolated import CrashedError, apart
+from hapax.kafka.properties import library_version
+from hapax.operations.doctor import (
+    addresses,
+    brokers,
+    claims,
+    claims_durability,
+    cluster,
+    encryption,
+    group,
+    positions,
+    process,
+    retention,
+    topic_settings,
+    topics,
+)
+from hapax.operations.doctor.check import Case, untold, written
+from hapax.operations.doctor.findings import Finding, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hapax.operations.doctor.check import Check, Said
+    from hapax.settings import Settings
+
+CHECKS: tuple[Check, ...] = (
+    *process.CHECKS,
+    *addresses.CHECKS,
+    *encryption.CHECKS,
+    *brokers.CHECKS,
+    *topics.CHECKS,
+    *topic_settings.CHECKS,
+    *cluster.CHECKS,
+    *positions.CHECKS,
+    *retention.CHECKS,
+    *group.CHECKS,
+    *claims.CHECKS,
+    *claims_durability.CHECKS,
+)
+
+_LIBRARIES = ("hapax", "confluent-kafka", "redis", "msgspec", "pydantic", "pyspark")
+
+
+class Examination(msgspec.Struct, frozen=True):
+    """What was found out, and what it means."""
+
+    case: Case
+    findings: tuple[Finding, ...]
+
+
+def examine(settings: Settings, *, pause_s: float = PAUSE_S) -> Examination:
+    """Look at everything once, for about ten seconds at most, and judge it.
+
+    ``pause_s`` lies between two looks at open transactions. Nothing is joined, consumed or
+    produced; in Redis one key is written that is gone a second later. Raises ConfigurationError
+    for settings that the clients do not take.
+    """
+    with ThreadPoolExecutor(3) as pool:
+        kafka = pool.submit(_look_at_kafka, settings, pause_s)
+        store = pool.submit(_look_at_claims, settings)
+        shown = pool.submit(server_certificates, settings)
+        certificates = (*own_certificates(settings), *shown.result())
+        case = Case(settings, kafka.result(), store.result(), look_at_process(), certificates)
+    return Examination(case, tuple(judge(case)))
+
+
+def judge(case: Case, checks: Sequence[Check] = CHECKS) -> Iterable[Finding]:
+    """Yield what the checks say, in their order."""
+    for check in checks:
+        for said in _said(check, case):
+            yield Finding(check.name, said.verdict, said.saw, said.fix, check.now)
+
+
+def refused(problems: Iterable[str]) -> list[Finding]:
+    """Return the findings where the settings themselves cannot work, one for each problem."""
+    fix = "mend the environment; hapax config reference lists what may be set"
+    return [Finding("settings", Verdict.FAIL, problem, fix, now=True) for problem in problems]
+
+
+def look_at_process() -> Process:
+    """Return what is to be known of this process."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return Process(
+        python=sys.version_info[:3],
+        librdkafka=library_version(),
+        libraries={name: version for name in _LIBRARIES if (version := _version(name))},
+        files_max=None if most == resource.RLIM_INFINITY else most,
+    )
+
+
+def _said(check: Check, case: Case) -> list[Said]:
+    kafka, store = case.kafka, case.claims
+    if check.needs == "brokers" and kafka.problem is not None:
+        return [untold(f"no broker to ask: {kafka.problem}")]
+    if check.needs == "claims" and (store is None or store.problem is not None):
+        return [] if store is None else [untold("Redis gives no answer")]
+    try:
+        return list(check.judge(case))
+    except Exception as error:  # noqa: BLE001 - one check that fails must not hide the others
+        return [untold(f"the check itself failed ({type(error).__name__}: {error}); report it")]
+
+
+def _look_at_kafka(settings: Settings, pause_s: float) -> Kafka:
+    outputs, ids = tuple(written(settings)), tuple(group.tried_ids(settings))
+    ages_of = partial(positions.ages_ms, settings)
+    try:
+        return apart(partial(look_at_kafka, settings, outputs, ids, ages_of, pause_s))
+    except CrashedError as error:
+        return Kafka(problem=f"{error}; ask again")
+
+
+def _look_at_claims(settings: Settings) -> ClaimStore | None:
+    dedup = settings.dedup
+    if dedup.redis_url is None:
+        return None
+    # Imported only where it is used, as for the service.
+    from hapax.claims.redis_info import look_at_redis  # noqa: PLC0415
+    from hapax.claims.redis_tls import Tls  # noqa: PLC0415
+
+    password = None if dedup.key_password is None else dedup.key_password.get_secret_value()
+    tls = Tls(dedup.ca_file, dedup.certificate_file, dedup.key_file, password)
+    return look_at_redis(dedup.redis_url.get_secret_value(), settings.app, tls=tls)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+__all__ = ["CHECKS", "Case", "Examination", "Kafka", "examine", "judge", "refused"]

@@ -1,0 +1,139 @@
+"""Checks of the way to the brokers, and of what they can."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from hapax.operations.doctor.check import Check, fail, good, listed, untold, warn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hapax.operations.doctor.check import Case, Said
+
+KIP_447 = 3
+"""Version of TxnOffsetCommit from which on group metadata fence offsets: brokers from 2.5."""
+KIP_890 = 5
+"""Version of EndTxn of brokers that know transactions of the second kind: from 4.0."""
+
+SILENCE = ("no answer", "_TIMED_OUT", "_TRANSPORT", "_WAIT_COORD")
+"""How reasons begin where nobody answered; others are answers that say no."""
+
+
+def _bootstrap(case: Case) -> Iterator[Said]:
+    addresses = case.kafka.bootstrap
+    dead = [each for each in addresses if each.problem is not None]
+    if not dead:
+        yield good(f"{len(addresses)} addresses answer: {listed(each.place for each in addresses)}")
+    for each in dead:
+        saw = f"HAPAX_KAFKA__BOOTSTRAP_SERVERS: {each.place}: {each.problem}"
+        fix = "mend the address, the name service or the network, or take the address away"
+        yield fail(saw, fix) if len(dead) == len(addresses) else warn(saw, fix)
+
+
+def _brokers(case: Case) -> Iterator[Said]:
+    kafka = case.kafka
+    if all(each.problem for each in kafka.bootstrap):
+        yield untold("no bootstrap address can be reached")
+    elif not kafka.listeners:
+        yield fail(
+            f"a bootstrap address can be reached, but no broker answers there: {kafka.problem}",
+            "check HAPAX_KAFKA__SECURITY__PROTOCOL, the login, and that it is a port for clients",
+        )
+    elif kafka.problem is None and kafka.controller < 0:
+        yield warn("the cluster has no controller", "look at the controllers of the cluster")
+    else:
+        yield good(f"{len(kafka.listeners)} brokers: {listed(kafka.listeners)}")
+
+
+def _listeners(case: Case) -> Iterator[Said]:
+    listeners = case.kafka.listeners
+    if not listeners:
+        yield untold("no broker told its address")
+        return
+    sound = True
+    for number, each in listeners.items():
+        silent = _silence(case, number)
+        if each.problem is not None:
+            sound = False
+            yield fail(
+                f"broker {number} advertises {each.place}: {each.problem}",
+                "mend advertised.listeners of that broker, the name service, or the network "
+                "between",
+            )
+        elif silent:
+            sound = False
+            yield fail(
+                f"broker {number} at {each.place} takes connections, and does not answer: {silent}",
+                "look at that broker: it hangs, is overloaded, or only starts",
+            )
+    if sound:
+        yield good(f"every broker answers at {listed(each.place for each in listeners.values())}")
+
+
+def _silence(case: Case, broker: int) -> str:
+    """Return why questions to one broker stayed without an answer; empty where they did not."""
+    for what in ("settings", "offsets"):
+        why = case.kafka.untold.get(f"{what} of broker {broker}", "")
+        if why.startswith(SILENCE):
+            return why
+    return ""
+
+
+def _versions(case: Case) -> Iterator[Said]:
+    apis = case.kafka.apis
+    if not apis:
+        yield untold("the client did not say which requests the brokers take")
+        return
+    sound = True
+    if case.settings.guarantee == "exactly_once" and apis.get("TxnOffsetCommit", -1) < KIP_447:
+        sound = False
+        yield fail(
+            "a broker is older than 2.5: offsets in transactions are not fenced (KIP-447)",
+            "upgrade the brokers to 2.5 or later",
+        )
+    if case.settings.group.protocol == "consumer" and apis.get("ConsumerGroupHeartbeat", -1) < 0:
+        sound = False
+        yield fail(
+            "HAPAX_GROUP__PROTOCOL=consumer, but a broker does not know that protocol (KIP-848)",
+            "set HAPAX_GROUP__PROTOCOL=classic, or upgrade the brokers to 4.0 or later",
+        )
+    if sound:
+        recent = "4.0 or later" if apis.get("EndTxn", -1) >= KIP_890 else "2.5 or later"
+        yield good(f"the requests that the brokers take are those of Kafka {recent}")
+
+
+CHECKS: Final = (
+    Check(
+        "bootstrap",
+        "every address in `HAPAX_KAFKA__BOOTSTRAP_SERVERS`: name service and TCP",
+        "FAIL: none can be reached. WARN: some cannot.",
+        "addresses",
+        _bootstrap,
+        now=True,
+    ),
+    Check(
+        "brokers",
+        "whether brokers answer there: encryption, login, metadata",
+        "FAIL: a port that is open, and no answer. WARN: no controller.",
+        "addresses",
+        _brokers,
+        now=True,
+    ),
+    Check(
+        "listeners",
+        "every address that a broker advertises: name service and TCP",
+        "FAIL: one cannot be reached from here, or takes connections and does not answer.",
+        "addresses",
+        _listeners,
+        now=True,
+    ),
+    Check(
+        "broker-versions",
+        "the requests that the brokers take",
+        "FAIL: no transactions with fenced offsets (KIP-447, from 2.5), or no KIP-848 where "
+        "`HAPAX_GROUP__PROTOCOL` asks for it.",
+        "brokers",
+        _versions,
+    ),
+)

@@ -1,0 +1,148 @@
+"""What a check gets, and what it answers with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator  # noqa: TC003 - of a NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from hapax.operations.doctor.findings import Verdict
+
+if TYPE_CHECKING:
+    from hapax.core.certificates import Certificate
+    from hapax.core.cluster_state import ClaimStore, Kafka, Log, Process, Topic
+    from hapax.settings import Settings
+
+MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
+
+TRANSACTION_AGE_MAX_MS = 15 * MINUTE_MS
+"""``transaction.max.timeout.ms`` of brokers that were told nothing else: no sender's transaction
+may be open for longer."""
+
+
+class Said(NamedTuple):
+    """A finding without the name of its check."""
+
+    verdict: Verdict
+    saw: str
+    fix: str = ""
+
+
+class Case(NamedTuple):
+    """One pipeline, and all that was found out about it. ``claims``: None without a claim store."""
+
+    settings: Settings
+    kafka: Kafka
+    claims: ClaimStore | None
+    process: Process
+    certificates: tuple[Certificate, ...] = ()
+
+    @property
+    def inputs(self) -> dict[str, Topic]:
+        """The input topics that are there."""
+        return self._there(self.settings.input.topics)
+
+    @property
+    def outputs(self) -> dict[str, Topic]:
+        """The output and the dead-letter topic, if they are there."""
+        return self._there(written(self.settings))
+
+    def _there(self, names: tuple[str, ...]) -> dict[str, Topic]:
+        topics = self.kafka.topics
+        return {name: topics[name] for name in names if name in topics and topics[name].partitions}
+
+    def logs(self, topic: str) -> Iterator[tuple[str, Log]]:
+        """Yield ``topic/partition`` and its offsets, as far as they are known."""
+        for number in self.kafka.topics[topic].partitions:
+            if (topic, number) in self.kafka.logs:
+                yield f"{topic}/{number}", self.kafka.logs[(topic, number)]
+
+    def unseen(self, topic: str) -> str:
+        """Return why offsets of some partitions are not known; empty where all are."""
+        places = [(topic, number) for number in self.kafka.topics[topic].partitions]
+        seen = self.kafka.logs
+        missing = [
+            f"{name}/{number}"
+            for name, number in places
+            if (name, number) not in seen
+            or seen[(name, number)].high_watermark is None
+            or seen[(name, number)].last_stable_offset is None
+        ]
+        why = next((why for what, why in self.kafka.untold.items() if "offsets of" in what), "")
+        return f"offsets of {', '.join(missing)}{why and ': '}{why}" if missing else ""
+
+    def broker_settings(self, name: str) -> dict[int, str]:
+        """Return one setting of every broker that tells it."""
+        return {
+            number: settings[name]
+            for number, settings in self.kafka.settings.items()
+            if name in settings
+        }
+
+
+class Check(NamedTuple):
+    """One check; docs/doctor.md shows ``looks_at`` and ``finds``.
+
+    needs     what must have answered before there is anything to judge
+    now       whether a FAIL or WARN of it says that something is broken at this moment; others
+              speak of what can happen one day, and are shown after these
+    """
+
+    name: str
+    looks_at: str
+    finds: str
+    needs: Literal["process", "addresses", "brokers", "claims", "claims or nothing"]
+    judge: Callable[[Case], Iterator[Said]]
+    now: bool = False
+
+
+def good(saw: str) -> Said:
+    """Return that all is well."""
+    return Said(Verdict.PASS, saw)
+
+
+def warn(saw: str, fix: str) -> Said:
+    """Return what will cost something one day."""
+    return Said(Verdict.WARN, saw, fix)
+
+
+def fail(saw: str, fix: str) -> Said:
+    """Return where records are, or can be, lost, doubled or stuck."""
+    return Said(Verdict.FAIL, saw, fix)
+
+
+def untold(why: str) -> Said:
+    """Return that it could not be looked at."""
+    return Said(Verdict.UNTOLD, why)
+
+
+def written(settings: Settings) -> tuple[str, ...]:
+    """Return the topics that the pipeline writes by its settings."""
+    dead_letter = settings.dead_letter.topic
+    return (settings.output.topic, *([dead_letter] if dead_letter else []))
+
+
+def number(text: str | None) -> int | None:
+    """Read a whole number of a broker or of Redis; None when it is none."""
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None
+
+
+def listed(words: Iterable[object]) -> str:
+    """Return words as a sentence has them."""
+    return ", ".join(str(word) for word in words)
+
+
+def kept_ms(topic: Topic) -> int | None:
+    """Return ``retention.ms``; None where records are kept for ever, or nothing is told."""
+    kept = number(topic.settings.get("retention.ms"))
+    deleted = "delete" in topic.settings.get("cleanup.policy", "delete")
+    return kept if kept is not None and kept >= 0 and deleted else None
+
+
+def set_topic(topic: str, change: str) -> str:
+    """Return the command that changes a topic."""
+    return (
+        f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config {change}"
+    )

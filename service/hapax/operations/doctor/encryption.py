@@ -1,0 +1,164 @@
+"""Checks of what travels in the open, whom we believe, and until when."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qs, urlsplit
+
+from hapax.kafka.tcp_probe import split
+from hapax.operations.doctor.check import Check, fail, good, listed, untold, warn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hapax.operations.doctor.check import Case, Said
+
+DAY_S: Final = 86_400
+EXPIRY_WARNING_DAYS: Final = 30
+URL: Final = "HAPAX_DEDUP__REDIS_URL"
+PROPERTIES: Final = "HAPAX_KAFKA__PROPERTIES"
+PROTOCOL: Final = "HAPAX_KAFKA__SECURITY__PROTOCOL"
+UNVERIFIED: Final = frozenset({"none", "optional"})
+
+
+def _plaintext(case: Case) -> Iterator[Said]:
+    protocol = case.settings.kafka.security.protocol
+    met = (*case.kafka.bootstrap, *case.kafka.listeners.values())
+    dead = {each.place for each in met if each.problem is not None}
+    places = dict.fromkeys(
+        [
+            *case.settings.kafka.bootstrap_servers.split(","),
+            *(each.place for each in case.kafka.listeners.values()),
+        ]
+    )
+    # To an address where nobody answers nothing travels; another check speaks of it.
+    outside = [one for one in places if one not in dead and not _loopback(split(one)[0])]
+    if not protocol.endswith("plaintext"):
+        yield good(f"connections to Kafka are encrypted ({PROTOCOL}={protocol})")
+    elif not outside:
+        yield good(f"{PROTOCOL}={protocol}, within this machine")
+    else:
+        login = protocol.startswith("sasl") and case.settings.kafka.security.sasl_mechanism
+        open_login = f", and the login of {login}" if login in {"PLAIN", "OAUTHBEARER"} else ""
+        yield warn(
+            f"{PROTOCOL}={protocol}: records{open_login} travel in the open to {listed(outside)}",
+            f"set {PROTOCOL} to {'sasl_ssl' if login else 'ssl'}, and open a listener for it",
+        )
+
+
+def _verification(case: Case) -> Iterator[Said]:
+    settings = case.settings
+    if not settings.kafka.security.protocol.endswith("ssl"):
+        yield good("without TLS there is nothing to verify")
+        return
+    given = settings.kafka.properties
+    wrong = [
+        f"{name}={given[name]}"
+        for name, value in (
+            ("enable.ssl.certificate.verification", "false"),
+            ("ssl.endpoint.identification.algorithm", "none"),
+        )
+        if given.get(name, "").lower() == value
+    ]
+    if wrong:
+        yield warn(
+            f"{PROPERTIES}: {listed(wrong)}: whoever stands between can pass for a broker",
+            f"take it away, and name the authorities in {PROTOCOL.replace('PROTOCOL', 'CA_FILE')}",
+        )
+    else:
+        yield good("the brokers' certificates and their names are verified")
+
+
+def _redis(case: Case) -> Iterator[Said]:
+    url = case.settings.dedup.redis_url
+    if url is None:
+        yield good(f"{URL} is unset")
+        return
+    parts = urlsplit(url.get_secret_value())
+    if parts.scheme == "unix" or (parts.scheme == "redis" and _loopback(parts.hostname or "")):
+        yield good("the claim store is within this machine")
+        return
+    if parts.scheme == "redis":
+        yield warn(
+            f"{URL} has no TLS: password and ids travel in the open to {parts.hostname}",
+            "let the address begin with rediss://, and give Redis a tls-port",
+        )
+        return
+    query = {name: values[-1].lower() for name, values in parse_qs(parts.query).items()}
+    wrong = [
+        f"{name}={query[name]}"
+        for name, values in (
+            ("ssl_cert_reqs", UNVERIFIED),
+            ("ssl_check_hostname", {"false", "no", "0", "f", "n"}),
+        )
+        if query.get(name) in values
+    ]
+    if wrong:
+        yield warn(
+            f"{URL}: {listed(wrong)}: whoever stands between can pass for Redis",
+            "take it out of the address, and name the authorities in HAPAX_DEDUP__CA_FILE",
+        )
+    else:
+        yield good("the certificate of Redis is verified")
+
+
+def _certificates(case: Case) -> Iterator[Said]:
+    now_s, sound = time.time(), 0
+    for each in case.certificates:
+        what = f"certificate of {each.role} at {each.place}"
+        if each.expires_s is None:
+            yield untold(f"{what}: {each.problem or 'none was shown'}")
+            continue
+        left_days = (each.expires_s - now_s) / DAY_S
+        date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(each.expires_s))
+        fix = "renew it; files are read at the start, so restart the processes after that"
+        if left_days <= 0:
+            yield fail(f"{what} expired at {date}: the next connection fails", fix)
+        elif left_days < EXPIRY_WARNING_DAYS:
+            yield warn(f"{what} expires at {date}, in {left_days:.0f} days", fix)
+        else:
+            sound += 1
+    if not case.certificates:
+        yield good("no certificates are used")
+    elif sound == len(case.certificates):
+        yield good(f"{sound} certificates are valid for {EXPIRY_WARNING_DAYS} days or more")
+
+
+def _loopback(host: str) -> bool:
+    return host in {"localhost", "::1"} or host.startswith("127.")
+
+
+CHECKS: Final = (
+    Check(
+        "kafka-plaintext",
+        "`HAPAX_KAFKA__SECURITY__PROTOCOL` and where the brokers are",
+        "WARN: plaintext or sasl_plaintext beyond this machine.",
+        "process",
+        _plaintext,
+    ),
+    Check(
+        "kafka-verification",
+        "`enable.ssl.certificate.verification`, `ssl.endpoint.identification.algorithm`",
+        "WARN: certificates of brokers, or the names in them, are not verified.",
+        "process",
+        _verification,
+    ),
+    Check(
+        "redis-encryption",
+        "the scheme and the options of `HAPAX_DEDUP__REDIS_URL`",
+        "WARN: no TLS beyond this machine, or TLS that verifies nothing (`ssl_cert_reqs`, "
+        "`ssl_check_hostname`).",
+        "process",
+        _redis,
+    ),
+    Check(
+        "certificates",
+        "until when our certificates and authorities are valid, and those that brokers and Redis "
+        "show in a handshake",
+        "FAIL: one has expired. WARN: one expires within 30 days.",
+        "process",
+        _certificates,
+        now=True,
+    ),
+)

@@ -1,0 +1,141 @@
+"""Checks of positions in the logs, and of what holds readers up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from hapax.operations.doctor.check import (
+    HOUR_MS,
+    TRANSACTION_AGE_MAX_MS,
+    Check,
+    fail,
+    good,
+    number,
+    untold,
+    warn,
+    written,
+)
+from hapax.operations.doctor.retention import half, most
+from hapax.settings.units import duration_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from hapax.operations.doctor.check import Case, Said
+    from hapax.settings import Settings
+
+
+def open_age_ms(settings: Settings, topic: str) -> int:
+    """Return the age from which on an open transaction is nobody's any more."""
+    if topic in settings.input.topics:
+        return TRANSACTION_AGE_MAX_MS
+    return 2 * settings.transaction.timeout_ms
+
+
+def ages_ms(settings: Settings, topic: str, topic_settings: Mapping[str, str]) -> tuple[int, ...]:
+    """Return the ages whose first offsets these checks want to know."""
+    ages = {open_age_ms(settings, topic)}
+    if topic in settings.input.topics:
+        kept = number(topic_settings.get("retention.ms"))
+        if kept is not None and kept > 0:
+            ages |= {half(kept), most(kept)}
+        if settings.dedup.redis_url is not None:
+            ages |= {settings.dedup.ttl_ms, HOUR_MS}
+    return tuple(sorted(ages))
+
+
+def _positions(case: Case) -> Iterator[Said]:
+    if "committed offsets" in case.kafka.untold:
+        yield untold(f"committed offsets: {case.kafka.untold['committed offsets']}")
+        return
+    sound = True
+    for name in case.inputs:
+        if why := case.unseen(name):
+            sound = False
+            yield untold(why)
+        for place, log in case.logs(name):
+            at = log.committed
+            if at is None:
+                continue
+            if log.low_watermark is not None and at < log.low_watermark:
+                sound = False
+                yield fail(
+                    f"{place}: the group stands at {at}, the log begins at "
+                    f"{log.low_watermark}: {log.low_watermark - at} offsets are gone; the service "
+                    "leaves with exit code 6",
+                    "decide about the gap as docs/runbooks.md says, and raise the retention",
+                )
+            elif log.high_watermark is not None and at > log.high_watermark:
+                sound = False
+                yield fail(
+                    f"{place}: the committed offset {at} is beyond the end of the log at "
+                    f"{log.high_watermark}: the topic was made again, or cut off",
+                    "choose a new HAPAX_APP, or set the offset as docs/runbooks.md says",
+                )
+    if sound:
+        yield good("every committed offset is in its log")
+
+
+def _undecodable(case: Case) -> Iterator[Said]:
+    for (topic, partition), one in sorted(case.kafka.undecodable.items()):
+        place = f"{topic}/{partition}/{one.offset}"
+        yield fail(
+            f"{place}: the set that begins there cannot be decoded ({one.reason}): the partition"
+            " stands still",
+            f"let a replica lead that has it whole, or give it up: hapax offsets skip {place}"
+            " --dead-letter",
+        )
+    if not case.kafka.undecodable:
+        yield good("the next record of every partition can be decoded")
+
+
+def _open(case: Case) -> Iterator[Said]:
+    for name in (*case.inputs, *case.outputs):
+        sound = True
+        if why := case.unseen(name):
+            sound = False
+            yield untold(why)
+        for place, log in case.logs(name):
+            if not log.stuck:
+                continue
+            sound = False
+            age = open_age_ms(case.settings, name)
+            told = f"{place}: an open transaction holds readers at offset {log.last_stable_offset}"
+            fix = "find its owner with hapax transactions list; abort it if nobody owns it"
+            if log.since.get(age, 0) > (log.last_stable_offset or 0):
+                yield fail(f"{told}; the record there is older than {duration_text(age)}", fix)
+            elif name in written(case.settings):
+                yield warn(f"{told}, and did so for a moment", f"look again; then {fix}")
+            else:
+                yield good(f"{told}, not for long yet")
+        if sound:
+            yield good(f"{name}: no transaction was open all the time")
+
+
+CHECKS: Final = (
+    Check(
+        "positions",
+        "committed offsets against the beginnings and ends of the logs",
+        "FAIL: one is not in its log.",
+        "brokers",
+        _positions,
+        now=True,
+    ),
+    Check(
+        "undecodable",
+        "the next record of every partition with unread ones",
+        "FAIL: its set is damaged, of an unknown codec, or too large unpacked: the partition "
+        "stands still; the fix names the command that passes it.",
+        "brokers",
+        _undecodable,
+    ),
+    Check(
+        "open-transactions",
+        "last stable offsets against the ends of the logs, twice",
+        "FAIL: it stands before a record that is older than any live transaction (output: twice "
+        "`HAPAX_TRANSACTION__TIMEOUT`; input: 15 minutes). WARN: it stands, on the output.",
+        "brokers",
+        _open,
+        now=True,
+    ),
+)

@@ -1,0 +1,277 @@
+"""Composition of ``hapax offsets set``, ``rewind`` and ``skip``: the group's offsets moved by hand.
+
+1. places     of the partitions that are meant: committed offset, what is beside it, the log's ends
+2. moves      where each goes; nothing is changed by looking
+3. empty      the group must have no members, and the coordinator refuses when one joins meanwhile
+4. claims     those of records that are passed without an effect are forgotten, for repeats of them
+              would be dropped as duplicates of what never had one
+5. commit     the offsets, with the topic's id beside them
+
+A rewind leaves claims alone: each record that is read again meets its own coordinates and passes,
+and a duplicate among them meets those of its original and is dropped again.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hapax.core.errors import (
+    BatchAbortedError,
+    ConfigurationError,
+    HapaxError,
+    PreflightError,
+)
+from hapax.core.identity import Identity
+from hapax.core.offset_moves import (
+    Move,
+    Placed,
+    Skip,
+    Target,
+    beside,
+    moved_back,
+    moved_to,
+)
+from hapax.core.partition_offsets import position
+from hapax.core.transform import Cut
+from hapax.kafka.produce.group_offsets import GroupOffsets
+from hapax.kafka.read.offset_client import Marks
+from hapax.kafka.read.probe import first_from
+from hapax.kafka.read.range_reader import Spans
+from hapax.operations.skipping import letter, skip_of
+from hapax.wiring.builders import SystemClock, claim_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from hapax.core.committed_metadata import CommittedMetadata
+    from hapax.core.records import Coordinates, TopicPartition
+    from hapax.kafka.read.range_reader import Seen
+    from hapax.settings import Settings
+
+    Tell = Callable[[str], None]
+
+
+class Moving:
+    """Moves the offsets of one pipeline's group."""
+
+    def __init__(self, settings: Settings, marks: Marks, tell: Tell) -> None:
+        if settings.spark.pipeline is not None:
+            problem = (
+                "HAPAX_SPARK__PIPELINE is set: positions of a DataFrame are in its checkpoint, not"
+                " in a group"
+            )
+            raise ConfigurationError([problem])
+        self._settings = settings
+        self._marks = marks
+        self._tell = tell
+        self._group = GroupOffsets(settings)
+        self._topic_ids = self._group.topic_ids(list(settings.input.topics))
+
+    # -- looking ----------------------------------------------------------------------------
+
+    def set(self, target: Target, to: str | int) -> list[Move]:
+        """Return the moves to ``earliest``, ``latest``, an offset, or Unix time (``time:MS``)."""
+        placed = self._placed(target)
+        if target.offset is not None:
+            to = target.offset
+        offsets = self._offsets(placed, to)
+        return [
+            moved_to(one, offsets[one.topic, one.partition], topic_id=self._topic_id(one))
+            for one in placed
+        ]
+
+    def rewind(self, target: Target | None, *, by: int | None, to: str | int) -> list[Move]:
+        """Return the moves back, by so many offsets or as for ``set``."""
+        targets = [target] if target else [Target(topic) for topic in self._settings.input.topics]
+        moves = []
+        for each in targets:
+            placed = self._placed(each)
+            offsets = None if by is not None else self._offsets(placed, to)
+            for one in placed:
+                if one.committed is None:
+                    continue
+                where = (one.topic, one.partition)
+                offset = offsets[where] if offsets is not None else one.committed - (by or 0)
+                move = moved_back(one, offset, topic_id=self._topic_id(one))
+                if move is not None:
+                    moves.append(move)
+        return moves
+
+    def skip(self, at: Coordinates) -> tuple[Skip, Move]:
+        """Return what lies at the group's position, and the move past it.
+
+        Raises HapaxError when the group is not at this offset.
+        """
+        (placed,) = self._placed(Target(at.topic, at.partition))
+        start = placed.position
+        if start is None:
+            raise HapaxError(f"{at}: the group has no offset there: use hapax offsets set")
+        if at.offset < start:
+            raise HapaxError(f"{at}: the group is past it already, at {start}")
+        if at.offset >= placed.last_stable_offset:
+            raise HapaxError(f"{at} is beyond the end for our readers, {placed.last_stable_offset}")
+        where = (at.topic, at.partition)
+        found = first_from(
+            self._settings, at._replace(offset=start), self._marks.leaders().get(where)
+        )
+        skip = skip_of(at, found)
+        return skip, moved_to(placed, skip.next, topic_id=self._topic_id(placed))
+
+    # -- carrying out -------------------------------------------------------------------------
+
+    def members(self) -> dict[str, str]:
+        """Return the client ids of the group's members, each with its host."""
+        return self._group.members()
+
+    def carry_out(self, moves: Iterable[Move], *, keep_claims: bool = False) -> int:
+        """Move the offsets; return how many claims of passed records were forgotten."""
+        due = [move for move in moves if move.changes]
+        if not due:
+            return 0
+        self._group.await_empty(self._tell)
+        forgotten = 0 if keep_claims else self._forget(due)
+        self._group.commit(self._written(due))
+        return forgotten
+
+    def dead_letter(self, skip: Skip, move: Move) -> bool:
+        """Pass the record with a dead letter, in one transaction; return whether it has no value.
+
+        Its claim stays: its one effect is the dead letter, and its repeats are duplicates of it.
+        """
+        topic = self._settings.dead_letter.topic
+        if topic is None:
+            raise ConfigurationError(
+                ["HAPAX_DEAD_LETTER__TOPIC is not set: this pipeline has no dead letters"]
+            )
+        self._group.await_empty(self._tell)
+        where = (skip.at.topic, skip.at.partition)
+        before = {where: move.placed.committed}
+        cuts = tuple(Cut) if skip.record is not None else (Cut.ALL,)
+        for cut in cuts:
+            message = letter(self._settings, skip, topic, cut)
+            try:
+                self._group.commit_with(message, self._written([move]), before, SystemClock())
+            except BatchAbortedError as error:
+                if cut is cuts[-1] or not error.content:
+                    raise HapaxError(f"nothing was changed: {error}") from error
+            else:
+                return cut is not Cut.NOTHING
+        raise AssertionError("the last cut returns or raises")
+
+    # -- inside -------------------------------------------------------------------------------
+
+    def _placed(self, target: Target) -> list[Placed]:
+        if target.topic not in self._settings.input.topics:
+            inputs = ", ".join(self._settings.input.topics)
+            raise ConfigurationError([f"{target.topic} is no input of this pipeline: {inputs}"])
+        places = self._marks.partitions([target.topic])
+        texts = self._marks.beside(places)
+        began = max((one.began or 0 for one in texts.values()), default=0) or None
+        if target.partition is not None:
+            places = [where for where in places if where[1] == target.partition]
+            if not places:
+                raise ConfigurationError([f"{target.topic} has no partition {target.partition}"])
+        lows, ends = self._marks.lows(places), self._marks.stable_ends(places)
+        highs = self._marks.highs(places)
+        committed = self._marks.committed(places)
+        start = self._settings.input.start
+        return [
+            Placed(
+                topic=where[0],
+                partition=where[1],
+                committed=committed[where],
+                # A partition that gets its first offset began with the others of its topic.
+                beside=msgspec.structs.replace(texts[where], began=texts[where].began or began),
+                low_watermark=lows[where],
+                last_stable_offset=ends[where],
+                high_watermark=max(highs[where], ends[where]),
+                position=position(committed[where], lows[where], ends[where], start),
+            )
+            for where in places
+        ]
+
+    def _offsets(self, placed: list[Placed], to: str | int) -> dict[TopicPartition, int]:
+        if isinstance(to, int):
+            return {(one.topic, one.partition): to for one in placed}
+        if to in {"earliest", "latest"}:
+            return {
+                (one.topic, one.partition): one.low_watermark
+                if to == "earliest"
+                else one.last_stable_offset
+                for one in placed
+            }
+        time_ms = int(to.removeprefix("time:"))
+        where = [(one.topic, one.partition) for one in placed]
+        found = self._marks.at_time(where, time_ms)
+        return {
+            (one.topic, one.partition): min(
+                found.get((one.topic, one.partition), one.last_stable_offset),
+                one.last_stable_offset,
+            )
+            for one in placed
+        }
+
+    def _topic_id(self, placed: Placed) -> str | None:
+        return self._topic_ids.get(placed.topic)
+
+    def _written(
+        self, moves: Iterable[Move]
+    ) -> dict[TopicPartition, tuple[int, CommittedMetadata]]:
+        cluster_id = self._group.cluster_id()
+        return {
+            (move.placed.topic, move.placed.partition): (
+                move.offset,
+                beside(move.placed, self._topic_id(move.placed), cluster_id),
+            )
+            for move in moves
+        }
+
+    def _forget(self, moves: list[Move]) -> int:
+        """Forget claims that records in the passed stretches own."""
+        store = claim_store(self._settings, on_emptied=lambda: None)
+        if store is None:
+            return 0
+        spans = {
+            (move.placed.topic, move.placed.partition): (
+                move.offset - move.skipped,
+                move.offset,
+            )
+            for move in moves
+            if move.skipped
+        }
+        identity, forgotten, read = Identity(self._settings.dedup.id), 0, 0
+        try:
+            for chunk in self._passed(spans):
+                records = [seen.record for seen in chunk]
+                claims = identity.identify(records).claims
+                forgotten += store.release(
+                    [
+                        (claim, record.coordinates)
+                        for claim, record in zip(claims, records, strict=True)
+                        if claim
+                    ]
+                )
+                read += len(records)
+                self._tell(f"forgetting claims: {read:,} records read")
+        finally:
+            store.close()
+        return forgotten
+
+    def _passed(self, spans: dict[TopicPartition, tuple[int, int]]) -> Iterator[list[Seen]]:
+        try:
+            yield from Spans(self._settings).read(spans)
+        except PreflightError as error:
+            raise HapaxError(
+                f"the records that are passed cannot be read to forget their claims ({error});"
+                " nothing was moved. --keep-claims moves without it"
+            ) from error
+
+
+@contextmanager
+def moving(settings: Settings, tell: Tell) -> Iterator[Moving]:
+    """Give the one who moves; close its connections afterwards."""
+    with closing(Marks(settings)) as marks:
+        yield Moving(settings, marks, tell)

@@ -1,0 +1,65 @@
+"""What ``hapax offsets skip`` passes, and the dead letter of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hapax.core.dead_letters import TRUNCATED_HEADER
+from hapax.core.errors import HapaxError
+from hapax.core.identity import Identity
+from hapax.core.offset_moves import Skip, Unreadable
+from hapax.core.plan import Destinations, Planner
+from hapax.core.records import Coordinates, Record
+from hapax.core.transform import Cut, Failure
+
+if TYPE_CHECKING:
+    from hapax.core.ports import Message
+    from hapax.settings import Settings
+
+
+def letter(settings: Settings, skip: Skip, topic: str, cut: Cut) -> Message:
+    """Return the dead letter, as a worker would write it."""
+    record = skip.record
+    if record is None:
+        record = Record(*skip.at, None, None)
+    event_id = Identity(settings.dedup.id).identify([record]).ids[0]
+    failure = Failure(*skip.error, 1, cut)
+    planner = Planner(Destinations(settings.app, settings.output.topic, topic))
+    (message,) = planner.plan([record], [event_id], [failure], {}).messages
+    if skip.record is not None:
+        return message
+    # What was left out has no size that anyone could read.
+    told = (TRUNCATED_HEADER, f"undecodable={skip.at.offset}-{skip.next - 1}".encode())
+    headers = [pair for pair in message.headers if pair[0] != TRUNCATED_HEADER]
+    return msgspec.structs.replace(message, headers=[*headers, told])
+
+
+def skip_of(at: Coordinates, found: tuple[Record, bool] | Unreadable | None) -> Skip:
+    """Return what is passed at an offset, from what a reader meets first at the group's place.
+
+    Raises HapaxError when that is not what stands there.
+    """
+    if found is None:
+        raise HapaxError(f"{at}: no record is there for our readers, nor any after it")
+    if isinstance(found, tuple):
+        record, _ = found
+        if record.offset < at.offset:
+            raise HapaxError(
+                f"{at}: offset {record.offset} comes first and is not processed yet; to pass"
+                f" both, hapax offsets set {at.topic}/{at.partition}/{at.offset + 1}"
+            )
+        if record.offset > at.offset:
+            raise HapaxError(
+                f"{at}: no record is there for our readers (a marker of a transaction, an aborted"
+                f" or a compacted record); the next one is {record.offset}"
+            )
+        return Skip(at=at, next=at.offset + 1, record=record)
+    if at.offset > found.last:
+        raise HapaxError(
+            f"{at}: offsets {found.first} to {found.last} come first and cannot be decoded: skip"
+            f" {at.topic}/{at.partition}/{found.first}"
+        )
+    first = at._replace(offset=found.first)
+    return Skip(at=first, next=found.last + 1, record=None, reason=found.reason)

@@ -1,0 +1,218 @@
+"""Composition of ``hapax trace``: from an id or a place to what became of a record.
+
+1. sightings  the input records that are meant: by place, by an effect's source, or by their id
+2. offsets    the group's offsets, once before the outputs are read and once after
+3. effects    outputs and dead letters that name them, visible or still undecided
+4. claims     who owns their ids
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+from hapax.core.dead_letters import dead_letter
+from hapax.core.errors import HapaxError
+from hapax.core.identity import Identity
+from hapax.core.records import Coordinates, Record
+from hapax.kafka.read.offset_client import Marks
+from hapax.kafka.read.range_reader import Spans, undecodable_problem
+from hapax.operations.claim_sources import ClaimSources
+from hapax.operations.trace_result import Effect, Sighting
+from hapax.wiring.builders import claim_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from hapax.core.records import TopicPartition
+    from hapax.settings import Settings
+
+    Tell = Callable[[str], None]
+
+ONE_WITHIN_S = 10.0
+
+
+class Trace:
+    """Follows records of one pipeline."""
+
+    def __init__(
+        self, settings: Settings, marks: Marks, more_topics: Sequence[str], tell: Tell
+    ) -> None:
+        dead = [settings.dead_letter.topic] if settings.dead_letter.topic else []
+        outputs = [settings.output.topic, *more_topics, *dead]
+        self._settings = settings
+        self._marks = marks
+        self._tell = tell
+        self._undecodable = ""
+        self._identity = Identity(settings.dedup.id, inputs=settings.input.topics)
+        self._inputs = marks.partitions(settings.input.topics)
+        self._outputs = marks.partitions(dict.fromkeys(outputs))
+
+    def place(self, at: Coordinates, since_ms: int | None) -> list[Sighting]:
+        """Follow the record that stands there, in an input, an output or the dead letters."""
+        where = (at.topic, at.partition)
+        if where in {*self._inputs, *self._outputs}:
+            self._require_begun(at)
+        if where in self._inputs:
+            sighting = self._sighting(at, self._one(at))
+            sighting.undecodable = self._undecodable
+            return self._followed([sighting], b"", since_ms)
+        if where not in self._outputs:
+            raise HapaxError(f"{at}: no such partition among inputs, outputs and dead letters")
+        found = self._one(at, "read_uncommitted")
+        if found is None:
+            raise HapaxError(f"{at}: no record is there: it was deleted, or is a marker")
+        effect = _effect(found, visible=True)
+        if effect is None:
+            raise HapaxError(f"{at}: no record of this pipeline wrote that (no hapax-source)")
+        source = effect.source
+        if (source.topic, source.partition) not in self._inputs:
+            raise HapaxError(f"{at} came from {source}, which is in no input of this pipeline")
+        return self._followed([self._sighting(source, self._one(source))], b"", since_ms)
+
+    def _require_begun(self, at: Coordinates) -> None:
+        """Raise HapaxError for an offset that no record has yet."""
+        where = (at.topic, at.partition)
+        end = self._marks.highs([where])[where]
+        if at.offset >= end:
+            raise HapaxError(
+                f"{at} is not there: it is beyond the end of {at.topic}/{at.partition}, which is"
+                f" {end}"
+            )
+
+    def event(self, event_id: bytes, since_ms: int) -> list[Sighting]:
+        """Follow all records that have this id, among those from then on."""
+        found: list[Sighting] = []
+        for chunk in self._read(self._inputs, since_ms, "inputs"):
+            identified = self._identity.identify(chunk)
+            found += [
+                self._sighting(record.coordinates, record)
+                for index, record in enumerate(chunk)
+                if identified.ids[index] == event_id
+            ]
+        return self._followed(found, event_id, since_ms)
+
+    def _sighting(self, at: Coordinates, record: Record | None) -> Sighting:
+        sighting = Sighting(at=at, record=record, event_id=b"", owners=None)
+        if record is not None:
+            identified = self._identity.identify([record])
+            sighting.event_id = identified.ids[0]
+            sighting.original = identified.replays.get(0)
+        return sighting
+
+    def _followed(
+        self, sightings: list[Sighting], event_id: bytes, since_ms: int | None
+    ) -> list[Sighting]:
+        by_place = {one.at: one for one in sightings}
+        before = self._marks.committed(self._inputs, stable=False)
+        if since_ms is None:
+            times_ms = [one.record.timestamp_ms for one in sightings if one.record is not None]
+            since_ms = min(times_ms, default=0)
+        for effect in self._effects(since_ms):
+            if effect.source not in by_place:
+                named = event_id and effect.event_id == event_id
+                if not named or (effect.source.topic, effect.source.partition) not in before:
+                    continue
+                by_place[effect.source] = self._sighting(effect.source, None)
+            one = by_place[effect.source]
+            one.effects = [*one.effects, effect]
+            one.event_id = one.event_id or effect.event_id
+        after = self._marks.committed(self._inputs, stable=False)
+        for one in by_place.values():
+            where = (one.at.topic, one.at.partition)
+            one.before, one.after = before.get(where), after.get(where)
+        self._ask_claims(list(by_place.values()))
+        return sorted(by_place.values(), key=lambda one: one.at)
+
+    def _effects(self, since_ms: int) -> Iterator[Effect]:
+        stable = self._marks.stable_ends(self._outputs)
+        for chunk in self._read(self._outputs, since_ms, "outputs", stable):
+            for record in chunk:
+                if (effect := _effect(record, visible=True)) is not None:
+                    yield effect
+        highs = self._marks.highs(self._outputs)
+        undecided = {where: (stable[where], highs[where]) for where in self._outputs}
+        for seen in Spans(self._settings, "read_uncommitted").read(undecided):
+            for record, _ in seen:
+                if (effect := _effect(record, visible=False)) is not None:
+                    yield effect
+
+    def _read(
+        self,
+        places: list[TopicPartition],
+        since_ms: int,
+        what: str,
+        ends: dict[TopicPartition, int] | None = None,
+    ) -> Iterator[list[Record]]:
+        ends = ends or self._marks.stable_ends(places)
+        starts = self._marks.at_time(places, since_ms)
+        spans = {where: (starts.get(where, end), end) for where, end in ends.items()}
+        total = sum(max(0, end - start) for start, end in spans.values())
+        read, told_s = 0, time.monotonic()
+        for chunk in Spans(self._settings).read(spans):
+            yield [seen.record for seen in chunk]
+            read += len(chunk)
+            if time.monotonic() - told_s > 1:
+                told_s = time.monotonic()
+                self._tell(f"reading {what}: {read:,} of at most {total:,}")
+
+    def _one(self, at: Coordinates, isolation: str = "read_committed") -> Record | None:
+        where = (at.topic, at.partition)
+        committed = isolation == "read_committed"
+        spans = Spans(self._settings, "read_committed" if committed else "read_uncommitted")
+        ends = self._marks.stable_ends([where]) if committed else self._marks.highs([where])
+        lows = self._marks.lows([where])
+        if not lows[where] <= at.offset < ends[where]:
+            return None
+        first = spans.firsts({where: (at.offset, at.offset + 1)}, ONE_WITHIN_S).get(where)
+        if (stuck := spans.undecodable.get(where)) is not None:
+            self._undecodable = undecodable_problem(where, stuck)
+        return None if first is None else first.record
+
+    def _ask_claims(self, sightings: list[Sighting]) -> None:
+        store = claim_store(self._settings, on_emptied=lambda: None)
+        if store is None:
+            return
+        sources = ClaimSources(self._settings.dedup.id)
+        try:
+            for one in sightings:
+                if one.record is not None:
+                    claim = self._identity.identify([one.record]).claims[0]
+                    candidates = {
+                        source: made
+                        for source, made in sources.candidates(one.event_id).items()
+                        if made == claim
+                    }
+                else:
+                    candidates = sources.candidates(one.event_id)
+                asked = {source: store.owner(claim) for source, claim in candidates.items()}
+                one.owners = {
+                    source: owned.owner for source, owned in asked.items() if owned is not None
+                }
+        finally:
+            store.close()
+
+
+def _effect(record: Record, *, visible: bool) -> Effect | None:
+    headers = dict(record.headers)
+    letter = dead_letter(record)
+    try:
+        source = Coordinates.parse((headers.get("hapax-source") or b"").decode())
+    except ValueError:
+        return None
+    return Effect(
+        at=record.coordinates,
+        source=source,
+        event_id=headers.get("hapax-id") or b"",
+        part=(headers.get("hapax-part") or b"").decode("utf-8", "backslashreplace"),
+        error="" if letter is None else letter.error or "?",
+        visible=visible,
+    )
+
+
+@contextmanager
+def following(settings: Settings, more_topics: Sequence[str], tell: Tell) -> Iterator[Trace]:
+    """Give the one who follows; close its connections afterwards."""
+    with closing(Marks(settings)) as marks:
+        yield Trace(settings, marks, more_topics, tell)

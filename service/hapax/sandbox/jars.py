@@ -1,0 +1,214 @@
+"""Jars: fetched once, checked against a lock file, kept in the user's cache.
+
+Maven and Ivy are asked by coordinates alone, so that the user's own settings decide where from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+from threading import Timer
+from typing import TYPE_CHECKING, NamedTuple
+
+from hapax.sandbox import machine
+from hapax.sandbox.machine import SandboxError
+from hapax.sandbox.progress import counted, say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+KAFKA_VERSION = "4.3.1"
+_FETCH_TIMEOUT_S = 900.0
+_LINES_KEPT = 15
+
+_POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>hapax</groupId><artifactId>sandbox</artifactId><version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>{dependencies}</dependencies>
+</project>
+"""
+_POM_DEPENDENCY = (
+    "<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+    "<version>{version}</version>"
+    "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+    "</dependency>"
+)
+_IVY = """\
+<ivy-module version="2.0">
+  <info organisation="hapax" module="sandbox"/>
+  <dependencies>{dependencies}</dependencies>
+</ivy-module>
+"""
+_IVY_DEPENDENCY = (
+    '<dependency org="{group}" name="{artifact}" rev="{version}" transitive="false"'
+    ' conf="default->master"/>'
+)
+
+
+class Jar(NamedTuple):
+    """One line of a lock file."""
+
+    group: str
+    artifact: str
+    version: str
+    sha256: str
+
+    @property
+    def file(self) -> str:
+        """Its name in the folder."""
+        return f"{self.artifact}-{self.version}.jar"
+
+
+class Lock(NamedTuple):
+    """Jars that belong together.
+
+    title   what they are, with the version, for people
+    stem    how their folder in the cache begins
+    path    the file with a line for each
+    size    of all of them, for people
+    """
+
+    title: str
+    stem: str
+    path: Path
+    size: str
+
+
+KAFKA = Lock(
+    title=f"Kafka {KAFKA_VERSION}",
+    stem=f"kafka-{KAFKA_VERSION}",
+    path=Path(__file__).with_name("jars.lock"),
+    size="47 MB",
+)
+
+
+@cache
+def locked(lock: Lock = KAFKA) -> tuple[Jar, ...]:
+    """Return the jars that a lock file names."""
+    lines = lock.path.read_text(encoding="utf-8").splitlines()
+    entries = (line.split(" sha256:") for line in lines if not line.startswith("#"))
+    return tuple(Jar._make([*name.split(":"), sha256]) for name, sha256 in entries)
+
+
+def folder(lock: Lock = KAFKA) -> Path:
+    """Return where the jars are, or will be: another lock file means another folder."""
+    content = hashlib.sha256(lock.path.read_bytes()).hexdigest()[:12]
+    return machine.cache_folder() / f"{lock.stem}-{content}"
+
+
+def fetched(lock: Lock = KAFKA) -> Path:
+    """Return the folder with all the jars; fetch them when it is not there.
+
+    The folder appears whole or not at all, and two processes never fetch at once.
+    """
+    jars = folder(lock)
+    if jars.is_dir():
+        return jars
+    with machine.alone("fetch"):
+        if not jars.is_dir():
+            _fetch(lock, jars)
+    return jars
+
+
+def check(lock: Lock, target: Path) -> None:
+    """Raise SandboxError unless the folder holds every jar exactly as locked."""
+    for jar in locked(lock):
+        path = target / jar.file
+        if not path.is_file():
+            raise SandboxError(f"{jar.file} is not in {target}: fetch {lock.title} again")
+        with path.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != jar.sha256:
+                raise SandboxError(
+                    f"{jar.file} is not the file that {lock.path.name} names: the registry or "
+                    "mirror behind Maven or Ivy delivers another one."
+                )
+
+
+def _fetch(lock: Lock, jars: Path) -> None:
+    work = Path(tempfile.mkdtemp(prefix="fetch-", dir=jars.parent))
+    try:
+        target = work / "jars"
+        target.mkdir()
+        count = len(locked(lock))
+        say(f"Fetching {lock.title}, once: {count} files, {lock.size}, to {jars}")
+        maven, ivy = machine.maven(), machine.ivy()
+        if maven is not None:
+            _by_maven(lock, maven, work, target)
+        elif ivy is not None:
+            _by_ivy(lock, ivy, work, target)
+        else:
+            raise SandboxError(
+                f"{lock.title} is fetched by Maven, or by the Ivy inside PySpark, and neither is "
+                "here. Type: sudo apt-get install maven (or: pip install pyspark)"
+            )
+        check(lock, target)
+        target.rename(jars)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _by_maven(lock: Lock, maven: Path, work: Path, target: Path) -> None:
+    pom = work / "pom.xml"
+    pom.write_text(_render(lock, _POM, _POM_DEPENDENCY), encoding="utf-8")
+    _run(
+        lock,
+        [maven, "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={target}"],
+        is_jar=lambda line: "Downloaded from" in line and ".jar " in line,
+    )
+
+
+def _by_ivy(lock: Lock, ivy: Path, work: Path, target: Path) -> None:
+    module = work / "ivy.xml"
+    module.write_text(_render(lock, _IVY, _IVY_DEPENDENCY), encoding="utf-8")
+    settings = Path.home() / ".ivy2" / "ivysettings.xml"
+    own = ["-settings", settings] if settings.is_file() else ["-m2compatible"]
+    pattern = f"{target}/[artifact]-[revision].[ext]"
+    _run(
+        lock,
+        [machine.java(), "-jar", ivy, *own, "-ivy", module, "-retrieve", pattern],
+        is_jar=lambda line: "[SUCCESSFUL ]" in line and ".jar " in line,
+    )
+
+
+def _render(lock: Lock, module: str, dependency: str) -> str:
+    return module.format(
+        dependencies="".join(dependency.format(**jar._asdict()) for jar in locked(lock))
+    )
+
+
+def _run(lock: Lock, command: Sequence[str | Path], *, is_jar: Callable[[str], bool]) -> None:
+    """Run a fetching tool, counting its lines about jars; show the last ones when it fails."""
+    last: list[str] = []
+    names = {jar.file for jar in locked(lock)}
+    with (
+        subprocess.Popen(  # noqa: S603 - Maven or Java of the user's own PATH
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as tool,
+        counted(lock.title, len(names)) as advance,
+    ):
+        limit = Timer(_FETCH_TIMEOUT_S, tool.kill)
+        limit.start()
+        try:
+            for line in tool.stdout or ():
+                last = [*last, line.rstrip()][-_LINES_KEPT:]
+                if is_jar(line) and any(name in line for name in names):
+                    advance()
+            failed = tool.wait() != 0
+        finally:
+            limit.cancel()
+            tool.kill()
+    if failed:
+        raise SandboxError(
+            f"{lock.title} could not be fetched. The tool's last words:\n" + "\n".join(last)
+        )

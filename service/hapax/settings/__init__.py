@@ -1,0 +1,48 @@
+"""Environment to frozen groups.
+
+model         the whole tree; its groups stand in pipeline (the way of a record), kafka and spark
+forms, texts  how a value is written; units reads durations and sizes
+kafka_properties, spark_properties  further properties, and why some are refused
+rules         what two settings must keep together; pipeline_rules for the DataFrame form
+environment   finds the variables, validates, and tells every problem at once
+redaction     what is secret by its name or by its place; secrets: by its value, in any text
+names         variables that nothing reads
+reference     the table for people
+"""
+
+from hapax.settings.environment import load_settings, load_with_origins
+from hapax.settings.kafka import ConsumerGroup, Kafka, Security, Transaction
+from hapax.settings.model import VARIABLES, Settings
+from hapax.settings.pipeline import (
+    DeadLetter,
+    Dedup,
+    Input,
+    OutputTopic,
+    Retry,
+    Shutdown,
+    StopAfter,
+    Telemetry,
+    Watchdog,
+)
+from hapax.settings.spark import Spark
+
+__all__ = [
+    "VARIABLES",
+    "ConsumerGroup",
+    "DeadLetter",
+    "Dedup",
+    "Input",
+    "Kafka",
+    "OutputTopic",
+    "Retry",
+    "Security",
+    "Settings",
+    "Shutdown",
+    "Spark",
+    "StopAfter",
+    "Telemetry",
+    "Transaction",
+    "Watchdog",
+    "load_settings",
+    "load_with_origins",
+]

@@ -1,0 +1,76 @@
+"""All settings of one process."""
+
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from hapax.settings.base import Group, variables
+from hapax.settings.kafka import ConsumerGroup, Kafka, Transaction
+from hapax.settings.pipeline import (
+    Call,
+    DeadLetter,
+    Dedup,
+    Input,
+    OutputTopic,
+    Retry,
+    Shutdown,
+    StopAfter,
+    Telemetry,
+    Watchdog,
+)
+from hapax.settings.spark import Spark
+from hapax.settings.validators import FUNCTION, NAME
+from hapax.settings.value_types import choice
+
+Engine = Literal["worker", "spark"]
+Guarantee = Literal["exactly_once", "at_least_once", "at_most_once"]
+
+
+class Settings(Group):
+    """The whole contract. ``load_settings`` is the door that also runs the cross-checks."""
+
+    app: Annotated[str, NAME] = Field(
+        description="Name of the pipeline: consumer group, prefix of the transactional ids, "
+        "namespace of the claims.",
+        examples=["orders-clean"],
+    )
+    engine: Annotated[Engine, choice(Engine)] = Field(
+        default="worker", description="What drives the pipeline."
+    )
+    instance: Annotated[str, NAME] = Field(
+        description="Unique name of this process that survives a restart: it makes the "
+        "transactional id and the static member. Two live processes with one name fence each "
+        "other.",
+        examples=["orders-clean-0"],
+        json_schema_extra={"default": "`POD_NAME`, else `HOSTNAME`, else the host's name"},
+    )
+    guarantee: Annotated[Guarantee, choice(Guarantee)] = Field(
+        default="exactly_once",
+        description="What holds for every record, whatever crashes. The two weaker ones are for "
+        "comparison.",
+    )
+    transform: Annotated[str | None, FUNCTION] = Field(
+        default=None, description="The business rule. Unset: records pass unchanged."
+    )
+    kafka: Kafka
+    input: Input
+    output: OutputTopic
+    dead_letter: DeadLetter
+    dedup: Dedup
+    transaction: Transaction
+    group: ConsumerGroup
+    spark: Spark
+    call: Call
+    retry: Retry
+    stop_after: StopAfter
+    shutdown: Shutdown
+    watchdog: Watchdog
+    telemetry: Telemetry
+
+    def effective(self) -> dict[str, str]:
+        """Return variable → value, readable, with secrets as ``***``: one log line at start."""
+        return {variable.name: variable.shown(self) for variable in VARIABLES}
+
+
+VARIABLES: Final = tuple(variables(Settings))
+BY_NAME: Final = {variable.name: variable for variable in VARIABLES}

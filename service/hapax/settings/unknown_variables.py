@@ -1,0 +1,61 @@
+"""Variables with our prefix that nothing reads: most likely misspelt, so they are problems."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from hapax.settings.base import PREFIX
+from hapax.settings.model import BY_NAME
+from hapax.settings.problem import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_FILES: Final = {
+    variable.file_name: variable.name
+    for variable in BY_NAME.values()
+    if variable.file_name is not None
+}
+_HOST: Final = "SERVICE_HOST"
+_LINK: Final = re.compile(r"SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?")
+
+
+def unread(environ: Mapping[str, str]) -> Iterator[Problem]:
+    """Yield a problem for each; never with its value, which may be a secret in a wrong place."""
+    services = tuple(_services(environ))
+    for name in sorted(environ):
+        if not name.upper().startswith(PREFIX) or name in BY_NAME or name in _FILES:
+            continue
+        if any(
+            name.startswith(service) and _LINK.fullmatch(name.removeprefix(service))
+            for service in services
+        ):
+            continue
+        yield Problem((_nearest(name),), f"{name} is read by nothing: {_advice(name)}")
+
+
+def _services(environ: Mapping[str, str]) -> Iterator[str]:
+    # Kubernetes describes every service of the namespace in variables of the service's name: one
+    # that is called hapax would give us HAPAX_SERVICE_HOST, HAPAX_PORT and more of the kind.
+    for name in environ:
+        prefix = name.removesuffix(_HOST)
+        if name.startswith(PREFIX) and prefix != name and f"{prefix}SERVICE_PORT" in environ:
+            yield prefix
+
+
+def _advice(name: str) -> str:
+    plain = name.removesuffix("_FILE")
+    if plain != name and plain in BY_NAME:
+        return f"only secrets are read from files; set {plain} itself"
+    nearest = _nearest(name)
+    return f"did you mean {nearest}?" if nearest else "remove it, or see hapax config reference"
+
+
+def _nearest(name: str) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415 - only a mistake needs it at start
+
+    # Without the prefix, or every name would look alike.
+    known = [other.removeprefix(PREFIX) for other in (*BY_NAME, *_FILES)]
+    nearest = get_close_matches(name.upper().removeprefix(PREFIX), known, n=1)
+    return PREFIX + nearest[0] if nearest else ""

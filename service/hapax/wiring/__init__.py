@@ -1,0 +1,210 @@
+"""Composition root: settings to adapters, core and engine. The only place that knows both sides.
+
+builders          a builder for each part
+lag_monitor       what reads the offsets of logs alongside the engine
+spark             the Spark engine on records; task: what runs in one of its tasks
+dataframe         the Spark engine on DataFrames
+certificates      watches until when certificates are valid
+former_ids        transactional ids of earlier versions, fenced at the first start
+producer_startup  the producer's registration, alongside everything else that a start waits for
+tracing           spans around the core, or none
+preflight         what must be there before the first record is read
+
+The order of ``serve`` is the order in which a start can fail, cheapest first.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING
+
+from hapax import __version__
+from hapax.core.errors import (
+    BatchAbortedError,
+    ExitCode,
+    MemberFencedError,
+    PreflightError,
+    StopError,
+)
+from hapax.core.lag import Standpoint
+from hapax.core.transform import Transformer, load_transform
+from hapax.engines.spark.session import require_pyspark
+from hapax.kafka.properties import library_version, transactional_id
+from hapax.kafka.tcp_probe import unanswered
+from hapax.settings.secrets import Strike, secrets_around, secrets_of
+from hapax.telemetry.events import Events
+from hapax.telemetry.health import Health
+from hapax.telemetry.http import TelemetryServer
+from hapax.telemetry.logs import capture_library_logs, configure_logs
+from hapax.telemetry.metrics import Metrics
+from hapax.telemetry.recent_errors import Troubles
+from hapax.telemetry.status import Identity, Status
+from hapax.wiring import builders as parts
+from hapax.wiring.certificates import watch_certificates
+from hapax.wiring.former_ids import fence_predecessor
+from hapax.wiring.lag_monitor import start_lookout
+from hapax.wiring.preflight import check
+from hapax.wiring.producer_startup import Opening
+from hapax.wiring.tracing import start_tracing
+
+if TYPE_CHECKING:
+    from hapax.kafka.consume.source import KafkaSource
+    from hapax.settings import Settings
+    from hapax.wiring.builders import Shared
+
+LIVENESS_MARGIN_S = 5.0
+"""Longer than the watchdog's deadline: it ends the process first, and says why."""
+OPENING_WAIT_S = 0.02
+AWAY_INTERVAL_S = 6.0
+"""Longer than one try of the producer: its last failure may be older than the first answer."""
+
+__all__ = ["serve"]
+
+
+def serve(settings: Settings) -> ExitCode:
+    """Run the service until it is asked to stop; return what to tell the supervisor."""
+    troubles = Troubles()
+    logger = configure_logs(
+        settings.telemetry.log_level,
+        settings.telemetry.log_format,
+        troubles=troubles,
+        strike=Strike({*secrets_of(settings), *secrets_around(os.environ)}),
+        app=settings.app,
+        instance=settings.instance,
+        engine=settings.engine,
+    )
+    metrics = Metrics()
+    health = Health(settings.watchdog.timeout_ms / 1000 + LIVENESS_MARGIN_S)
+    events = Events(metrics, health, logger)
+    capture_library_logs(events)
+    try:
+        shared = parts.share(settings, events)
+        with ExitStack() as stack:
+            server = TelemetryServer(
+                settings.telemetry.address,
+                settings.telemetry.port,
+                registry=metrics.registry,
+                health=health,
+                status=Status(_identity(settings), health, metrics, troubles),
+                intake=shared.lifecycle,
+            )
+            stack.callback(server.close)
+            server.start()
+            events.service_started(
+                settings.effective(),
+                version=__version__,
+                engine=settings.engine,
+                librdkafka=library_version(),
+            )
+            _run(shared, stack)
+    except StopError as error:
+        if isinstance(error, PreflightError):
+            events.preflight_refused(error.problems)
+        events.service_stopped(int(error.exit_code), str(error))
+        return error.exit_code
+    except Exception as error:
+        events.service_crashed(error)
+        raise
+    events.service_stopped(0, "drained")
+    return ExitCode.DRAINED
+
+
+def _identity(settings: Settings) -> Identity:
+    return Identity(
+        app=settings.app,
+        instance=settings.instance,
+        engine=settings.engine,
+        guarantee=settings.guarantee,
+        transactional_id=transactional_id(settings),
+        version=__version__,
+        librdkafka=library_version(),
+        claim_store=settings.dedup.redis_url is not None,
+        runbooks=settings.telemetry.runbooks_url,
+    )
+
+
+def _run(shared: Shared, stack: ExitStack) -> None:
+    """Start, work, drain."""
+    start_tracing(shared.settings, stack)
+    shared.lifecycle.listen()
+    shared.watchdog.start()
+    stack.callback(shared.watchdog.stop)
+    watch_certificates(shared, stack)
+    if shared.settings.engine == "worker":
+        _run_worker(shared, stack)
+        return
+    # Imported only where it is used: half a second that a restarted worker need not wait for.
+    require_pyspark()
+    if shared.settings.spark.pipeline is not None:
+        from hapax.wiring.dataframe import run_pipeline  # noqa: PLC0415
+
+        run_pipeline(shared, stack)
+        return
+    from hapax.wiring.spark import run_records  # noqa: PLC0415
+
+    run_records(shared, stack)
+
+
+def _run_worker(shared: Shared, stack: ExitStack) -> None:
+    source = parts.source(shared)
+    transaction = parts.transaction(shared, source)
+    opening = Opening(transaction, shared.lifecycle)
+    opening.start()
+    stack.callback(opening.abandon)
+    function = load_transform(shared.settings.transform)
+    claims = parts.claims(shared)
+    if claims is not None:
+        stack.callback(claims.close)
+    remarks = check(shared, source, claims)
+    if remarks is None:
+        return
+    remarks += fence_predecessor(shared.settings, source)
+    shared.events.preflight_passed(remarks)
+    stack.callback(source.close)
+    source.subscribe()
+    _attend_until(opening, source, shared)
+    stack.callback(transaction.close)
+    if shared.lifecycle.stopping:
+        return
+    transformer = Transformer(function, shared.settings.retry.attempts)
+    isolation = parts.isolation(shared, transformer)
+    stack.callback(isolation.close)
+    owners = parts.owners(shared, claims)
+    if owners is not None:
+        stack.callback(owners.close)
+    worker = parts.worker(
+        shared,
+        source=source,
+        transaction=transaction,
+        claims=claims,
+        owners=owners,
+        isolation=isolation,
+    )
+    # What the start left lives for ever: keep it out of every later garbage collection (the
+    # first full one took 20 to 60 ms out of a batch).
+    gc.freeze()
+    start_lookout(shared, stack, lambda: Standpoint(source.settled(), source.positions()))
+    shared.events.service_ready()
+    worker.run()
+    shared.events.service_draining(shared.lifecycle.reason)
+
+
+def _attend_until(opening: Opening, source: KafkaSource, shared: Shared) -> None:
+    """Join the group while the producer registers; raise why it could not."""
+    servers, told_s = shared.settings.kafka.bootstrap_servers, shared.clock.monotonic()
+    while opening.is_alive():
+        if opening.unanswered and shared.clock.monotonic() - told_s > AWAY_INTERVAL_S:
+            told_s = shared.clock.monotonic()
+            shared.events.brokers_unreachable(unanswered(servers))
+        try:
+            with suppress(BatchAbortedError):  # positions are looked up again with the first take
+                source.attend(OPENING_WAIT_S)
+        except MemberFencedError:
+            source.reopen()
+        if opening.overdue:
+            raise PreflightError([f"no producer after {opening.TIMEOUT_S:.0f} s: a call hangs"])
+    if shared.events.brokers_are_away:
+        shared.events.brokers_reached()
+    opening.finish()

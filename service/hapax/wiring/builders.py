@@ -1,0 +1,309 @@
+"""Settings to parts: each builder reads the settings of one thing and returns it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from hapax.core.exactly_once import ExactlyOnce, Interrupt
+from hapax.core.identity import Identity
+from hapax.core.isolation import Isolation
+from hapax.core.limits import DeadLetterRate, FenceBudget, Pace, Patience
+from hapax.core.plan import Destinations, Planner
+from hapax.engines.idle_offsets import Bounds, Ends
+from hapax.engines.isolated_calls import IsolatedCalls
+from hapax.engines.lifecycle import Lifecycle
+from hapax.engines.recovery import Recovery
+from hapax.engines.suspects import Suspects
+from hapax.engines.watchdog import Watchdog
+from hapax.engines.worker import Sizing, Worker
+from hapax.kafka.consume.source import KafkaSource
+from hapax.kafka.produce.transaction import KafkaTransaction
+from hapax.kafka.produce.weaker import KafkaAtLeastOnce, KafkaAtMostOnce
+from hapax.kafka.properties import consumer_properties, producer_properties
+from hapax.kafka.read.claim_owners import KafkaOwners
+from hapax.telemetry.logs import ClientLogger
+from hapax.wiring.tracing import traced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hapax.claims.redis import RedisClaims
+    from hapax.core.isolation import Applies
+    from hapax.core.transform import Transformer
+    from hapax.settings import Settings
+    from hapax.telemetry.events import Events
+
+    Producing = KafkaTransaction | KafkaAtLeastOnce
+
+Kind = TypeVar("Kind", bound=KafkaTransaction | KafkaAtLeastOnce)
+CUT_AFTER_S = 1.0
+"""Longest that business code holds one batch: revokes, probes and SIGTERM wait for it."""
+FAREWELL_S = 10.0
+"""Longest that clients, Spark and the telemetry port may take to close when the last transaction is
+decided or given up, which takes the transaction timeout."""
+CALL_SHARE = 0.9
+"""Of ``max.poll.interval.ms``: a batch that takes longer is taken from us anyway."""
+ENDS_IDLE_S, ENDS_INTERVAL_S = 0.3, 1.0
+PRODUCER_FENCES_MAX, MEMBER_FENCES_MAX = 4, 2
+
+TRANSACTIONS: dict[str, type[Producing]] = {
+    "exactly_once": KafkaTransaction,
+    "at_least_once": KafkaAtLeastOnce,
+    "at_most_once": KafkaAtMostOnce,
+}
+
+
+class SystemClock:
+    """The machine's monotonic time."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+        return time.monotonic()
+
+
+class Shared(msgspec.Struct, frozen=True):
+    """What every part of one process has in common."""
+
+    settings: Settings
+    events: Events
+    clock: SystemClock
+    interrupt: Interrupt
+    lifecycle: Lifecycle
+    watchdog: Watchdog
+
+
+def share(settings: Settings, events: Events) -> Shared:
+    """Return what the other builders start from."""
+    clock, interrupt = SystemClock(), Interrupt()
+    lifecycle = Lifecycle(clock, interrupt, timeout_s=settings.shutdown.timeout_ms / 1000)
+    watchdog = Watchdog(settings.watchdog.timeout_ms / 1000, on_overrun=events.watchdog_fired)
+    watchdog.limit_stop(
+        lambda: lifecycle.overdue, settings.transaction.timeout_ms / 1000 + FAREWELL_S
+    )
+    watchdog.limit_calls(interrupt, call_limit_s(settings), events.call_hung)
+    return Shared(settings, events, clock, interrupt, lifecycle, watchdog)
+
+
+def call_limit_s(settings: Settings) -> float:
+    """Return how long business code may hold one record.
+
+    Unset: so long that the group has all but given the partition to another member.
+    """
+    timeout_ms = settings.call.timeout_ms
+    if timeout_ms is None:
+        return CALL_SHARE * settings.group.poll_interval_max_ms / 1000
+    return timeout_ms / 1000
+
+
+def isolation(shared: Shared, transformer: Transformer) -> Isolation:
+    """Return the transformer, with another process for records that may have killed one."""
+    settings, events = shared.settings, shared.events
+    return Isolation(
+        transformer,
+        IsolatedCalls(settings.transform, settings.retry.attempts, call_limit_s(settings)),
+        shared.interrupt,
+        on_death=lambda record, how, deaths: events.record_condemned(
+            record.coordinates, how, deaths
+        ),
+        on_failure=events.isolation_failed,
+    )
+
+
+def source(shared: Shared) -> KafkaSource:
+    """Return the consumer; it connects, and joins nothing yet."""
+    return KafkaSource(
+        consumer_properties(shared.settings),
+        shared.settings.input.topics,
+        start=shared.settings.input.start,
+        logger=ClientLogger(shared.events, "consumer"),
+        clock=shared.clock,
+        watch=shared.watchdog.watch,
+    )
+
+
+def transaction(shared: Shared, source: KafkaSource) -> Producing:
+    """Return the producing side of the guarantee that is wanted; it has no producer yet."""
+    settings = shared.settings
+    return producing(
+        TRANSACTIONS[settings.guarantee],
+        settings,
+        producer_properties(settings),
+        source,
+        clock=shared.clock,
+        forward=shared.events.client_logged,
+        watch=shared.watchdog.watch,
+    )
+
+
+def producing(
+    kind: type[Kind],
+    settings: Settings,
+    properties: dict[str, Any],
+    source: KafkaSource,
+    **around: Any,
+) -> Kind:
+    """Return a producing side of some kind. ``around``: clock, forward and watch."""
+    topics = {settings.output.topic, settings.dead_letter.topic or settings.output.topic}
+    return kind(
+        properties,
+        source,
+        required_topics=frozenset(topics),
+        round_robin=settings.output.partitioner == "round_robin",
+        deadline_s=settings.transaction.timeout_ms / 1000,
+        **around,
+    )
+
+
+def claims(shared: Shared) -> RedisClaims | None:
+    """Return the claim store, or None where there is none."""
+    events = shared.events
+    return claim_store(
+        shared.settings, on_emptied=events.claims_emptied, on_clock_jump=events.claims_clock_jumped
+    )
+
+
+def claim_store(
+    settings: Settings,
+    on_emptied: Callable[[], None],
+    *,
+    on_clock_jump: Callable[[float], None] | None = None,
+    cluster_id: str | None = None,
+) -> RedisClaims | None:
+    """Return the claim store that the settings name."""
+    dedup = settings.dedup
+    if dedup.redis_url is None:
+        return None
+    # Imported only where it is used: 140 ms that a restart without claims need not wait for.
+    from hapax.claims.redis import RedisClaims  # noqa: PLC0415
+    from hapax.claims.redis_tls import files_of  # noqa: PLC0415
+
+    return RedisClaims(
+        dedup.redis_url.get_secret_value(),
+        app=settings.app,
+        ttl_ms=dedup.ttl_ms,
+        on_emptied=on_emptied,
+        on_clock_jump=on_clock_jump,
+        cluster_id=cluster_id,
+        tls=files_of(settings),
+        answer_timeout_s=dedup.timeout_ms / 1000,
+    )
+
+
+def owners(shared: Shared, claims: RedisClaims | None) -> KafkaOwners | None:
+    """Return what looks up the owners of claims; it connects when it is first needed."""
+    if claims is None:
+        return None
+    return KafkaOwners(shared.settings, watch=shared.watchdog.watch)
+
+
+def worker(
+    shared: Shared,
+    *,
+    source: KafkaSource,
+    transaction: Producing,
+    claims: RedisClaims | None,
+    owners: KafkaOwners | None,
+    isolation: Isolation,
+) -> Worker:
+    """Return the engine with its core and its recovery."""
+    settings = shared.settings
+    patience = Patience(settings.retry.attempts)
+    ends = Ends(idle_s=ENDS_IDLE_S, interval_s=ENDS_INTERVAL_S)
+    recovery = Recovery(
+        source=source,
+        transaction=transaction,
+        claims=claims,
+        events=shared.events,
+        clock=shared.clock,
+        lifecycle=shared.lifecycle,
+        patience=patience,
+        fences=FenceBudget(settings.instance, fences_max=PRODUCER_FENCES_MAX),
+        member_fences=FenceBudget(settings.instance, fences_max=MEMBER_FENCES_MAX),
+        ends=ends,
+        transaction_timeout_s=settings.transaction.timeout_ms / 1000,
+    )
+    bare = core(
+        settings,
+        transaction,
+        claims,
+        isolation,
+        clock=shared.clock,
+        interrupt=shared.interrupt,
+        owners=owners,
+    )
+    whole = traced(settings, bare)
+    return Worker(
+        core=whole,
+        source=source,
+        recovery=recovery,
+        events=shared.events,
+        clock=shared.clock,
+        lifecycle=shared.lifecycle,
+        interrupt=shared.interrupt,
+        watchdog=shared.watchdog,
+        sizing=_sizing(settings, patience),
+        ends=ends,
+        suspects=Suspects(
+            source, whole, isolation, shared.events, records_max=settings.transaction.records_max
+        ),
+    )
+
+
+def core(  # noqa: PLR0913 - what differs between a worker and a task
+    settings: Settings,
+    transaction: Producing,
+    claims: RedisClaims | None,
+    transformer: Applies,
+    *,
+    clock: SystemClock,
+    interrupt: Interrupt,
+    failed: tuple[int, int] = (0, 0),
+    owners: KafkaOwners | None = None,
+) -> ExactlyOnce:
+    """Return the core. ``failed``: records and failures of the recent past."""
+    rate = dead_letter_rate(settings)
+    if failed[0]:
+        rate.settle(*failed)
+    return ExactlyOnce(
+        identity=Identity(settings.dedup.id, inputs=settings.input.topics),
+        claims=claims,
+        transformer=transformer,
+        planner=Planner(
+            Destinations(settings.app, settings.output.topic, settings.dead_letter.topic)
+        ),
+        transaction=transaction,
+        dead_letter_rate=rate,
+        clock=clock,
+        pass_on_outage=settings.dedup.on_outage == "pass",
+        interrupt=interrupt,
+        owners=owners,
+        batch_max=settings.transaction.records_max,
+    )
+
+
+def dead_letter_rate(settings: Settings) -> DeadLetterRate:
+    """Return the limit on failing records."""
+    dead_letter = settings.dead_letter
+    return DeadLetterRate(
+        topic=dead_letter.topic,
+        rate_max=dead_letter.rate_max,
+        records_min=dead_letter.records_min,
+    )
+
+
+def _sizing(settings: Settings, patience: Patience) -> Sizing:
+    limits = settings.transaction
+    return Sizing(
+        pace=Pace(
+            interval_s=limits.interval_ms / 1000,
+            records_max=limits.records_max,
+            bytes_max=limits.bytes_max,
+            transaction_timeout_s=limits.timeout_ms / 1000,
+        ),
+        patience=patience,
+        bounds=Bounds(records_max=settings.stop_after.records, at_end=settings.stop_after.at_end),
+        cut_after_s=CUT_AFTER_S,
+    )

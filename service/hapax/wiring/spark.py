@@ -1,0 +1,126 @@
+"""The Spark engine, put together: a member of the group, Spark's jobs, and what runs in a task."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hapax.core.errors import ConfigurationError
+from hapax.core.limits import FenceBudget
+from hapax.core.transform import load_transform
+from hapax.engines.idle_offsets import Bounds
+from hapax.engines.spark.driver import SparkEngine
+from hapax.engines.spark.jobs import SparkJobs
+from hapax.engines.spark.jvm_start import StartAbandonedError
+from hapax.engines.spark.ports import Pacing
+from hapax.engines.spark.reports import Reports
+from hapax.engines.spark.session import SparkOptions, open_context
+from hapax.kafka.consume.group_member import KafkaMember
+from hapax.kafka.properties import (
+    consumer_properties,
+    former_id,
+    lane_id,
+    transactional_id,
+)
+from hapax.telemetry.logs import ClientLogger
+from hapax.wiring import builders as parts
+from hapax.wiring.former_ids import fence_former, fence_predecessor
+from hapax.wiring.lag_monitor import start_lookout
+from hapax.wiring.preflight import check
+from hapax.wiring.task import fence_lane, run_plans
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from hapax.settings import Settings
+    from hapax.wiring.builders import Shared
+
+
+class LaneFences:
+    """Registers producers under the ids of our lanes."""
+
+    def __init__(self, settings: Settings, *, former: bool = False) -> None:
+        """``former``: whether tasks of an earlier version may have left something."""
+        self._settings = settings
+        self._former = former
+        self._ended: set[int] = set()
+
+    def lane(self, number: int) -> None:
+        """Fence a lane, and the first time that of an earlier version."""
+        if self._former and number not in self._ended:
+            fence_former(self._settings, former_id(self._settings, number))
+            self._ended.add(number)
+        fence_lane(self._settings, lane_id(self._settings, number))
+
+    def predecessor(self) -> None:
+        """Fence a worker that ran under our name: its open transaction is over at once."""
+        fence_lane(self._settings, transactional_id(self._settings))
+
+
+def run_records(shared: Shared, stack: ExitStack) -> None:
+    """Run the records form until it is asked to stop."""
+    settings = shared.settings
+    if settings.guarantee != "exactly_once":
+        problem = f"HAPAX_GUARANTEE={settings.guarantee} is for the worker; Spark runs exactly_once"
+        raise ConfigurationError([problem])
+    load_transform(settings.transform)  # a mistake in it is told here, not by every task
+    claims = parts.claims(shared)
+    if claims is not None:
+        stack.callback(claims.close)
+    member = KafkaMember(
+        consumer_properties(settings),
+        settings.input.topics,
+        start=settings.input.start,
+        logger=ClientLogger(shared.events, "consumer"),
+        clock=shared.clock,
+        watch=shared.watchdog.watch,
+    )
+    remarks = check(shared, member, claims)
+    if remarks is None:
+        return
+    former = member.of_earlier_version()
+    shared.events.preflight_passed([*remarks, *fence_predecessor(settings, member)])
+    options = SparkOptions(settings.app, settings.spark.master, settings.spark.properties)
+    try:
+        context = open_context(options, lambda: shared.lifecycle.stopping)
+    except StartAbandonedError:
+        return
+    run = partial(run_plans, settings, cluster_id=None if claims is None else claims.cluster_id)
+    jobs = SparkJobs(context, run, lanes=settings.spark.lanes)
+    stack.callback(jobs.close)
+    if shared.lifecycle.stopping:
+        return
+    stack.callback(member.close)
+    member.subscribe()
+    rate = parts.dead_letter_rate(settings)
+    engine = SparkEngine(
+        member=member,
+        jobs=jobs,
+        fences=LaneFences(settings, former=former),
+        reports=Reports(
+            events=shared.events,
+            clock=shared.clock,
+            claims=claims,
+            fences=FenceBudget(settings.instance, fences_max=parts.PRODUCER_FENCES_MAX),
+            member_fences=FenceBudget(settings.instance, fences_max=parts.MEMBER_FENCES_MAX),
+            dead_letter_rate=rate,
+        ),
+        events=shared.events,
+        clock=shared.clock,
+        lifecycle=shared.lifecycle,
+        dead_letter_rate=rate,
+        pacing=Pacing(
+            duration_s=settings.spark.range_interval_ms / 1000,
+            task_max_s=(settings.spark.range_interval_ms + settings.group.poll_interval_max_ms)
+            / 1000,
+            attempts_max=settings.retry.attempts,
+            sticky=settings.group.protocol == "consumer",
+            bounds=Bounds(
+                records_max=settings.stop_after.records, at_end=settings.stop_after.at_end
+            ),
+        ),
+    )
+    start_lookout(shared, stack, engine.standpoint)
+    shared.events.service_ready()
+    engine.run()
+    shared.events.service_draining(shared.lifecycle.reason)

@@ -1,0 +1,110 @@
+"""Records that may kill their process, within a task of Spark: the worker's rule, range by range.
+
+The Python process of a task dies with its record, and Spark calls the task lost; the driver lives
+and plans the same range again. What the worker keeps for as long as it has a partition lives with
+the lane on the driver, and travels with plans and reports:
+
+trusted  a range of this partition was done since it was shared out, and no task was lost since: its
+         records are neither marked nor suspected
+marks    that stand beside offsets although their writer has reported
+
+The mark beside the committed offset tells a worker, or another driver, the same: see
+core/suspicion.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, cast
+
+from hapax.core.isolation import Isolation
+from hapax.core.transform import Transformer, load_transform
+from hapax.engines.isolated_calls import IsolatedCalls
+from hapax.engines.suspects import Suspects
+from hapax.wiring.builders import call_limit_s
+
+if TYPE_CHECKING:
+    from hapax.core.exactly_once import Interrupt
+    from hapax.core.ports import Core, Source
+    from hapax.core.records import Coordinates, TopicPartition
+    from hapax.engines.spark.plan import Plan, Report
+    from hapax.settings import Settings
+    from hapax.telemetry.events import Events
+
+
+def task_isolation(settings: Settings, report: Report, interrupt: Interrupt) -> Isolation:
+    """Return the transform, with another process for suspects; what it finds goes to the report."""
+    attempts_max = settings.retry.attempts
+    return Isolation(
+        Transformer(load_transform(settings.transform), attempts_max),
+        IsolatedCalls(settings.transform, attempts_max, call_limit_s(settings)),
+        interrupt,
+        on_death=lambda record, how, deaths: report.killers.append(
+            (record.coordinates, how, deaths)
+        ),
+        on_failure=report.isolation_failures.append,
+    )
+
+
+class TaskSuspects(Suspects):
+    """The suspects of one task: begins with what the lane knows, reports what it learns."""
+
+    def __init__(
+        self,
+        source: Source,
+        core: Core,
+        isolation: Isolation,
+        plan: Plan,
+        report: Report,
+        *,
+        records_max: int,
+    ) -> None:
+        events = cast("Events", _Told(report))  # the only fact that suspects tell
+        super().__init__(source, core, isolation, events, records_max=records_max)
+        # While brokers refuse what a batch holds, the question is another one; and the commit of a
+        # mark would end the reports that tell which message it is.
+        self._trusted |= plan.trusted if plan.attempt == 1 else plan.starts.keys()
+        self._ours |= plan.marks
+        self._plan = plan
+        self._report = report
+
+    def finish(self) -> None:
+        """Clear our marks at the end of a range; what is not suspected is trusted from here on."""
+        self.leave()
+        known = self._trusted if self._plan.attempt == 1 else set(self._plan.trusted)
+        proven = known | self._probation.keys()
+        self._report.trusted = sorted(proven - self._isolation.suspects.keys())
+
+    def tell(self) -> None:
+        """Report the marks that stand; call whatever the range ended in."""
+        own = {where: one.mark for where, one in self._probation.items() if one.mark is not None}
+        self._report.marks = {**self._ours, **own}
+
+    def fail(self) -> None:
+        """Take note that a transaction failed: the marks that stood before it may still do so."""
+        self.tell()
+        super().fail()
+
+
+class _Told:
+    """Keeps what a range finds out for the driver to tell."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+
+    def records_suspected(self, where: TopicPartition, first: int, until: int, deaths: int) -> None:
+        """Keep that processes died at ``first``."""
+        self._report.suspected.append((where, first, until, deaths))
+
+
+def hung(coordinates: Coordinates, seconds: float) -> None:
+    """Say which record a call never returns from; this Python process ends, Spark starts another.
+
+    Its driver sees a lost task.
+    """
+    sys.stderr.write(
+        f"hapax task: the transform has not returned from record {coordinates} for {seconds:.1f} s"
+        " (HAPAX_CALL__TIMEOUT): the process of this task ends; when the record hangs again it"
+        " becomes a dead letter\n"
+    )
+    sys.stderr.flush()
