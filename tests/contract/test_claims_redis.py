@@ -21,8 +21,8 @@ from tests.kit.claim_stores import (
     mutate,
     records,
     redis_server,
-    wait_until,
 )
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,7 +97,7 @@ def test_a_store_whose_first_answer_was_lost_is_still_found_fresh(server: Redis)
     with pytest.raises(ClaimsUnavailableError):
         store.claim([b"x"], records(1), {})
     server.resume()
-    wait_until(lambda: admin(server).dbsize() == 2)
+    await_(lambda: admin(server).dbsize() == 2)
     assert store.claim([b"x"], records(1), {}) == {}
     assert store.fresh
 
@@ -176,7 +176,7 @@ def test_a_batch_whose_answer_was_lost_is_ours_when_it_is_claimed_again(server: 
         store.claim(twins, records(3, at=1), {})
     server.resume()
     # The request was in the socket: Redis runs it now, and nobody hears the answer.
-    wait_until(lambda: field(server, META, "count") == b"3")
+    await_(lambda: field(server, META, "count") == b"3")
     assert witness.claim([b"x"], records(1, at=9), {}) == {0: Coordinates("orders", 0, 1)}
     assert store.claim(twins, records(3, at=1), {}) == {2: Coordinates("orders", 0, 1)}
 

@@ -17,8 +17,8 @@ from tests.kit.claim_stores import (
     mutate,
     records,
     redis_server,
-    wait_until,
 )
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ def test_buckets_expire_as_a_whole(server: Redis) -> None:
     store = bare(server.url, ttl_ms=100)
     store.claim(ids(1_000), records(1_000), {})
     assert admin(server).dbsize() > 100
-    wait_until(lambda: admin(server).dbsize() == 1)
+    await_(lambda: admin(server).dbsize() == 1)
     assert admin(server).keys() == [META.encode()]
     assert store.claim(ids(1_000), records(1_000, at=5), {}) == {}
 

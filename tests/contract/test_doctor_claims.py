@@ -8,7 +8,8 @@ import pytest
 
 from hapax.claims.redis_info import look_at_redis
 from hapax.core.rights import CLAIM_COMMANDS
-from tests.kit.claim_stores import admin, bare, ids, records, redis_server, tell, wait_until
+from tests.kit.claim_stores import admin, bare, ids, records, redis_server, tell
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +40,7 @@ def user(store: Redis, *commands: str) -> str:
 def test_a_look_leaves_no_key_and_begins_no_epoch(store: Redis) -> None:
     found = look_at_redis(store.url, "shop")
     assert (found.problem, found.refused, found.claimed) == (None, (), False)
-    wait_until(lambda: admin(store).keys("*") == [])
+    await_(lambda: admin(store).keys("*") == [])
 
 
 def test_claims_of_the_app_are_seen_and_those_of_others_are_not(store: Redis) -> None:

@@ -13,10 +13,10 @@ from confluent_kafka.admin import AdminClient
 
 from hapax.core.errors import ExitCode, PositionLostError
 from hapax.engines.spark.plan import Outcome
-from tests.kit.flow import await_
 from tests.kit.parts import Parts
 from tests.kit.spark_ranges import Application
 from tests.kit.topics import Given, produce
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -15,9 +15,9 @@ from hapax.telemetry.http import TelemetryServer
 from hapax.telemetry.metrics import Metrics
 from tests.deploy.test_monitoring_dashboard import everywhere
 from tests.deploy.test_monitoring_rules import promtool
-from tests.kit.flow import await_
 from tests.kit.probes import ask
 from tests.kit.prometheus import firing, impatient_rules, query
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

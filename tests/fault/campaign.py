@@ -24,6 +24,7 @@ from tests.fault.reporting import machine
 from tests.fault.results import Counts, Run, Strike
 from tests.fault.scene import Scene
 from tests.fault.stage import Stage
+from tests.kit.waiting import reaches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -199,7 +200,7 @@ class _Campaign:
         stage.cluster.restore()
         struck_s = time.time() - stage.began_s
         ledger = stage.feeder.stop()
-        if not self._await(lambda: self._lag() == 0, self._plan.settle_s):
+        if not reaches(lambda: self._lag() == 0, self._plan.settle_s):
             self._violate("hang", f"lag {stage.offsets.lag} does not go to 0")
         else:
             self._say(f"lag 0 {time.time() - stage.began_s - struck_s:.1f} s after the last record")
@@ -231,14 +232,6 @@ class _Campaign:
         while (done := self._stage.reader.done) != last:
             last = done
             time.sleep(1.0)
-
-    def _await(self, condition: Callable[[], bool], timeout_s: float) -> bool:
-        deadline_s = time.time() + timeout_s
-        while not condition():
-            if time.time() > deadline_s:
-                return False
-            time.sleep(0.1)
-        return True
 
     def _count(self, counts: Counts) -> None:
         members = self._stage.everybody

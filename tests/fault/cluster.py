@@ -11,6 +11,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from hapax.sandbox import metadata
 from tests.fault.watching import wire
+from tests.kit.waiting import reaches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -63,12 +64,7 @@ class Cluster:
 
     def await_in_step(self, timeout_s: float = IN_STEP_S) -> bool:
         """Wait until the next broker may be taken away without harm to the one before."""
-        deadline_s = time.monotonic() + timeout_s
-        while not self.in_step():
-            if time.monotonic() > deadline_s:
-                return False
-            time.sleep(0.1)
-        return True
+        return reaches(self.in_step, timeout_s)
 
     def restore(self) -> None:
         """Let all run again. Does not wait."""

@@ -7,8 +7,8 @@ import pytest
 
 from tests.fault.rows import QUICK, TEN
 from tests.integration.conftest import ProxiedBroker
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proxy import FaultProxy
-from tests.kit.route import Route
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,9 +29,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
     """A route with quick timeouts and ten records in its input; most files have their own."""
-    route = Route(sandbox, tmp_path, **QUICK)
+    route = PipelineUnderTest(sandbox, tmp_path, **QUICK)
     route.create()
     route.write(*TEN)
     yield route

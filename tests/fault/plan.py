@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.fault.members import SERVICE
+from tests.kit.managed_process import SERVICE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka.admin import AdminClient
 
-from tests.kit.flow import WORDS_MAX, await_
-from tests.kit.patience import patient
 from tests.kit.topics import Given
+from tests.kit.waiting import WORDS_MAX, await_, patient
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import PartitionMetadata
 
-    from tests.kit.flow import WorkerProcess
-    from tests.kit.route import Route
+    from tests.kit.managed_process import WorkerProcess
+    from tests.kit.pipeline_under_test import PipelineUnderTest
 
 QUICK: dict[str, Any] = {"GROUP__SESSION_TIMEOUT": "6s", "TRANSACTION__TIMEOUT": "4s"}
 """Names after ``HAPAX_``: as a route takes them."""
@@ -59,18 +58,18 @@ def event(number: int, value: bytes = b"", partition: int = -1) -> Given:
     return Given(value or name, name, (("message-id", name),), partition)
 
 
-def values(route: Route) -> list[bytes]:
+def values(route: PipelineUnderTest) -> list[bytes]:
     """Return the values of all outputs, sorted."""
     return sorted(record.value or b"" for record in route.outputs())
 
 
-def admin(route: Route) -> AdminClient:
+def admin(route: PipelineUnderTest) -> AdminClient:
     """Return a client for what the owner of the topics does."""
     return AdminClient({"bootstrap.servers": route.bootstrap, "log_level": 0})
 
 
 @patient
-def partitions_known(route: Route, topic: str) -> dict[int, PartitionMetadata]:
+def partitions_known(route: PipelineUnderTest, topic: str) -> dict[int, PartitionMetadata]:
     """Return what the brokers tell of a topic's partitions, by number."""
     known: dict[int, PartitionMetadata] = (
         admin(route).list_topics(topic, timeout=10).topics[topic].partitions
@@ -78,7 +77,7 @@ def partitions_known(route: Route, topic: str) -> dict[int, PartitionMetadata]:
     return known
 
 
-def delete_topic(route: Route, topic: str) -> None:
+def delete_topic(route: PipelineUnderTest, topic: str) -> None:
     """Delete a topic; return when no broker knows it any more."""
     client = admin(route)
     client.delete_topics([topic], operation_timeout=30)[topic].result(30)

@@ -6,7 +6,6 @@ group, and whoever watches them.
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from contextlib import ExitStack
@@ -16,11 +15,13 @@ from hapax.sandbox import Sandbox
 from tests.fault.checking.judge import Topics
 from tests.fault.cluster import Cluster
 from tests.fault.feeding.feed import Feeder
-from tests.fault.members import PROXIED, Member, Process
+from tests.fault.members import PROXIED, Member
 from tests.fault.watching.live import LiveReader
 from tests.fault.watching.monitor import Offsets, Progress
+from tests.kit.managed_process import WorkerProcess, clean_environment
 from tests.kit.proxy import FaultProxy
 from tests.kit.spark_process import SparkProcess
+from tests.kit.waiting import reaches
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,13 +104,11 @@ class Stage:
         if instance == PROXIED and kind == "worker":
             environment["HAPAX_KAFKA__BOOTSTRAP_SERVERS"] = self.proxy.bootstrap
         log = self.folder / f"{instance}.log"
-        process: Process | SparkProcess
         if kind == "spark":
-            process = SparkProcess(environment, instance, log)
+            member = Member(SparkProcess(environment, instance, log), log)
         else:
-            environment["HAPAX_INSTANCE"] = instance
-            process = Process(environment, instance, log, self.plan.command)
-        member = Member(process, log)
+            process = WorkerProcess(environment, instance, log, self.plan.command)
+            member = Member(process, log)
         self._exits.callback(member.close)
         self.everybody.append(member)
         return member
@@ -124,9 +123,8 @@ class Stage:
         return self.member(f"g-{len(self.everybody)}", kind)
 
     def _environment(self) -> dict[str, str]:
-        kept = {name: text for name, text in os.environ.items() if not name.startswith("HAPAX_")}
         return {
-            **kept,
+            **clean_environment(),
             **self.sandbox.environment(),
             "HAPAX_APP": self.topics.app,
             "HAPAX_INPUT__TOPICS": self.topics.source,
@@ -161,7 +159,4 @@ class Stage:
         self._exits.callback(self.progress.close)
         self.offsets.start()
         self._exits.callback(self.offsets.close)
-        deadline_s = time.time() + FIRST_OUTPUT_S
-        while not self.progress.all_seen() and time.time() < deadline_s:
-            time.sleep(0.05)
-        return self.progress.all_seen()
+        return reaches(self.progress.all_seen, FIRST_OUTPUT_S)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.fault import campaign, plans
 from tests.fault.cluster import java_hash
-from tests.fault.members import Member, Process, await_exit
+from tests.fault.members import Member, await_exit
 from tests.fault.plans import Wish
 from tests.fault.reporting.matrix import MATRIX
 from tests.fault.reporting.matrix import SPARK as SPARK_MATRIX
@@ -22,6 +22,7 @@ from tests.fault.striking import strikes
 from tests.fault.striking import strikes_around as around
 from tests.fault.striking.crash import POINTS
 from tests.fault.watching.monitor import Progress
+from tests.kit.managed_process import WorkerProcess
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,7 +113,7 @@ def test_each_crash_point_names_a_call_that_is_there(point: str) -> None:
 
 def _member(tmp_path: Path, script: str) -> Member:
     log = tmp_path / "member.log"
-    return Member(Process({}, "w-9", log, [sys.executable, "-c", script]), log)
+    return Member(WorkerProcess({}, "w-9", log, [sys.executable, "-c", script]), log)
 
 
 def test_an_exit_that_nobody_asked_for_is_a_surprise(tmp_path: Path) -> None:

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.fault.rows import QUICK, TEN, await_told, numbers, values
-from tests.kit.flow import await_
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from hapax.sandbox import Sandbox
-    from tests.kit.flow import WorkerProcess
+    from tests.kit.managed_process import WorkerProcess
     from tests.kit.proof import Proof
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
-    route = Route(sandbox, tmp_path, **QUICK)
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    route = PipelineUnderTest(sandbox, tmp_path, **QUICK)
     route.create()
     yield route
     route.close()
@@ -31,7 +31,7 @@ def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
 STUCK = Given(b"stuck", headers=(("sleep-s", b"10"),))
 
 
-def overrun(route: Route, transform: str) -> tuple[WorkerProcess, WorkerProcess]:
+def overrun(route: PipelineUnderTest, transform: str) -> tuple[WorkerProcess, WorkerProcess]:
     """Return a worker that gets stuck in its batch, and the next owner, which has done it."""
     route.write(*TEN, STUCK)
     slow = route.worker(
@@ -51,7 +51,7 @@ def overrun(route: Route, transform: str) -> tuple[WorkerProcess, WorkerProcess]
 
 @pytest.mark.row("G2")
 def test_a_batch_that_overruns_the_poll_interval_is_given_up_and_done_by_the_next_owner(
-    route: Route, proof: Proof
+    route: PipelineUnderTest, proof: Proof
 ) -> None:
     """C code that keeps the interpreter lock: the limit of a call cannot end the process first."""
     slow, heir = overrun(route, "tests.fault.slowness:hold")
@@ -67,7 +67,7 @@ def test_a_batch_that_overruns_the_poll_interval_is_given_up_and_done_by_the_nex
 
 @pytest.mark.row("G2")
 def test_a_call_that_would_overrun_the_poll_interval_ends_with_8_before_and_the_next_owner_does_it(
-    route: Route, proof: Proof
+    route: PipelineUnderTest, proof: Proof
 ) -> None:
     slow, heir = overrun(route, "tests.fault.slowness:sleep")
     await_(lambda: not slow.running, 30, slow.text)
@@ -86,7 +86,7 @@ def test_a_call_that_would_overrun_the_poll_interval_ends_with_8_before_and_the_
 
 @pytest.mark.row("T1")
 def test_a_transform_that_is_slower_than_the_transaction_timeout_aborts_nothing(
-    route: Route, proof: Proof
+    route: PipelineUnderTest, proof: Proof
 ) -> None:
     route.write(*(Given(b"%d" % number, headers=(("sleep-s", b"0.5"),)) for number in range(16)))
     worker = route.run_to_end(60, TRANSFORM="tests.fault.slowness:sleep", TRANSACTION__TIMEOUT="2s")

@@ -11,9 +11,9 @@ from hapax.sandbox import Sandbox
 from tests.fault.cluster import Cluster
 from tests.fault.rows import QUICK, at_work, numbers, partitions_known, values
 from tests.kit.faults import ALWAYS, Rule
-from tests.kit.flow import await_
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proxy import FaultProxy
-from tests.kit.route import Route
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,17 +42,17 @@ def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sandbox, F
 
 
 @pytest.fixture
-def route(apart: tuple[Sandbox, FaultProxy], tmp_path: Path) -> Iterator[Route]:
+def route(apart: tuple[Sandbox, FaultProxy], tmp_path: Path) -> Iterator[PipelineUnderTest]:
     sandbox, _proxy = apart
     settings = {"TRANSFORM": "tests.kit.orders:slow", "TRANSACTION__RECORDS_MAX": "50"}
-    route = Route(sandbox, tmp_path, partitions=PARTITIONS, **(QUICK | settings))
+    route = PipelineUnderTest(sandbox, tmp_path, partitions=PARTITIONS, **(QUICK | settings))
     route.create()
     route.write(*MANY)
     yield route
     route.close()
 
 
-def in_sync(route: Route, *topics: str) -> dict[tuple[str, int], int]:
+def in_sync(route: PipelineUnderTest, *topics: str) -> dict[tuple[str, int], int]:
     """Return for each partition of these topics how many replicas are in sync."""
     return {
         (topic, number): len(each.isrs)
@@ -61,7 +61,7 @@ def in_sync(route: Route, *topics: str) -> dict[tuple[str, int], int]:
     }
 
 
-def write_to_leaders(route: Route) -> list[bytes]:
+def write_to_leaders(route: PipelineUnderTest) -> list[bytes]:
     """Write a record to each input partition that its leader alone acknowledges.
 
     A follower that has all there is counts as in sync, however long it is silent.
@@ -77,7 +77,7 @@ def write_to_leaders(route: Route) -> list[bytes]:
 @pytest.mark.row("N1")
 @pytest.mark.parametrize("deaf", ["one", "all"])
 def test_while_brokers_cannot_hear_each_other_nothing_is_lost_and_afterwards_all_goes_on(
-    apart: tuple[Sandbox, FaultProxy], route: Route, proof: Proof, deaf: str
+    apart: tuple[Sandbox, FaultProxy], route: PipelineUnderTest, proof: Proof, deaf: str
 ) -> None:
     sandbox, proxy = apart
     worker = route.worker()
@@ -107,7 +107,7 @@ def test_while_brokers_cannot_hear_each_other_nothing_is_lost_and_afterwards_all
 @pytest.mark.row("N1")
 @pytest.mark.parametrize("action", get_args(Late))
 def test_markers_that_come_late_or_twice_delay_readers_and_nothing_else(
-    apart: tuple[Sandbox, FaultProxy], route: Route, proof: Proof, action: Late
+    apart: tuple[Sandbox, FaultProxy], route: PipelineUnderTest, proof: Proof, action: Late
 ) -> None:
     """The answer to EndTxn comes before the markers: the next transaction must wait for them."""
     _sandbox, proxy = apart
@@ -124,7 +124,7 @@ def test_markers_that_come_late_or_twice_delay_readers_and_nothing_else(
 
 @pytest.mark.row("B3")
 def test_outputs_that_are_reassigned_to_one_replica_and_back_to_three_are_written_all_the_time(
-    apart: tuple[Sandbox, FaultProxy], route: Route, proof: Proof
+    apart: tuple[Sandbox, FaultProxy], route: PipelineUnderTest, proof: Proof
 ) -> None:
     """Brokers ask for no more in-sync replicas than a partition has."""
     cluster = Cluster(apart[0])

@@ -9,10 +9,10 @@ import pytest
 
 from tests.fault.rows import QUICK, at_work, await_told, numbers, values
 from tests.kit.faults import Rule
-from tests.kit.flow import await_
 from tests.kit.orders import told
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given, produce_aborted, produce_committed, read_back
+from tests.kit.waiting import await_
 from tests.kit.worlds import KafkaWorld, joined, message, take
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.integration.conftest import ProxiedBroker
     from tests.kit.proof import Proof
 
-    MakeRoute = Callable[..., Route]
+    MakeRoute = Callable[..., PipelineUnderTest]
 
 TWENTY = numbers(range(10, 30))
 
@@ -35,9 +35,9 @@ def route_of(
     """Routes whose workers reach the broker through the proxy."""
     routes = []
 
-    def make(partitions: int = 1) -> Route:
+    def make(partitions: int = 1) -> PipelineUnderTest:
         proxied = proxied_broker.proxied
-        route = Route(
+        route = PipelineUnderTest(
             sandbox, tmp_path, partitions=partitions, KAFKA__BOOTSTRAP_SERVERS=proxied, **QUICK
         )
         route.create()
@@ -56,7 +56,7 @@ def world(sandbox: Sandbox) -> Iterator[KafkaWorld]:
     world.close()
 
 
-def client_of(route: Route, instance: str = "w-0") -> str:
+def client_of(route: PipelineUnderTest, instance: str = "w-0") -> str:
     return f"{route.app}-{instance}"
 
 

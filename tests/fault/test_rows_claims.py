@@ -10,10 +10,10 @@ import pytest
 
 from tests.fault.rows import QUICK, at_work, await_told, event, values
 from tests.kit.claim_stores import admin, redis_server, tell
-from tests.kit.flow import await_
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.probes import free_port, ready
 from tests.kit.redis_cluster import move_slot, redis_cluster
-from tests.kit.route import Route
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,8 +34,8 @@ def store(tmp_path: Path) -> Iterator[Redis]:
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, store: Redis, tmp_path: Path) -> Iterator[Route]:
-    route = Route(
+def route(sandbox: Sandbox, store: Redis, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    route = PipelineUnderTest(
         sandbox,
         tmp_path,
         DEDUP__REDIS_URL=store.url,
@@ -54,7 +54,7 @@ def route(sandbox: Sandbox, store: Redis, tmp_path: Path) -> Iterator[Route]:
 
 @pytest.mark.row("R2")
 def test_a_store_that_hangs_holds_the_batch_and_a_slow_one_only_costs_time(
-    route: Route, store: Redis, proof: Proof
+    route: PipelineUnderTest, store: Redis, proof: Proof
 ) -> None:
     route.write(*map(event, EVENTS))
     worker = route.worker()
@@ -74,7 +74,7 @@ def test_a_store_that_hangs_holds_the_batch_and_a_slow_one_only_costs_time(
 
 @pytest.mark.row("R5")
 def test_a_full_store_counts_as_away_and_nothing_is_evicted(
-    route: Route, store: Redis, proof: Proof
+    route: PipelineUnderTest, store: Redis, proof: Proof
 ) -> None:
     port = free_port()
     route.write(*map(event, EVENTS))
@@ -108,7 +108,7 @@ def _refused(store: Redis) -> int:
 
 @pytest.mark.row("R3")
 def test_a_store_that_is_emptied_under_load_loses_nothing_and_is_noticed_each_time(
-    route: Route, store: Redis, proof: Proof
+    route: PipelineUnderTest, store: Redis, proof: Proof
 ) -> None:
     route.write(*map(event, EVENTS))
     worker = route.worker()
@@ -135,7 +135,7 @@ def test_a_store_that_is_emptied_under_load_loses_nothing_and_is_noticed_each_ti
 
 @pytest.mark.row("R3")
 def test_a_store_that_was_emptied_while_nobody_ran_is_noticed_at_the_start(
-    route: Route, store: Redis, proof: Proof
+    route: PipelineUnderTest, store: Redis, proof: Proof
 ) -> None:
     route.write(*map(event, range(10)))
     route.run_to_end()
@@ -151,7 +151,7 @@ def test_a_store_that_was_emptied_while_nobody_ran_is_noticed_at_the_start(
 
 @pytest.mark.row("R6")
 def test_a_time_to_live_below_that_of_a_batch_is_refused_at_the_start(
-    route: Route, proof: Proof
+    route: PipelineUnderTest, proof: Proof
 ) -> None:
     """How long a record may wait in the input, the operator has to compare."""
     worker = route.worker(DEDUP__TTL="2m")
@@ -169,7 +169,9 @@ def test_claims_that_move_to_another_node_of_a_cluster_hold_the_batch_until_they
 ) -> None:
     settings = {"TRANSFORM": "tests.kit.orders:slow", "TRANSACTION__RECORDS_MAX": "100"}
     with redis_cluster(tmp_path / "cluster") as (ours, other):
-        route = Route(sandbox, tmp_path, DEDUP__REDIS_URL=ours.url, **(QUICK | settings))
+        route = PipelineUnderTest(
+            sandbox, tmp_path, DEDUP__REDIS_URL=ours.url, **(QUICK | settings)
+        )
         request.addfinalizer(route.close)
         route.create()
         route.write(*map(event, EVENTS), *map(event, EVENTS[:100]))

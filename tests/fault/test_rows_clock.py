@@ -14,8 +14,9 @@ import pytest
 
 from hapax.sandbox import Sandbox, machine
 from tests.fault.rows import QUICK, at_work, event, numbers, values
-from tests.kit.flow import WorkerProcess, await_
-from tests.kit.route import Route
+from tests.kit.managed_process import WorkerProcess
+from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,8 +75,8 @@ def skewed(clock: Clock) -> type[WorkerProcess]:
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, redis_url: str, tmp_path: Path) -> Iterator[Route]:
-    route = Route(sandbox, tmp_path, DEDUP__REDIS_URL=redis_url, **QUICK)
+def route(sandbox: Sandbox, redis_url: str, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    route = PipelineUnderTest(sandbox, tmp_path, DEDUP__REDIS_URL=redis_url, **QUICK)
     route.create()
     yield route
     route.close()
@@ -89,7 +90,7 @@ def away_h(worker: WorkerProcess) -> int:
 
 @pytest.mark.row("C1")
 def test_a_worker_whose_clock_jumps_back_and_forth_by_an_hour_goes_on_as_if_nothing_was(
-    route: Route, clock: Clock, skewed: type[WorkerProcess], proof: Proof
+    route: PipelineUnderTest, clock: Clock, skewed: type[WorkerProcess], proof: Proof
 ) -> None:
     route.write(*MANY)
     slow = {"TRANSFORM": "tests.kit.orders:slow", "TRANSACTION__RECORDS_MAX": "100"}
@@ -109,7 +110,7 @@ def test_a_worker_whose_clock_jumps_back_and_forth_by_an_hour_goes_on_as_if_noth
 
 @pytest.mark.row("C1")
 def test_an_idle_worker_whose_clock_is_set_back_goes_on_or_leaves_by_its_watchdog(
-    route: Route, clock: Clock, skewed: type[WorkerProcess], proof: Proof
+    route: PipelineUnderTest, clock: Clock, skewed: type[WorkerProcess], proof: Proof
 ) -> None:
     route.write(*MANY[:100])
     worker = route.start(skewed, "w-0", WATCHDOG__TIMEOUT="10s")
@@ -130,7 +131,7 @@ def test_an_idle_worker_whose_clock_is_set_back_goes_on_or_leaves_by_its_watchdo
 
 @pytest.mark.row("R8")
 def test_claims_live_by_the_clock_of_redis_whatever_a_worker_takes_for_the_time(
-    route: Route, clock: Clock, skewed: type[WorkerProcess], proof: Proof
+    route: PipelineUnderTest, clock: Clock, skewed: type[WorkerProcess], proof: Proof
 ) -> None:
     events = [event(number) for number in range(100)]
     worker = route.start(skewed, "w-0")
@@ -153,7 +154,7 @@ def test_a_coordinator_whose_clock_jumps_by_an_hour_ends_transactions_and_double
         sandbox = Sandbox(redis=False)
         sandbox.start()
     try:
-        route = Route(sandbox, tmp_path, TRANSFORM="tests.kit.orders:slow", **QUICK)
+        route = PipelineUnderTest(sandbox, tmp_path, TRANSFORM="tests.kit.orders:slow", **QUICK)
         route.create(target={"message.timestamp.type": "LogAppendTime"})
         route.write(*MANY)
         worker = route.worker(TRANSACTION__RECORDS_MAX="100")

@@ -12,8 +12,9 @@ import pytest
 
 from hapax.sandbox import Sandbox
 from tests.fault.rows import QUICK, at_work, numbers, values
-from tests.kit.flow import WorkerProcess, await_
-from tests.kit.route import Route
+from tests.kit.managed_process import WorkerProcess
+from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +64,9 @@ def test_a_broker_whose_disk_is_full_ends_itself_and_the_others_go_on(
         Sandbox(nodes=3, redis=False, data_dir=tmp_path / "sandbox") as sandbox,
         ExitStack() as stack,
     ):
-        route = Route(sandbox, tmp_path, partitions=3, TRANSFORM="tests.kit.orders:slow", **QUICK)
+        route = PipelineUnderTest(
+            sandbox, tmp_path, partitions=3, TRANSFORM="tests.kit.orders:slow", **QUICK
+        )
         route.create()
         route.write(*MANY)
         worker = route.worker()
@@ -88,7 +91,7 @@ import resource, runpy, signal, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (30000, 30000))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 sys.argv = ["service", "run"]
-runpy.run_module("service", run_name="__main__")
+runpy.run_module("hapax", run_name="__main__")
 """
 
 
@@ -103,7 +106,7 @@ def test_a_worker_whose_log_can_take_no_more_goes_on_or_leaves_and_nothing_is_lo
     sandbox: Sandbox, tmp_path: Path, proof: Proof, request: pytest.FixtureRequest
 ) -> None:
     settings = {"TRANSFORM": "tests.kit.orders:slow", "TRANSACTION__RECORDS_MAX": "20"}
-    route = Route(sandbox, tmp_path, **(QUICK | settings))
+    route = PipelineUnderTest(sandbox, tmp_path, **(QUICK | settings))
     request.addfinalizer(route.close)
     route.create()
     route.write(*MANY)

@@ -10,9 +10,9 @@ import pytest
 
 from tests.fault.rows import QUICK, await_told, event, values
 from tests.kit.claim_stores import admin, redis_server, tell
-from tests.kit.flow import await_
 from tests.kit.forwarder import Forwarder
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ def _caught_up(replica: Redis) -> bool:
 def test_a_failover_that_lost_claims_lets_only_their_twins_pass_and_loses_nothing(
     sandbox: Sandbox, tmp_path: Path, proof: Proof
 ) -> None:
-    route = Route(sandbox, tmp_path, **QUICK)
+    route = PipelineUnderTest(sandbox, tmp_path, **QUICK)
     route.create()
     with replicated(tmp_path) as (primary, replica), Forwarder(primary.port) as address:
         worker = route.worker(DEDUP__REDIS_URL=f"redis://127.0.0.1:{address.port}/0")

@@ -12,13 +12,13 @@ from tests.kit.refusals import refused
 
 if TYPE_CHECKING:
     from hapax.sandbox import Sandbox
+    from tests.kit.pipeline_under_test import PipelineUnderTest
     from tests.kit.proof import Proof
-    from tests.kit.route import Route
 
 
 @pytest.mark.row("M4")
 def test_retention_that_overtakes_a_frozen_worker_makes_it_leave_with_6_and_skip_nothing(
-    sandbox: Sandbox, route: Route, proof: Proof
+    sandbox: Sandbox, route: PipelineUnderTest, proof: Proof
 ) -> None:
     worker = route.worker()
     at_work(worker)
@@ -35,7 +35,7 @@ def test_retention_that_overtakes_a_frozen_worker_makes_it_leave_with_6_and_skip
 
 @pytest.mark.row("M5")
 def test_a_group_whose_offsets_were_deleted_does_not_start_over_where_that_is_refused(
-    route: Route, proof: Proof
+    route: PipelineUnderTest, proof: Proof
 ) -> None:
     route.run_to_end(GROUP__MEMBERSHIP="dynamic")
     assert route.committed() == {0: 10}

@@ -8,8 +8,8 @@ import pytest
 
 from hapax.sandbox import Sandbox
 from tests.fault.rows import QUICK, at_work, await_exit, await_told, numbers, values
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.refusals import refused, untouched
-from tests.kit.route import Route
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,8 +44,8 @@ def rights(guarded: Sandbox) -> Rights:
 
 
 @pytest.fixture
-def route(guarded: Sandbox, rights: Rights, tmp_path: Path) -> Iterator[Route]:
-    route = Route(
+def route(guarded: Sandbox, rights: Rights, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    route = PipelineUnderTest(
         guarded,
         tmp_path,
         KAFKA__BOOTSTRAP_SERVERS=guarded.kafka.guarded_bootstrap_servers,
@@ -63,7 +63,7 @@ def route(guarded: Sandbox, rights: Rights, tmp_path: Path) -> Iterator[Route]:
     route.close()
 
 
-def needed(route: Route) -> dict[str, Right]:
+def needed(route: PipelineUnderTest) -> dict[str, Right]:
     """Return all that a worker needs, and no more."""
     return {
         "topic read": Right("TOPIC", route.source, "READ", "TOPIC_AUTHORIZATION"),
@@ -79,7 +79,7 @@ def needed(route: Route) -> dict[str, Right]:
 @pytest.mark.row("A1")
 @pytest.mark.parametrize("which", ["topic read", "topic write", "group", "transactional id"])
 def test_a_worker_whose_right_is_revoked_says_so_and_goes_on_exactly_once_after_the_grant(
-    route: Route, rights: Rights, proof: Proof, which: str
+    route: PipelineUnderTest, rights: Rights, proof: Proof, which: str
 ) -> None:
     right = needed(route)[which]
     route.write(*numbers(range(3000)))
@@ -99,7 +99,7 @@ def test_a_worker_whose_right_is_revoked_says_so_and_goes_on_exactly_once_after_
 
 @pytest.mark.row("A2")
 def test_a_password_that_changes_stops_nothing_once_it_is_known_again(
-    route: Route, rights: Rights, proof: Proof
+    route: PipelineUnderTest, rights: Rights, proof: Proof
 ) -> None:
     route.write(*numbers(range(3000)))
     worker = route.worker()
@@ -118,7 +118,7 @@ def test_a_password_that_changes_stops_nothing_once_it_is_known_again(
 
 @pytest.mark.row("A1", "A2")
 def test_control_without_rights_or_with_another_password_nothing_starts(
-    route: Route, rights: Rights
+    route: PipelineUnderTest, rights: Rights
 ) -> None:
     route.write(b"1")
     await_exit(

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tests.fault.rows import QUICK, numbers, values
 from tests.kit.orders import told
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given
 
@@ -28,8 +28,10 @@ REQUESTS_PER_S_MAX = 60
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, proxied_broker: ProxiedBroker, tmp_path: Path) -> Iterator[Route]:
-    route = Route(
+def route(
+    sandbox: Sandbox, proxied_broker: ProxiedBroker, tmp_path: Path
+) -> Iterator[PipelineUnderTest]:
+    route = PipelineUnderTest(
         sandbox,
         tmp_path,
         partitions=2,
@@ -50,7 +52,7 @@ def spread(values: list[bytes], partitions: int) -> list[Given]:
 
 @pytest.mark.row("SP15", "SP17", "SP18", "SP24")
 def test_a_driver_filters_everything_idles_gets_partitions_and_comes_back_with_other_limits(
-    route: Route, proxied_broker: ProxiedBroker, proof: Proof
+    route: PipelineUnderTest, proxied_broker: ProxiedBroker, proof: Proof
 ) -> None:
     route.write(*(Given(b"no", headers=(told(),), partition=number % 2) for number in range(40)))
     driver = route.worker("s-0")

@@ -20,10 +20,10 @@ from tests.fault.rows import (
     partitions_known,
     values,
 )
-from tests.kit.flow import await_
 from tests.kit.orders import told
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given, produce
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.row("M1")
 def test_an_input_that_is_made_again_shorter_is_never_read_from_a_stale_offset(
-    sandbox: Sandbox, route: Route, proof: Proof
+    sandbox: Sandbox, route: PipelineUnderTest, proof: Proof
 ) -> None:
     worker = route.worker()
     at_work(worker)
@@ -55,7 +55,7 @@ def test_an_input_that_is_made_again_shorter_is_never_read_from_a_stale_offset(
 
 @pytest.mark.row("M1")
 def test_an_input_that_is_made_again_longer_is_never_read_from_a_stale_offset(
-    sandbox: Sandbox, route: Route, proof: Proof
+    sandbox: Sandbox, route: PipelineUnderTest, proof: Proof
 ) -> None:
     worker = route.worker()
     at_work(worker)
@@ -73,7 +73,7 @@ def test_an_input_that_is_made_again_longer_is_never_read_from_a_stale_offset(
 
 @pytest.mark.row("M1")
 def test_an_offset_that_was_committed_for_a_topic_before_this_one_is_never_read_from(
-    route: Route, proof: Proof
+    route: PipelineUnderTest, proof: Proof
 ) -> None:
     route.run_to_end()
     assert values(route) == sorted(TEN)
@@ -106,7 +106,7 @@ def _committed_outside(group: Consumer, offset: TopicPartition) -> bool:
 
 @pytest.mark.row("M1")
 def test_an_output_that_is_deleted_stops_the_worker_and_nothing_is_skipped_once_it_is_back(
-    sandbox: Sandbox, route: Route, proof: Proof
+    sandbox: Sandbox, route: PipelineUnderTest, proof: Proof
 ) -> None:
     worker = route.worker()
     at_work(worker)
@@ -128,7 +128,7 @@ def test_an_output_that_is_deleted_stops_the_worker_and_nothing_is_skipped_once_
 
 @pytest.mark.row("M2")
 def test_partitions_that_are_added_under_a_worker_are_read_from_their_beginning(
-    route: Route, proof: Proof
+    route: PipelineUnderTest, proof: Proof
 ) -> None:
     # The client looks for new partitions when it refreshes what it knows of its topics.
     refresh = '{"topic.metadata.refresh.interval.ms": 1000}'
@@ -150,28 +150,30 @@ def test_partitions_that_are_added_under_a_worker_are_read_from_their_beginning(
 
 
 @pytest.fixture
-def wide(cluster: Sandbox, tmp_path: Path) -> Iterator[Route]:
+def wide(cluster: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
     """A route on three brokers."""
-    route = Route(cluster, tmp_path, **QUICK)
+    route = PipelineUnderTest(cluster, tmp_path, **QUICK)
     yield route
     route.close()
 
 
-def create_at(route: Route, topic: str, replicas: list[list[int]], **config: str) -> None:
+def create_at(
+    route: PipelineUnderTest, topic: str, replicas: list[list[int]], **config: str
+) -> None:
     """Create a topic with these replicas for each partition, the first of them the leader."""
     client = admin(route)
     new = NewTopic(topic, num_partitions=len(replicas), replica_assignment=replicas, config=config)
     client.create_topics([new], operation_timeout=30)[topic].result(30)
 
 
-def leader(route: Route, topic: str, partition: int = 0) -> int:
+def leader(route: PipelineUnderTest, topic: str, partition: int = 0) -> int:
     known = partitions_known(route, topic)
     return int(known[partition].leader) if partition in known else -1
 
 
 @pytest.mark.row("M3")
 def test_while_one_output_partition_is_offline_nothing_of_a_batch_is_visible(
-    cluster: Sandbox, wide: Route, proof: Proof
+    cluster: Sandbox, wide: PipelineUnderTest, proof: Proof
 ) -> None:
     route, broker = wide, cluster.kafka.brokers[2]
     create_at(route, route.source, [[1, 2]])
@@ -200,7 +202,7 @@ def test_while_one_output_partition_is_offline_nothing_of_a_batch_is_visible(
 
 @pytest.mark.row("M6")
 def test_an_unclean_election_that_cuts_off_what_was_read_makes_the_worker_leave_with_6(
-    cluster: Sandbox, wide: Route, proof: Proof
+    cluster: Sandbox, wide: PipelineUnderTest, proof: Proof
 ) -> None:
     route = wide
     _one, behind, ahead = cluster.kafka.brokers
@@ -233,5 +235,5 @@ def test_an_unclean_election_that_cuts_off_what_was_read_makes_the_worker_leave_
         ahead.await_ready()
 
 
-def _in_sync(route: Route) -> list[int]:
+def _in_sync(route: PipelineUnderTest) -> list[int]:
     return list(partitions_known(route, route.source)[0].isrs)

@@ -9,8 +9,8 @@ import pytest
 from tests.fault.rows import QUICK, at_work, await_told, event, values
 from tests.kit.done import source
 from tests.kit.faults import Rule
-from tests.kit.flow import await_
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
     from hapax.sandbox import Sandbox
     from tests.integration.conftest import ProxiedBroker
-    from tests.kit.flow import WorkerProcess
+    from tests.kit.managed_process import WorkerProcess
     from tests.kit.proof import Proof
 
 
 @pytest.fixture
 def route(
     sandbox: Sandbox, proxied_broker: ProxiedBroker, redis_url: str, tmp_path: Path
-) -> Iterator[Route]:
-    route = Route(
+) -> Iterator[PipelineUnderTest]:
+    route = PipelineUnderTest(
         sandbox,
         tmp_path,
         partitions=2,
@@ -47,7 +47,7 @@ def place_of(worker: WorkerProcess) -> int:
     return int(name.rsplit("/", 1)[1])
 
 
-def shared(route: Route) -> tuple[WorkerProcess, WorkerProcess, int]:
+def shared(route: PipelineUnderTest) -> tuple[WorkerProcess, WorkerProcess, int]:
     """Return two workers with a partition each, and that of the first."""
     first = route.worker("w-0")
     await_told(first, "partitions_assigned")
@@ -74,7 +74,7 @@ def await_claimed(proxied_broker: ProxiedBroker, fault: Rule) -> None:
 @pytest.mark.parametrize("where", ["same partition", "other partition"])
 @pytest.mark.parametrize("end", ["owner commits", "owner is killed"])
 def test_a_twin_that_comes_before_its_owner_has_committed_is_dropped_and_the_owner_is_not_lost(
-    route: Route, proxied_broker: ProxiedBroker, proof: Proof, where: str, end: str
+    route: PipelineUnderTest, proxied_broker: ProxiedBroker, proof: Proof, where: str, end: str
 ) -> None:
     owner, other, place = shared(route)
     fault = proxied_broker.proxy.add(
@@ -98,7 +98,7 @@ def test_a_twin_that_comes_before_its_owner_has_committed_is_dropped_and_the_own
 
 @pytest.mark.row("R10")
 def test_twins_of_one_batch_and_of_a_later_one_are_dropped_behind_the_commit_of_their_owner(
-    route: Route, proof: Proof
+    route: PipelineUnderTest, proof: Proof
 ) -> None:
     route.write(event(1, b"owner", 0), event(1, b"same batch", 0), event(2, b"else", 1))
     worker = route.worker()
@@ -113,7 +113,7 @@ def test_twins_of_one_batch_and_of_a_later_one_are_dropped_behind_the_commit_of_
 
 @pytest.mark.row("R10")
 def test_a_twin_of_a_dead_letter_is_dropped_whether_its_owner_has_committed_or_not(
-    route: Route, proxied_broker: ProxiedBroker, proof: Proof
+    route: PipelineUnderTest, proxied_broker: ProxiedBroker, proof: Proof
 ) -> None:
     # Not its TxnOffsetCommit: a mark (suspicion.py) and ends have one too, without any claim.
     fault = proxied_broker.proxy.add(
@@ -139,7 +139,7 @@ def test_a_twin_of_a_dead_letter_is_dropped_whether_its_owner_has_committed_or_n
 
 @pytest.mark.row("R7", "P20", "P21")
 def test_every_event_on_both_partitions_has_one_effect_while_owners_are_killed(
-    route: Route, proof: Proof
+    route: PipelineUnderTest, proof: Proof
 ) -> None:
     count = 1500
     for partition in (0, 1):
@@ -159,7 +159,7 @@ def test_every_event_on_both_partitions_has_one_effect_while_owners_are_killed(
 
 
 @pytest.mark.row("R10")
-def test_control_without_claims_every_twin_has_an_effect(route: Route) -> None:
+def test_control_without_claims_every_twin_has_an_effect(route: PipelineUnderTest) -> None:
     route.write(event(1, b"owner", 0), event(1, b"twin", 0), event(1, b"elsewhere", 1))
     route.run_to_end(DEDUP__REDIS_URL=None)
     assert values(route) == [b"elsewhere", b"owner", b"twin"]

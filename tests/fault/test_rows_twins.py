@@ -16,9 +16,9 @@ from tests.fault.rows import (
     numbers,
     values,
 )
-from tests.kit.flow import await_
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.probes import ask, free_port, ready
-from tests.kit.route import Route
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,8 +31,8 @@ MANY = numbers(range(3000))
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
-    route = Route(
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    route = PipelineUnderTest(
         sandbox,
         tmp_path,
         TRANSFORM="tests.kit.orders:slow",
@@ -44,7 +44,7 @@ def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
     route.close()
 
 
-def hijack(route: Route) -> None:
+def hijack(route: PipelineUnderTest) -> None:
     """Take the worker's transactional id, as a second process under its name would."""
     thief = Producer(
         {
@@ -58,7 +58,7 @@ def hijack(route: Route) -> None:
 
 @pytest.mark.row("D1")
 def test_a_worker_whose_name_is_taken_again_and_again_leaves_with_4_instead_of_fighting(
-    route: Route, proof: Proof
+    route: PipelineUnderTest, proof: Proof
 ) -> None:
     route.write(*MANY)
     worker = route.worker()
@@ -80,7 +80,7 @@ def test_a_worker_whose_name_is_taken_again_and_again_leaves_with_4_instead_of_f
 
 @pytest.mark.row("D1")
 def test_a_name_that_is_taken_now_and_then_costs_a_rebuild_each_and_nothing_else(
-    route: Route, proof: Proof
+    route: PipelineUnderTest, proof: Proof
 ) -> None:
     route.write(*MANY)
     worker = route.worker()
@@ -97,7 +97,7 @@ def test_a_name_that_is_taken_now_and_then_costs_a_rebuild_each_and_nothing_else
 
 @pytest.mark.row("H1", "B5")
 def test_a_worker_that_waits_for_its_brokers_lives_and_goes_on_when_they_are_back(
-    sandbox: Sandbox, route: Route, proof: Proof
+    sandbox: Sandbox, route: PipelineUnderTest, proof: Proof
 ) -> None:
     port = free_port()
     (broker,) = sandbox.kafka.brokers

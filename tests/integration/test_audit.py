@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from hapax.operations.audit.result import NAMES
 from tests.kit.audited import Pipeline, audited
-from tests.kit.flow import Flow, await_
+from tests.kit.flow import Flow
 from tests.kit.naive import AtLeastOnce, PlainTransactions, Route, SetNxThenProcess, WithoutRewind
 from tests.kit.orders import told
 from tests.kit.topics import (
@@ -24,6 +24,7 @@ from tests.kit.topics import (
     produce_committed,
     produce_open,
 )
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,8 +17,8 @@ from hapax.sandbox.ports import Ports
 from tests.fault.cluster import Cluster
 from tests.kit.claim_stores import admin
 from tests.kit.clinic import Clinic, clinic
-from tests.kit.flow import await_
 from tests.kit.topics import Given, produce, produce_open
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

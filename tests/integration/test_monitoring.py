@@ -17,10 +17,11 @@ import pytest
 
 from hapax.sandbox import machine
 from tests.deploy.test_monitoring_dashboard import everywhere
-from tests.kit.flow import WorkerProcess, await_
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.probes import ask, ready
 from tests.kit.prometheus import firing, impatient_rules, query
 from tests.kit.topics import Given, produce, read_back
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kit.flow import await_
 from tests.kit.night import Desk, ran
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given, produce_open
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
-    made = Route(sandbox, tmp_path, partitions=2)
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    made = PipelineUnderTest(sandbox, tmp_path, partitions=2)
     made.create()
     yield made
     made.close()
 
 
-def test_offsets_and_lag_are_told_by_partition_in_records_and_in_time(route: Route) -> None:
+def test_offsets_and_lag_are_told_by_partition_in_records_and_in_time(
+    route: PipelineUnderTest,
+) -> None:
     old_ms = int(time.time() * 1000) - 3_600_000
     route.write(*(Given(b"done", partition=0) for _ in range(5)))
     ran(route)
@@ -50,13 +52,15 @@ def test_offsets_and_lag_are_told_by_partition_in_records_and_in_time(route: Rou
     assert "60m" in table or "1h" in table
 
 
-def test_a_topic_that_is_not_there_is_named(route: Route) -> None:
+def test_a_topic_that_is_not_there_is_named(route: PipelineUnderTest) -> None:
     done = Desk(route, INPUT__TOPICS="no-such-topic").type("offsets")
     assert done.exit_code == 3
     assert done.stderr == "topic no-such-topic does not exist or may not be read\n"
 
 
-def test_what_was_deleted_before_it_was_read_is_called_lost(route: Route, sandbox: Sandbox) -> None:
+def test_what_was_deleted_before_it_was_read_is_called_lost(
+    route: PipelineUnderTest, sandbox: Sandbox
+) -> None:
     route.write(Given(b"1", partition=0))
     ran(route)
     route.write(*(Given(b"2", partition=0) for _ in range(4)))
@@ -65,7 +69,7 @@ def test_what_was_deleted_before_it_was_read_is_called_lost(route: Route, sandbo
     assert first | {"committed": 1, "low_watermark": 3, "lost": 2, "lag": 2} == first
 
 
-def test_a_watch_looks_again_and_ctrl_c_ends_it_cleanly(route: Route) -> None:
+def test_a_watch_looks_again_and_ctrl_c_ends_it_cleanly(route: PipelineUnderTest) -> None:
     desk = Desk(route)
     command = [
         sys.executable,

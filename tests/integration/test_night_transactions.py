@@ -8,11 +8,11 @@ from confluent_kafka import KafkaException
 from hapax.kafka.produce.standalone import fence
 from hapax.settings import load_settings
 from hapax.wiring.builders import SystemClock
-from tests.kit.flow import await_
 from tests.kit.hanging import hang, unverified
 from tests.kit.night import Desk, settle
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import read_back, transaction
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
-    made = Route(sandbox, tmp_path)
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    made = PipelineUnderTest(sandbox, tmp_path)
     made.create()
     yield made
     made.close()
 
 
-def test_an_open_transaction_is_told_and_aborted_by_hand(route: Route) -> None:
+def test_an_open_transaction_is_told_and_aborted_by_hand(route: PipelineUnderTest) -> None:
     name = f"{route.app}-gone"
     desk = Desk(route)
     with transaction(route.bootstrap, name) as producer:
@@ -54,7 +54,9 @@ def test_an_open_transaction_is_told_and_aborted_by_hand(route: Route) -> None:
     assert "Nothing is undecided" in desk.type("transactions", "list").stdout
 
 
-def test_what_another_program_has_open_is_blamed_on_nobody_of_ours(route: Route) -> None:
+def test_what_another_program_has_open_is_blamed_on_nobody_of_ours(
+    route: PipelineUnderTest,
+) -> None:
     desk = Desk(route)
     with transaction(route.bootstrap) as producer:
         producer.produce(route.target, b"hidden")
@@ -69,7 +71,7 @@ def test_what_another_program_has_open_is_blamed_on_nobody_of_ours(route: Route)
     assert "know no transactional id" in unknown.stderr
 
 
-def test_a_live_worker_is_told_and_survives_being_fenced(route: Route) -> None:
+def test_a_live_worker_is_told_and_survives_being_fenced(route: PipelineUnderTest) -> None:
     worker = route.worker()
     route.write(b"1")
     route.await_outputs(1)
@@ -88,7 +90,7 @@ def test_a_live_worker_is_told_and_survives_being_fenced(route: Route) -> None:
 
 
 def test_without_the_right_to_the_states_gaps_are_told_and_an_abort_still_works(
-    route: Route, monkeypatch: pytest.MonkeyPatch
+    route: PipelineUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hapax.operations.transactions.LOG", "hidden-from-us")
     name = f"{route.app}-gone"
@@ -107,7 +109,7 @@ def test_without_the_right_to_the_states_gaps_are_told_and_an_abort_still_works(
 
 
 def test_a_hanging_transaction_is_seen_as_such_and_ended_by_its_partition_and_producer(
-    route: Route,
+    route: PipelineUnderTest,
 ) -> None:
     desk = Desk(route)
     with transaction(route.bootstrap) as producer:  # the coordinators' log is there
@@ -132,7 +134,7 @@ def test_a_hanging_transaction_is_seen_as_such_and_ended_by_its_partition_and_pr
 
 
 def test_a_foreign_transaction_is_shown_with_its_producer_never_torn_and_ended_on_demand(
-    route: Route,
+    route: PipelineUnderTest,
 ) -> None:
     desk = Desk(route)
     with transaction(route.bootstrap) as producer:

@@ -14,7 +14,6 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from hapax.sandbox import Sandbox, SandboxError
-from tests.kit.flow import await_
 from tests.kit.topics import (
     Given,
     committed,
@@ -25,6 +24,7 @@ from tests.kit.topics import (
     produce_open,
     read_back,
 )
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable

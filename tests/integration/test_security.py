@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from tests.kit.flow import await_
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.refusals import untouched
-from tests.kit.route import Route
 from tests.kit.secured import INSTANCE, SCRAM_PASSWORD, WAYS, Way, login, needed, way
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hapax.core.rights import Right
     from hapax.sandbox import Sandbox
-    from tests.kit.flow import WorkerProcess
+    from tests.kit.managed_process import WorkerProcess
 
 TEN = [b"%d" % number for number in range(10)]
 WITHIN_S = 90.0
@@ -29,13 +29,13 @@ WITHIN_S = 90.0
 class Journey(NamedTuple):
     """One worker, on topics of its own."""
 
-    route: Route
+    route: PipelineUnderTest
     worker: WorkerProcess
 
 
-def _route(sandbox: Sandbox, folder: Path, chosen: Way, **more: Any) -> Route:
+def _route(sandbox: Sandbox, folder: Path, chosen: Way, **more: Any) -> PipelineUnderTest:
     folder.mkdir()
-    route = Route(sandbox, folder, **chosen.settings, **more)
+    route = PipelineUnderTest(sandbox, folder, **chosen.settings, **more)
     route.create()
     route.write(*TEN)
     return route
@@ -98,7 +98,7 @@ LEFT_OUT = {
 }
 
 
-def _named(route: Route, right: Right) -> str:
+def _named(route: PipelineUnderTest, right: Right) -> str:
     name = right.name.removeprefix(f"{route.app}-") if right.resource == "TOPIC" else right.name
     return f"{right.resource} {right.operation} {name.replace(route.app, 'app')}"
 

@@ -13,9 +13,8 @@ import pytest
 
 from hapax.operations.doctor.acls import redis_rights
 from hapax.sandbox.guard import PLAIN_PASSWORD
-from tests.kit.flow import await_
+from tests.kit.pipeline_under_test import PipelineUnderTest, metric
 from tests.kit.probes import ask, free_port
-from tests.kit.route import Route, metric
 from tests.kit.secured import (
     INSTANCE,
     KEY_PASSWORD,
@@ -24,13 +23,14 @@ from tests.kit.secured import (
     way,
 )
 from tests.kit.topics import Given
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from hapax.sandbox import Sandbox
-    from tests.kit.flow import WorkerProcess
+    from tests.kit.managed_process import WorkerProcess
 
 REDIS_PASSWORD = "redis%/& sesame"  # noqa: S105 - characters that an address must escape
 WITHIN_S = 90.0
@@ -46,7 +46,7 @@ EVENTS = [
 class AtWork(NamedTuple):
     """A worker that runs, and its own view of the settings."""
 
-    route: Route
+    route: PipelineUnderTest
     worker: WorkerProcess
     port: int
     settings: dict[str, Any]
@@ -67,7 +67,7 @@ def _start(guarded: Sandbox, folder: Path, name: str) -> AtWork:
         "TELEMETRY__PORT": str(port),
         "TELEMETRY__LOG_LEVEL": "debug",
     }
-    route = Route(guarded, folder, **settings)
+    route = PipelineUnderTest(guarded, folder, **settings)
     route.create()
     route.write(*EVENTS)
     guarded.redis.allow(redis_rights(settings_of(route)), REDIS_PASSWORD)
@@ -118,7 +118,7 @@ def test_no_secret_is_seen_in_what_commands_say(
     assert route.target in said["offsets"] + said["transactions list"] + said["doctor --all"]
 
 
-def _said(route: Route, *commands: list[str], **settings: Any) -> dict[str, str]:
+def _said(route: PipelineUnderTest, *commands: list[str], **settings: Any) -> dict[str, str]:
     """Run commands beside each other; return what each said."""
     environment = route.environment(**settings) | {"HAPAX_INSTANCE": INSTANCE}
     started = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kit.done import header
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given
 
@@ -25,8 +25,8 @@ WITHIN_S = 120.0
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
-    made = Route(
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    made = PipelineUnderTest(
         sandbox, tmp_path, partitions=2, kind=SparkProcess, TRANSFORM="tests.kit.killers:obey"
     )
     made.create()
@@ -34,7 +34,7 @@ def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
     made.close()
 
 
-def write(route: Route, culprits: list[bytes]) -> None:
+def write(route: PipelineUnderTest, culprits: list[bytes]) -> None:
     """Write innocents to both partitions, and the culprits among those of the first."""
     records = []
     for number, value in enumerate(INNOCENT):
@@ -44,7 +44,7 @@ def write(route: Route, culprits: list[bytes]) -> None:
     route.write(*records)
 
 
-def judge(route: Route, culprits: list[bytes]) -> None:
+def judge(route: PipelineUnderTest, culprits: list[bytes]) -> None:
     """Every innocent has passed once, and the culprits are the only dead letters."""
     assert sorted(record.value or b"" for record in route.outputs()) == sorted(INNOCENT)
     letters = route.dead()
@@ -54,7 +54,7 @@ def judge(route: Route, culprits: list[bytes]) -> None:
 
 
 def test_records_that_kill_or_hang_their_task_are_dead_letters_and_the_driver_goes_on(
-    route: Route,
+    route: PipelineUnderTest,
 ) -> None:
     write(route, CULPRITS)
     driver = route.start(SparkProcess, "s-0", CALL__TIMEOUT="1s", STOP_AFTER__AT_END="true")

@@ -11,9 +11,9 @@ import pytest
 
 from hapax.sandbox.ports import Ports
 from tests.kit import topics
-from tests.kit.flow import await_
 from tests.kit.pipeline_chaos import run
 from tests.kit.pipeline_process import environment, pipeline_process
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kit.flow import PARTITIONS, Flow, await_
-from tests.kit.route import Route
+from tests.kit.flow import PARTITIONS, Flow
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.spark_process import SparkProcess, at_work, ours
 from tests.kit.topics import ends
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -170,7 +171,7 @@ class NaiveProcess(SparkProcess):
 def test_a_naive_spark_job_doubles_what_a_killed_python_worker_had_written(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    route = Route(sandbox, tmp_path)
+    route = PipelineUnderTest(sandbox, tmp_path)
     route.create()
     records = [b"%d" % number for number in range(300)]
     route.write(*records)

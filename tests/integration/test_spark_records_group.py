@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from tests.kit.flow import PARTITIONS, Flow, await_
+from tests.kit.flow import PARTITIONS, Flow
 from tests.kit.spark_process import SparkProcess, at_work, ours
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,10 +8,11 @@ import pytest
 
 from tests.kit.claim_stores import redis_server
 from tests.kit.done import Done, values
-from tests.kit.flow import PARTITIONS, Flow, await_
-from tests.kit.route import Route
+from tests.kit.flow import PARTITIONS, Flow
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.spark_process import SparkProcess, at_work
 from tests.kit.topics import Given
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -97,7 +98,7 @@ def test_without_a_claim_store_a_driver_that_may_pass_goes_on_and_says_so(
     cluster: Sandbox, tmp_path: Path
 ) -> None:
     with redis_server(tmp_path / "redis") as server:
-        route = Route(
+        route = PipelineUnderTest(
             cluster,
             tmp_path,
             partitions=2,

@@ -12,7 +12,6 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from tests.kit import topics
-from tests.kit.flow import await_
 from tests.kit.naive_sink import NaiveSink, committed_values
 from tests.kit.spark_queries import QUERY_TIMEOUT_S, records, started
 from tests.kit.truncations import (
@@ -23,6 +22,7 @@ from tests.kit.truncations import (
     slow,
     value,
 )
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,10 +11,10 @@ import pytest
 from hapax.core.lag import Marks, Retention
 from hapax.kafka.read.lag_probe import KafkaSurveyor
 from tests.kit.claim_stores import redis_server
-from tests.kit.flow import await_
+from tests.kit.pipeline_under_test import PipelineUnderTest, metric
 from tests.kit.probes import ask, free_port
-from tests.kit.route import Route, metric
 from tests.kit.topics import Given, produce_aborted, produce_committed, produce_open
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,8 +32,10 @@ def port() -> int:
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path, port: int) -> Iterator[Route]:
-    route = Route(sandbox, tmp_path, TELEMETRY__PORT=str(port), TELEMETRY__SURVEY_INTERVAL="1s")
+def route(sandbox: Sandbox, tmp_path: Path, port: int) -> Iterator[PipelineUnderTest]:
+    route = PipelineUnderTest(
+        sandbox, tmp_path, TELEMETRY__PORT=str(port), TELEMETRY__SURVEY_INTERVAL="1s"
+    )
     route.create(
         source={"retention.ms": str(WEEK_S * 1000), "message.timestamp.type": "CreateTime"}
     )
@@ -63,11 +65,11 @@ def status(port: int) -> dict[str, Any]:
 # -- the questions ------------------------------------------------------------------------
 
 
-def surveyor(route: Route) -> KafkaSurveyor:
+def surveyor(route: PipelineUnderTest) -> KafkaSurveyor:
     return KafkaSurveyor({"bootstrap.servers": route.bootstrap}, [route.target], logger=None)
 
 
-def test_a_survey_tells_marks_age_and_retention(route: Route) -> None:
+def test_a_survey_tells_marks_age_and_retention(route: PipelineUnderTest) -> None:
     route.write(b"new", an_hour_old(b"old"), b"new")
     survey = surveyor(route).survey({(route.source, 0): 1})
     assert survey.failures == []
@@ -75,7 +77,7 @@ def test_a_survey_tells_marks_age_and_retention(route: Route) -> None:
     assert survey.retention == {route.source: Retention(WEEK_S * 1000, None)}
 
 
-def test_the_age_is_that_of_the_next_unread_record(route: Route) -> None:
+def test_the_age_is_that_of_the_next_unread_record(route: PipelineUnderTest) -> None:
     route.write(an_hour_old(b"old"), b"new")
     asker = surveyor(route)
     survey = asker.survey({(route.source, 0): 0})
@@ -85,7 +87,7 @@ def test_the_age_is_that_of_the_next_unread_record(route: Route) -> None:
 
 
 def test_stable_ends_stand_before_an_open_transaction_and_behind_what_was_aborted(
-    route: Route,
+    route: PipelineUnderTest,
 ) -> None:
     produce_aborted(route.bootstrap, route.source, Given(b"never", partition=0))
     with produce_open(route.bootstrap, route.source, Given(b"open", partition=0)) as producer:
@@ -113,7 +115,7 @@ def test_no_broker_is_an_answer_within_seconds() -> None:
 
 
 def test_a_transaction_of_somebody_that_stays_open_is_seen_until_it_is_over(
-    route: Route, port: int
+    route: PipelineUnderTest, port: int
 ) -> None:
     produce_committed(route.bootstrap, route.source, Given(b"1", partition=0))
     worker = route.worker()
@@ -129,7 +131,7 @@ def test_a_transaction_of_somebody_that_stays_open_is_seen_until_it_is_over(
 
 
 def test_while_partitions_are_held_records_grow_old_and_retention_comes_nearer(
-    route: Route, port: int, tmp_path: Path
+    route: PipelineUnderTest, port: int, tmp_path: Path
 ) -> None:
     with redis_server(tmp_path / "redis") as server:
         worker = route.worker(DEDUP__REDIS_URL=server.url)
@@ -153,7 +155,7 @@ def test_while_partitions_are_held_records_grow_old_and_retention_comes_nearer(
     assert [record.value for record in route.outputs()] == [b"old"]
 
 
-def test_the_page_shows_a_worker_as_it_is(route: Route, port: int) -> None:
+def test_the_page_shows_a_worker_as_it_is(route: PipelineUnderTest, port: int) -> None:
     route.write(b"1", b"2")
     worker = route.worker()
     await_(lambda: gauge(port, "stable_gap", lambda records: records == 0), 60, worker.text)
@@ -171,7 +173,7 @@ def test_the_page_shows_a_worker_as_it_is(route: Route, port: int) -> None:
 def test_brokers_that_die_one_after_another_end_neither_the_survey_nor_the_worker(
     cluster: Sandbox, tmp_path: Path, port: int
 ) -> None:
-    route = Route(
+    route = PipelineUnderTest(
         cluster,
         tmp_path,
         partitions=3,

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tests.kit.flow import await_
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.probes import ask, free_port
-from tests.kit.route import Route
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,7 +88,7 @@ def traced(value: bytes) -> Given:
 def test_a_workers_spans_reach_the_collector_before_it_leaves(
     sandbox: Sandbox, tmp_path: Path, collector: Collector
 ) -> None:
-    route = Route(sandbox, tmp_path, TELEMETRY__TRACING="on")
+    route = PipelineUnderTest(sandbox, tmp_path, TELEMETRY__TRACING="on")
     route.create()
     try:
         route.write(traced(b"1"), traced(b"2"))
@@ -108,7 +108,7 @@ def test_a_collector_that_is_away_costs_no_record_and_holds_up_no_stop(
     sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port()}")
-    route = Route(sandbox, tmp_path, TELEMETRY__TRACING="on")
+    route = PipelineUnderTest(sandbox, tmp_path, TELEMETRY__TRACING="on")
     route.create()
     try:
         route.write(b"1", b"2")
@@ -124,7 +124,7 @@ def test_on_spark_tasks_make_the_spans_and_the_driver_shows_its_partitions(
     sandbox: Sandbox, tmp_path: Path, collector: Collector
 ) -> None:
     port = free_port()
-    route = Route(
+    route = PipelineUnderTest(
         sandbox,
         tmp_path,
         kind=SparkProcess,

@@ -10,7 +10,7 @@ from hapax.core.rights import Right
 from hapax.kafka.admin.requests import RecordSet, producers, set_at, wire_properties
 from hapax.kafka.admin.wire import WireError
 from hapax.kafka.read.offset_client import Marks
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.secured import INSTANCE, WAYS, login, settings_of, way
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def test_a_record_sets_header_and_producers_are_had_on_every_way_but_tokens(
     guarded: Sandbox, tmp_path: Path, name: str
 ) -> None:
     chosen = way(guarded, name)
-    route = Route(guarded, tmp_path, **chosen.settings)
+    route = PipelineUnderTest(guarded, tmp_path, **chosen.settings)
     route.create()
     route.write(b"1", b"2")
     where = (route.source, 0)
@@ -50,7 +50,7 @@ def test_a_wrong_password_is_told_without_it(guarded: Sandbox, tmp_path: Path) -
     chosen = way(guarded, "SCRAM-SHA-256")
     user = str(chosen.user)
     wrong = login(guarded, "SCRAM-SHA-256", USERNAME=user, PASSWORD="not-the-password")  # noqa: S106 - it is wrong
-    route = Route(guarded, tmp_path, **chosen.settings)
+    route = PipelineUnderTest(guarded, tmp_path, **chosen.settings)
     route.create()
     marks = Marks(settings_of(route))
     leader = next(iter(marks.leaders().values()))

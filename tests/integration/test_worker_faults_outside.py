@@ -10,7 +10,8 @@ import pytest
 
 from tests.fault.cluster import Cluster
 from tests.fault.rows import at_work, await_told
-from tests.kit.flow import Flow, await_
+from tests.kit.flow import Flow
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

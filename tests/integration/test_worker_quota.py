@@ -10,7 +10,7 @@ import pytest
 
 from hapax.sandbox.broker import java
 from tests.kit.done import source
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ TIMEOUT_S = 5.0
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
-    made = Route(
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    made = PipelineUnderTest(
         sandbox,
         tmp_path,
         TRANSFORM=None,
@@ -53,7 +53,7 @@ def set_quota(bootstrap: str, client_id: str, bytes_per_s: int) -> None:
 
 @pytest.mark.long
 def test_under_a_producer_quota_batches_shrink_to_what_fits_and_the_quota_is_used(
-    route: Route,
+    route: PipelineUnderTest,
 ) -> None:
     route.create()
     route.write(*(Given(b"%d" % number + b"." * RECORD_BYTES) for number in range(RECORDS)))

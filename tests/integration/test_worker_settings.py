@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from tests.kit.flow import await_
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given, produce_aborted, produce_committed
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from hapax.core.records import Record
     from hapax.sandbox import Sandbox
-    from tests.kit.flow import WorkerProcess
+    from tests.kit.managed_process import WorkerProcess
 
-    MakeRoute = Callable[..., Route]
+    MakeRoute = Callable[..., PipelineUnderTest]
 
 TEN = [b"%d" % number for number in range(10)]
 
@@ -30,8 +30,8 @@ TEN = [b"%d" % number for number in range(10)]
 def route_of(sandbox: Sandbox, tmp_path: Path) -> Iterator[MakeRoute]:
     routes = []
 
-    def make(partitions: int = 1, **settings: Any) -> Route:
-        route = Route(sandbox, tmp_path, partitions=partitions, **settings)
+    def make(partitions: int = 1, **settings: Any) -> PipelineUnderTest:
+        route = PipelineUnderTest(sandbox, tmp_path, partitions=partitions, **settings)
         route.create()
         routes.append(route)
         return route
@@ -44,12 +44,12 @@ def route_of(sandbox: Sandbox, tmp_path: Path) -> Iterator[MakeRoute]:
 @pytest.fixture(scope="module", autouse=True)
 def consumer_protocol(
     sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Route, list[WorkerProcess]]]:
+) -> Iterator[tuple[PipelineUnderTest, list[WorkerProcess]]]:
     """Two members of a KIP-848 group, one of them killed and started again.
 
     The broker misses the dead one for its session timeout of 45 s: all other tests run meanwhile.
     """
-    route = Route(
+    route = PipelineUnderTest(
         sandbox,
         tmp_path_factory.mktemp("consumer"),
         partitions=2,
@@ -207,7 +207,7 @@ def test_a_dynamic_member_that_was_killed_is_replaced_by_its_next_start(
 
 
 def test_the_consumer_protocol_survives_a_kill_and_shares_with_a_second_member(
-    consumer_protocol: tuple[Route, list[WorkerProcess]],
+    consumer_protocol: tuple[PipelineUnderTest, list[WorkerProcess]],
 ) -> None:
     route, workers = consumer_protocol
     route.await_lag_0(90)

@@ -12,17 +12,17 @@ import pytest
 
 from hapax.sandbox import Sandbox
 from tests.kit.claim_stores import redis_server
-from tests.kit.flow import await_
+from tests.kit.pipeline_under_test import PipelineUnderTest, metric
 from tests.kit.probes import ask, free_port, ready
 from tests.kit.refusals import refused
-from tests.kit.route import Route, metric
 from tests.kit.topics import Given
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.kit.flow import WorkerProcess
+    from tests.kit.managed_process import WorkerProcess
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +33,8 @@ def mortal() -> Iterator[Sandbox]:
 
 
 @pytest.fixture
-def route(mortal: Sandbox, tmp_path: Path) -> Iterator[Route]:
-    route = Route(mortal, tmp_path)
+def route(mortal: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    route = PipelineUnderTest(mortal, tmp_path)
     route.create()
     yield route
     route.close()
@@ -54,7 +54,7 @@ def reasons(port: int, path: str) -> tuple[int, str]:
 
 
 def test_a_start_in_an_outage_of_kafka_and_redis_names_both_waits_and_then_works(
-    mortal: Sandbox, route: Route, tmp_path: Path
+    mortal: Sandbox, route: PipelineUnderTest, tmp_path: Path
 ) -> None:
     (broker,), port = mortal.kafka.brokers, free_port()
     route.write(Given(b"a", b"key", headers=(("message-id", b"a"),)))
@@ -92,7 +92,7 @@ def test_a_start_in_an_outage_of_kafka_and_redis_names_both_waits_and_then_works
 
 
 def test_an_idle_worker_without_brokers_is_soon_not_ready_and_its_figures_grow_old(
-    mortal: Sandbox, route: Route
+    mortal: Sandbox, route: PipelineUnderTest
 ) -> None:
     (broker,), port = mortal.kafka.brokers, free_port()
     route.write(b"1")
@@ -140,7 +140,9 @@ def seen(port: int) -> tuple[str, list[int | None]]:
 
 
 @pytest.mark.parametrize("engine", ["worker", "spark"])
-def test_sigterm_ends_a_start_that_waits_for_brokers_with_0(route: Route, engine: str) -> None:
+def test_sigterm_ends_a_start_that_waits_for_brokers_with_0(
+    route: PipelineUnderTest, engine: str
+) -> None:
     with socket.socket() as kept:
         kept.bind(("127.0.0.1", 0))  # nobody listens there
         address = f"127.0.0.1:{kept.getsockname()[1]}"
@@ -153,7 +155,9 @@ def test_sigterm_ends_a_start_that_waits_for_brokers_with_0(route: Route, engine
         assert line["exit_code"] == 0
 
 
-def test_brokers_that_accept_and_never_answer_are_waited_for_and_named(route: Route) -> None:
+def test_brokers_that_accept_and_never_answer_are_waited_for_and_named(
+    route: PipelineUnderTest,
+) -> None:
     port = free_port()
     with socket.create_server(("127.0.0.1", 0)) as mute:
         address = f"127.0.0.1:{mute.getsockname()[1]}"
@@ -179,7 +183,7 @@ def test_brokers_that_accept_and_never_answer_are_waited_for_and_named(route: Ro
     ids=["an unknown host", "a bounded run", "an unknown topic"],
 )
 def test_what_waiting_does_not_cure_and_errands_exit_with_3_within_seconds(
-    route: Route, settings: dict[str, str | None], words: list[str]
+    route: PipelineUnderTest, settings: dict[str, str | None], words: list[str]
 ) -> None:
     began_s = time.monotonic()
     refused(route, 3, *words, **settings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from hapax.sandbox.redis_server import Redis
 from hapax.sandbox.watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 HOUR_MS = 3_600_000
@@ -79,14 +78,6 @@ def field(server: Redis, key: str, name: str) -> bytes:
     value = admin(server).hget(key, name)
     assert isinstance(value, bytes)
     return value
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 20) -> None:
-    """Return when it holds; fail when it never does."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.01)
 
 
 def mutate(claims: RedisClaims, changes: dict[str, str]) -> RedisClaims:

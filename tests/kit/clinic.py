@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 from hapax.commands.tree import app as commands
 from tests.fault.cluster import Cluster
 from tests.kit.claim_stores import admin, redis_server, tell
-from tests.kit.flow import await_
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given, produce
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ class Clinic:
     def __init__(self, cluster: Sandbox, folder: Path, stores: tuple[Redis, Redis]) -> None:
         self.cluster = cluster
         self.primary, self.replica = stores
-        self.route = Route(cluster, folder, partitions=PARTITIONS)
+        self.route = PipelineUnderTest(cluster, folder, partitions=PARTITIONS)
         self.environ = {
             "HAPAX_APP": self.route.app,
             "HAPAX_INSTANCE": "w-0",

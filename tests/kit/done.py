@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from hapax.core.records import Record
-    from tests.kit.flow import WorkerProcess
-    from tests.kit.route import Route
+    from tests.kit.managed_process import WorkerProcess
+    from tests.kit.pipeline_under_test import PipelineUnderTest
 
 
 class Done(NamedTuple):
     """A route whose input has had its effects, and the worker that made them."""
 
-    route: Route
+    route: PipelineUnderTest
     worker: WorkerProcess
 
     def outputs_of(self, offset: int) -> list[Record]:

@@ -7,100 +7,27 @@ headers that the design promises.
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING
 
 from confluent_kafka import Producer
 
+from tests.kit.managed_process import WorkerProcess, clean_environment
 from tests.kit.topics import committed, ends, read_back
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from hapax import Record
     from hapax.sandbox import Sandbox
+    from tests.kit.managed_process import Kind
 
 PARTITIONS = 4
-WORDS_MAX = 4000
-"""Of a log that explains a failure: its end, so that the failure itself can still be found."""
-
-
-class WorkerProcess:
-    """One ``python -m hapax run`` with its own instance name and log file."""
-
-    command: ClassVar[Sequence[str]] = ("-m", "hapax", "run")
-
-    def __init__(self, environment: dict[str, str], instance: str, log: Path) -> None:
-        self._environment = environment | {"HAPAX_INSTANCE": instance}
-        self._log = log
-        self._process: subprocess.Popen[bytes] | None = None
-        self.instance = instance
-
-    def start(self) -> None:
-        assert self._process is None or self._process.poll() is not None
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, *self.command],
-                env=self._environment,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-
-    @property
-    def process(self) -> subprocess.Popen[bytes]:
-        assert self._process is not None
-        return self._process
-
-    @property
-    def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def freeze(self) -> None:
-        self.process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        self.process.send_signal(signal.SIGCONT)
-
-    def terminate(self, timeout_s: float = 30.0) -> int:
-        self.process.terminate()
-        return self.process.wait(timeout_s)
-
-    def close(self) -> None:
-        """End it, however it is; nothing that it started stays."""
-        if self.running:
-            self.thaw()
-            self.kill()
-
-    def lines(self, event: str | None = None) -> list[dict[str, object]]:
-        """Return the log's JSON lines, oldest first."""
-        lines = []
-        # The last line of a process that is frozen or killed may be torn.
-        for text in self._log.read_text(errors="replace").rpartition("\n")[0].splitlines():
-            if text.startswith("{"):
-                line = json.loads(text)
-                if event is None or line["event"] == event:
-                    lines.append(line)
-        return lines
-
-    def text(self) -> str:
-        return self._log.read_text(errors="replace")
-
-
-Kind = TypeVar("Kind", bound=WorkerProcess)
 
 
 @dataclass
@@ -136,7 +63,7 @@ class Flow:
         for name, topic in self.topics.items():
             sandbox.create_topic(topic, partitions=1 if name == "dead" else PARTITIONS)
         self.environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("HAPAX_")},
+            **clean_environment(),
             **sandbox.environment(),
             "HAPAX_APP": app,
             "HAPAX_INPUT__TOPICS": self.topics["in"],
@@ -356,12 +283,3 @@ def _judge_order(visible: list[Record], verdict: Verdict) -> None:
         if way in last and last[way] > (int(offset), part):
             verdict.disordered.append(f"{record.coordinates}: {offset} after {last[way]}")
         last[way] = (int(offset), part)
-
-
-def await_(condition: Callable[[], bool], timeout_s: float, what: Callable[[], str]) -> None:
-    """Wait until ``condition`` holds; fail with ``what`` stands in its way."""
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline_s:
-            raise AssertionError(f"not within {timeout_s} s: {what()[-WORDS_MAX:]}")
-        time.sleep(0.05)

@@ -19,8 +19,8 @@ from confluent_kafka import Producer
 
 from hapax.sandbox import Sandbox
 from tests.kit import topics
-from tests.kit.flow import await_
 from tests.kit.pipeline_process import environment, pipeline_process
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from tests.kit.spark_process import Part, SparkProcess

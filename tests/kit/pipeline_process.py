@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
+from tests.kit.managed_process import clean_environment
 from tests.kit.spark_process import SparkProcess
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def environment(
 ) -> dict[str, str]:
     """Return the whole environment of a pipeline."""
     return {
-        **{name: value for name, value in os.environ.items() if not name.startswith("HAPAX_")},
+        **clean_environment(),
         "HAPAX_KAFKA__BOOTSTRAP_SERVERS": sandbox.bootstrap_servers,
         "HAPAX_APP": app,
         "HAPAX_INPUT__TOPICS": given,

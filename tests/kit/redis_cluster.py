@@ -12,7 +12,7 @@ from hapax.sandbox.ports import Ports
 from hapax.sandbox.redis_server import Redis
 from hapax.sandbox.watchdog import Watchdog
 from tests.kit.claim_stores import admin
-from tests.kit.flow import await_
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from tests.kit.spark_process import SparkProcess
 
 if TYPE_CHECKING:
-    from tests.kit.flow import WorkerProcess
-    from tests.kit.route import Route
+    from tests.kit.managed_process import WorkerProcess
+    from tests.kit.pipeline_under_test import PipelineUnderTest
 
 LEAVES_WITHIN_S = 15
 
 
-def refused(route: Route, code: int, *words: str, **settings: str | None) -> str:
+def refused(route: PipelineUnderTest, code: int, *words: str, **settings: str | None) -> str:
     """Start a worker that must leave by itself; return all it said (see ``left``)."""
     return left(route.worker("w-0", **settings), code, *words)
 
@@ -31,7 +31,7 @@ def left(worker: WorkerProcess, code: int, *words: str) -> str:
     return text
 
 
-def untouched(route: Route) -> bool:
+def untouched(route: PipelineUnderTest) -> bool:
     """Whether nothing has had an effect; offset 0 may be committed, with a mark (suspicion.py)."""
     done = {offset for offset in route.committed().values() if offset}
     return (done, route.outputs(), route.dead()) == (set(), [], [])

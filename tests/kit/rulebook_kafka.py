@@ -25,12 +25,12 @@ from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.kafka.properties import consumer_properties, producer_properties
 from hapax.settings import load_settings
 from tests.kit.faults import Rule
-from tests.kit.flow import await_
 from tests.kit.parts import MachineClock, Quiet
 from tests.kit.proxy import FaultProxy
 from tests.kit.rulebook import PARTITIONS
 from tests.kit.rulebook_memory import TIMEOUT_S
 from tests.kit.topics import FOREVER, Given, committed, produce, produce_open, read_back
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer

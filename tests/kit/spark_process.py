@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Literal
 
 import psutil  # type: ignore[import-untyped] # it carries no types
 
-from tests.kit.flow import WorkerProcess, await_
+from tests.kit.managed_process import WorkerProcess
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 Part = Literal["all", "driver", "jvm", "pool", "worker"]
@@ -37,12 +39,14 @@ GONE_S = 15.0
 class SparkProcess(WorkerProcess):
     """``python -m hapax run`` with the Spark engine, and all that it starts."""
 
-    def __init__(self, environment: dict[str, str], instance: str, log: Path) -> None:
-        super().__init__(SPARK | environment, instance, log)
+    def __init__(self, environment: Mapping[str, str], instance: str, log: Path) -> None:
+        super().__init__({**SPARK, **environment}, instance, log)
         self._sessions: list[int] = []
 
-    def start(self) -> None:
-        super().start()
+    def start(
+        self, words: Sequence[str] | None = None, settings: Mapping[str, str] | None = None
+    ) -> None:
+        super().start(words, settings)
         self._sessions.append(self.process.pid)
 
     # -- parts ----------------------------------------------------------------------------

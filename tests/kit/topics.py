@@ -17,7 +17,7 @@ from confluent_kafka import (
 )
 
 from hapax.core.records import Headers, Record
-from tests.kit.patience import patient
+from tests.kit.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -14,9 +14,9 @@ from hapax.testing.broker import MemoryBroker
 from hapax.testing.source import MemorySource
 from hapax.testing.transaction import MemoryTransaction
 from tests.kit.doubles import Ticking
-from tests.kit.flow import await_
 from tests.kit.parts import MachineClock, Parts
 from tests.kit.topics import FOREVER, Given, committed, ends, produce, produce_aborted, read_back
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from hapax.core.ports import Batch, Source, Transaction

@@ -12,7 +12,7 @@ from hapax.demo.application import Application
 from hapax.demo.child import DemoError
 from hapax.demo.processes import Process, of_session, parse, python_workers, send
 from hapax.sandbox.watchdog import Watchdog
-from tests.kit.flow import await_
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from hapax.core.errors import StopError
 from hapax.kafka.read import end_offsets as kafka_ends
 from hapax.kafka.read.end_offsets import StableEnds
-from tests.kit.flow import await_
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

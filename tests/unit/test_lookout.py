@@ -12,8 +12,8 @@ from hapax.engines.lag_monitor import Lookout
 from hapax.kafka.read import lag_probe as kafka_survey
 from hapax.kafka.read.lag_probe import KafkaSurveyor
 from tests.kit.doubles import Told
-from tests.kit.flow import await_
 from tests.kit.spark_driver import Driver, done
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -19,7 +19,7 @@ import numpy as np
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from tests.fault.checking import reading_columns as columns
-from tests.kit.patience import patient
+from tests.kit.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

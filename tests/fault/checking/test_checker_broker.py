@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,8 +15,9 @@ from tests.fault.checking.judge_open import open_transactions
 from tests.fault.feeding.feed import Feeder
 from tests.fault.results import VIOLATIONS
 from tests.fault.watching.live import LiveReader
-from tests.kit.flow import WorkerProcess, await_
+from tests.kit.managed_process import WorkerProcess, clean_environment
 from tests.kit.topics import committed, ends, transaction
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -169,7 +169,7 @@ def _write(topics: Topics, message: Message) -> None:
 
 def _environment(sandbox: Sandbox, topics: Topics) -> dict[str, str]:
     return {
-        **{name: value for name, value in os.environ.items() if not name.startswith("HAPAX_")},
+        **clean_environment(),
         **sandbox.environment(),
         "HAPAX_APP": topics.app,
         "HAPAX_INPUT__TOPICS": topics.source,

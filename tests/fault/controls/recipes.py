@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hapax.core.committed_metadata import CommittedMetadata
-from tests.fault.controls.stand import PATIENCE_S, reaches
+from tests.fault.controls.stand import PATIENCE_S
 from tests.kit.faults import ALWAYS
 from tests.kit.topics import beside
+from tests.kit.waiting import reaches
 
 if TYPE_CHECKING:
     from tests.fault.controls.stand import Stand

@@ -6,8 +6,6 @@ broken must be seen to fail at once. All stands share one broker.
 
 from __future__ import annotations
 
-import os
-import time
 import uuid
 from contextlib import ExitStack
 from subprocess import TimeoutExpired
@@ -20,9 +18,11 @@ from hapax.sandbox import metadata
 from tests.fault.checking.judge import Topics
 from tests.fault.controls.gate import FOLDER, Gate
 from tests.fault.feeding.feed import Feeder
-from tests.fault.members import Member, Process
+from tests.fault.members import Member
 from tests.kit.faults import Rule
+from tests.kit.managed_process import WorkerProcess, clean_environment
 from tests.kit.topics import committed, ends, read_back
+from tests.kit.waiting import reaches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -155,16 +155,14 @@ class Stand:
 
     def member(self, instance: str = "w-0") -> Member:
         """Start a member, all of whose requests go through the proxy."""
-        kept = {name: text for name, text in os.environ.items() if not name.startswith("HAPAX_")}
         gates = self.folder / "gates"
         gates.mkdir(exist_ok=True)
         environment = {
-            **kept,
+            **clean_environment(),
             **self._sandbox.environment(),
             **SETTINGS,
             FOLDER: str(gates),
             "HAPAX_APP": self.topics.app,
-            "HAPAX_INSTANCE": instance,
             "HAPAX_INPUT__TOPICS": self.topics.source,
             "HAPAX_OUTPUT__TOPIC": self.topics.outputs[0],
             "HAPAX_DEAD_LETTER__TOPIC": self.topics.dead,
@@ -172,7 +170,7 @@ class Stand:
             **self._settings,
         }
         log = self.folder / f"{instance}.log"
-        member = Member(Process(environment, instance, log, self._command), log)
+        member = Member(WorkerProcess(environment, instance, log, self._command), log)
         self.members[instance] = member
         member.start()
         return member
@@ -247,13 +245,3 @@ class Stand:
         """Wait until so many further outputs are visible."""
         before = self.visible()
         self.await_(lambda: self.visible() >= before + records, "further outputs")
-
-
-def reaches(condition: Callable[[], bool], within_s: float) -> bool:
-    """Wait for a condition; say whether it came true in time."""
-    deadline_s = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > deadline_s:
-            return False
-        time.sleep(0.05)
-    return True

@@ -65,7 +65,7 @@ class Feeder:
 
     def start(self) -> None:
         """Start to write; return when it has begun."""
-        self._child.start(self._cells)
+        self._child.begin(self._cells)
 
     def pace(self, rate: int) -> None:
         """Write so many records a second from now on; 0 is a pause, UNLIMITED means all it can."""
@@ -79,9 +79,9 @@ class Feeder:
     def stop(self) -> Ledger:
         """Let it finish what it has begun, and return what it knows."""
         self._cells[STOP] = 1
-        self._child.wait(STOP_TIMEOUT_S)
+        self._child.finish(STOP_TIMEOUT_S)
         return Ledger.load(self._folder / "ledger.npz")
 
     def close(self) -> None:
         """End it whatever it does."""
-        self._child.kill()
+        self._child.close()

@@ -111,7 +111,7 @@ class LiveReader:
 
     def start(self) -> None:
         """Start to read; return when it has begun."""
-        self._child.start(self._cells)
+        self._child.begin(self._cells)
 
     @property
     def done(self) -> int:
@@ -132,10 +132,10 @@ class LiveReader:
     def stop(self) -> LiveHistory:
         """Let it read up to the ends as they are now, and return what it saw."""
         self._cells[STOP] = 1
-        self._child.wait(STOP_TIMEOUT_S)
+        self._child.finish(STOP_TIMEOUT_S)
         self._history = LiveHistory.load(self._folder)
         return self._history
 
     def close(self) -> None:
         """End it whatever it does."""
-        self._child.kill()
+        self._child.close()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import uuid
 from typing import TYPE_CHECKING
 
-from tests.kit.flow import WorkerProcess, await_
+from tests.kit.managed_process import WorkerProcess, clean_environment
 from tests.kit.topics import Given, committed, ends, produce, read_back
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
     from hapax.core.records import Record
     from hapax.sandbox import Sandbox
-    from tests.kit.flow import Kind
+    from tests.kit.managed_process import Kind
 
 LEAVE_S = 30.0
 
 
-class Route:
+class PipelineUnderTest:
     """Topics of its own, ``in``, ``out`` and ``dead``, and the workers between them.
 
     ``settings`` are the group and name after ``HAPAX_``; None takes a variable away.
@@ -48,7 +48,7 @@ class Route:
         self._partitions = partitions
         self._kind = kind
         self._environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("HAPAX_")},
+            **clean_environment(),
             "HAPAX_APP": self.app,
             "HAPAX_KAFKA__BOOTSTRAP_SERVERS": self.bootstrap,
             "HAPAX_INPUT__TOPICS": self.source,
