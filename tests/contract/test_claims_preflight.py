@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hapax.claims.redis_connection import PERMISSIONS, Preflight
+from hapax.claims.redis_connection import PERMISSIONS
 from hapax.claims.redis_tls import Tls
+from hapax.core.claim_store import Preflight
 from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.records import Coordinates
 from hapax.sandbox.ports import Ports

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from hapax.operations.doctor.acls import redis_rights
+from hapax.operations.doctor.acls import store_rights
 from hapax.sandbox.guard import PLAIN_PASSWORD
 from tests.kit.pipeline_under_test import PipelineUnderTest, metric
 from tests.kit.probes import ask, free_port
@@ -70,7 +70,9 @@ def _start(guarded: Sandbox, folder: Path, name: str) -> AtWork:
     route = PipelineUnderTest(guarded, folder, **settings)
     route.create()
     route.write(*EVENTS)
-    guarded.redis.allow(redis_rights(settings_of(route)), REDIS_PASSWORD)
+    rights = store_rights(settings_of(route))
+    assert rights is not None
+    guarded.redis.allow(rights.line, REDIS_PASSWORD)
     assert chosen.user is not None
     guarded.rights.allow(chosen.user, *needed(route))
     return AtWork(route, route.worker(INSTANCE), port, settings)

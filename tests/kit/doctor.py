@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from hapax.claims.redis_health import judged_health
 from hapax.core.certificates import Certificate
 from hapax.core.cluster_state import (
     Address,
-    ClaimStore,
     ConsumerGroup,
     Kafka,
     Log,
@@ -100,8 +100,9 @@ KAFKA = Kafka(
     logs={(name, number): LOG for name in ("in", "out", "dead") for number in (0, 1)},
     ids={"shop:0": ""},
 )
-CLAIMS = ClaimStore(
-    place="cache:6379/0",
+CLAIMS_FACTS: dict[str, Any] = {"skew_ms": 3, "claimed": True, "cluster_id": "ours"}
+CLAIMS = judged_health(
+    "cache:6379/0",
     info={
         "redis_version": "7.0.15",
         "role": "master",
@@ -117,9 +118,7 @@ CLAIMS = ClaimStore(
         "save": "",
         "min-replicas-to-write": "1",
     },
-    skew_ms=3,
-    claimed=True,
-    cluster_id="ours",
+    **CLAIMS_FACTS,
 )
 CERTIFICATES = tuple(
     Certificate(role, place, time.time() + 90 * 86_400)
@@ -172,13 +171,13 @@ def with_claims(
     """Return what sets facts of the claim store."""
 
     def change(case: Case) -> Case:
-        store = replace(
-            CLAIMS,
+        found = judged_health(
+            CLAIMS.place,
             info={**CLAIMS.info, **(info or {})},
             settings={**CLAIMS.settings, **(settings or {})},
-            **facts,
+            **{**CLAIMS_FACTS, **facts},
         )
-        return case._replace(claims=store)
+        return case._replace(claims=found)
 
     return change
 

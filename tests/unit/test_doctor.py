@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
+from hapax.claims.redis_health import judged_health
 from hapax.core.cluster_state import Address, Log, Partition, Topic
 from hapax.core.ports import Stuck
 from hapax.operations import doctor
@@ -310,10 +311,8 @@ def test_positions_that_are_not_known_are_not_praised() -> None:
 
 
 def test_what_redis_does_not_tell_is_neither_praised_nor_blamed() -> None:
-    case = healthy()
-    assert case.claims is not None
-    store = replace(case.claims, info={}, settings={}, claimed=None, skew_ms=None)
-    found = judged(case._replace(claims=store))
+    store = judged_health("cache:6379/0", info={}, settings={})
+    found = judged(healthy()._replace(claims=store))
     assert troubles(found) == {}
     untold = {one.check for one in found if one.verdict is Verdict.UNTOLD}
     assert untold >= {"claim-eviction", "claim-persistence", "claim-memory", "claim-clock"}

@@ -1,10 +1,14 @@
 """Claims: which record owns an id. The only talkers to Redis.
 
-redis             the claim store; redis.lua is its script
+store             the table: scheme of an address -> kind of store
+kind              what each kind gives to those who have only its address
+redis_url         the kind "Redis", without its client
+redis             the claim store in Redis; redis.lua is its script
 redis_connection  one client from one URL
 redis_admin       look claims up, and delete them
-redis_info        what the server says of itself
+redis_info        what the server says of itself; redis_health judges it
 redis_tls         certificates before the first connection
 
-Called by wiring and operations, through the Claims port by core. Knows the core alone.
+A further store is one file and one row in ``store``. Called by settings (addresses), wiring and
+operations (opening), through the port ``core.claim_store`` by all others. Knows the core alone.
 """

@@ -44,8 +44,10 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError
 
-from hapax.claims.redis_admin import Desk, unpack_owner
-from hapax.claims.redis_connection import Preflight, connect, is_away, preflight, unavailable
+from hapax.claims.redis_admin import ClaimAdmin, unpack_owner
+from hapax.claims.redis_connection import connect, is_away, preflight, unavailable
+from hapax.claims.redis_info import health_of
+from hapax.core.claim_store import Preflight, StoreHealth
 from hapax.core.errors import (
     ClaimsUnavailableError,
     ConfigurationError,
@@ -67,7 +69,7 @@ _TOPICS_AT = 9  # the first topic's place among the script's arguments
 _LOW = 2**32
 
 
-class RedisClaims(Desk):
+class RedisClaims(ClaimAdmin):
     """Claims in one Redis, or in one node of a cluster.
 
     app              names the keys; letters, digits, dot, dash and underscore
@@ -166,6 +168,10 @@ class RedisClaims(Desk):
                 raise
             found.problems.append(f"{error}.")
         return found
+
+    def health(self) -> StoreHealth:
+        """Return what the server says of itself, in seconds; see ``core.claim_store``."""
+        return health_of(self._redis, self._app)
 
     def close(self) -> None:
         """Drop the connection. A later call would open it again."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from redis.exceptions import RedisError
 
 from hapax.claims.redis_connection import unavailable
+from hapax.core.claim_store import Owned
 from hapax.core.records import Coordinates
 
 if TYPE_CHECKING:
@@ -23,21 +24,14 @@ _LOW = 2**32
 _AT_ONCE = 1_000
 
 
-class Owned(NamedTuple):
-    """The owner of an id, and how long it is still remembered."""
-
-    owner: Coordinates
-    life_ms: int
-
-
-class Place(NamedTuple):
+class HashField(NamedTuple):
     """Where a claim stands in Redis."""
 
     key: bytes
     field: bytes
 
 
-class Desk:
+class ClaimAdmin:
     """Looks single claims up. Raises ClaimsUnavailableError."""
 
     _redis: Redis
@@ -136,7 +130,7 @@ class Desk:
             for number, name in zip(numbers, names, strict=True)
         }
 
-    def _find(self, claim: bytes) -> tuple[Place, bytes] | None:
+    def _find(self, claim: bytes) -> tuple[HashField, bytes] | None:
         epoch, segments = self._redis.hmget(self._meta, "epoch", "segments")
         if not isinstance(epoch, bytes) or not isinstance(segments, bytes):
             return None
@@ -148,7 +142,7 @@ class Desk:
         return None
 
 
-def places(prefix: bytes, segments: bytes, digest: bytes, now_ms: int) -> Iterator[Place]:
+def places(prefix: bytes, segments: bytes, digest: bytes, now_ms: int) -> Iterator[HashField]:
     """Yield where a digest can stand, one place for each segment; see redis.lua.
 
     Segments that are over by our clock are skipped only when they are so by an hour: time is
@@ -161,7 +155,7 @@ def places(prefix: bytes, segments: bytes, digest: bytes, now_ms: int) -> Iterat
         whole, rest = divmod(int(bits), 8)
         masked = bytes([digest[whole] & (0xFF << (8 - rest)) & 0xFF]) if rest else b""
         key = b":".join((prefix, number.encode(), digest[:whole] + masked))
-        yield Place(key, digest[whole:])
+        yield HashField(key, digest[whole:])
 
 
 def unpack_owner(packed: bytes) -> tuple[int, int, int]:

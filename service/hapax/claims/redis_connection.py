@@ -9,7 +9,6 @@ import os
 import re
 import socket
 import ssl
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from redis import Redis
@@ -20,8 +19,9 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
 from hapax.claims.redis_tls import NO_FILES, Tls
+from hapax.claims.redis_url import CLAIM_COMMANDS
+from hapax.core.claim_store import Preflight
 from hapax.core.errors import ClaimsUnavailableError, ConfigurationError
-from hapax.core.rights import CLAIM_COMMANDS
 
 VERSION_MIN = (6, 2)
 
@@ -58,17 +58,6 @@ URL_PROBLEM = (
     "The URL of Redis cannot be read: use redis://user:password@host:port/0, with special "
     "characters of the password percent-encoded."
 )
-
-
-class Preflight(NamedTuple):
-    """What was found before the start. One sentence each.
-
-    problems  the promise does not hold with this server: do not start
-    warnings  it holds, but somebody should know
-    """
-
-    problems: list[str]
-    warnings: list[str]
 
 
 def connect(

@@ -11,41 +11,28 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import NoScriptError, RedisError
 
-from hapax.claims.redis_connection import connect, place, reason_of, unavailable
-from hapax.core.cluster_state import ClaimStore
+from hapax.claims.redis_connection import place, reason_of, unavailable
+from hapax.claims.redis_health import judged_health
+from hapax.core.claim_store import StoreHealth
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from redis import Redis
 
-ANSWER_TIMEOUT_S = 2.0
 _NO_SCRIPT = "0" * 40
 _SETTINGS = ("maxmemory-policy", "appendfsync", "save", "min-replicas-to-write")
 
 
-def look_at_redis(url: str, app: str, **options: Any) -> ClaimStore:
-    """Return what a server tells; takes seconds at most.
-
-    ``options``: see ``redis_connection.connect``. Raises ConfigurationError for a URL that cannot
-    work.
-    """
-    client = connect(
-        url, connect_timeout_s=ANSWER_TIMEOUT_S, answer_timeout_s=ANSWER_TIMEOUT_S, **options
-    )
+def health_of(client: Redis, app: str) -> StoreHealth:
+    """Return what a server says of itself and of the claims of this app; takes seconds at most."""
+    began_ms = time.time() * 1000
     try:
-        began_ms = time.time() * 1000
-        try:
-            seconds, micros = client.time()
-        except (RedisError, OSError) as error:
-            return ClaimStore(place=place(client), problem=str(unavailable(client, error)))
-        middle_ms = (began_ms + time.time() * 1000) / 2
-        return _ask(client, app, skew_ms=int(seconds * 1000 + micros / 1000 - middle_ms))
-    finally:
-        client.close()
-
-
-def _ask(client: Redis, app: str, *, skew_ms: int) -> ClaimStore:
+        seconds, micros = client.time()
+    except (RedisError, OSError) as error:
+        return _away(client, error)
+    middle_ms = (began_ms + time.time() * 1000) / 2
+    skew_ms = int(seconds * 1000 + micros / 1000 - middle_ms)
     meta = f"hapax:{{{app}}}:claims"
     settings: dict[str, str] = {}
     try:
@@ -56,18 +43,21 @@ def _ask(client: Redis, app: str, *, skew_ms: int) -> ClaimStore:
         claimed = None if refused else bool(client.hget(meta, "epoch"))
         cluster = None if refused else client.hget(meta, "cluster")
     except (RedisError, OSError) as error:
-        return ClaimStore(
-            place=place(client), problem=str(unavailable(client, error)), skew_ms=skew_ms
-        )
-    return ClaimStore(
-        place=place(client),
-        info=info,
-        settings=settings,
+        return _away(client, error, skew_ms=skew_ms)
+    return judged_health(
+        place(client),
+        info,
+        settings,
         refused=refused,
         skew_ms=skew_ms,
         claimed=claimed,
         cluster_id=cluster.decode() if isinstance(cluster, bytes) else cluster or None,
     )
+
+
+def _away(client: Redis, error: Exception, *, skew_ms: int | None = None) -> StoreHealth:
+    problem = str(unavailable(client, error))
+    return StoreHealth(name="Redis", place=place(client), problem=problem, skew_ms=skew_ms)
 
 
 def _setting(client: Redis, name: str) -> dict[str, str]:

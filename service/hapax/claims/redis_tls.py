@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING, NamedTuple
 
+from hapax.claims.kind import TlsFiles
 from hapax.core.errors import ConfigurationError
 
-if TYPE_CHECKING:
-    from hapax.settings import Settings
 
+class Tls(TlsFiles):
+    """PEM files for a ``rediss://`` server."""
 
-class Tls(NamedTuple):
-    """PEM files for a ``rediss://`` server.
-
-    ca_file            authorities that it must be signed by; None: those of the system
-    certificate_file   our own certificate, for a server that asks for one
-    key_file           its key; None: it stands in the same file
-    key_password       of the key
-    """
-
-    ca_file: str | None = None
-    certificate_file: str | None = None
-    key_file: str | None = None
-    key_password: str | None = None
+    __slots__ = ()
 
     def options(self) -> dict[str, object]:
         """Return the client's options; raise ConfigurationError for files that cannot be used.
@@ -59,10 +47,3 @@ def _unreadable(what: str, path: str | None, error: Exception) -> str:
 
 
 NO_FILES = Tls()
-
-
-def files_of(settings: Settings) -> Tls:
-    """Return the files that the settings name."""
-    dedup = settings.dedup
-    password = None if dedup.key_password is None else dedup.key_password.get_secret_value()
-    return Tls(dedup.ca_file, dedup.certificate_file, dedup.key_file, password)

@@ -24,7 +24,7 @@ from hapax.commands.times import age_text, point_ms
 from hapax.core.errors import HapaxError
 
 if TYPE_CHECKING:
-    from hapax.claims.redis_admin import Owned
+    from hapax.core.claim_store import Owned
     from hapax.operations.adopt import Adoption
     from hapax.operations.claims import Rebuilt
     from hapax.settings import Settings

@@ -98,12 +98,12 @@ def _without_secrets(findings: Sequence[Finding]) -> list[Finding]:
 def _print_rights(as_json: bool) -> None:
     from hapax.commands.doctor_screen import rights_figures, show_rights  # noqa: PLC0415
     from hapax.commands.screen import print_json  # noqa: PLC0415 - for this command alone
-    from hapax.operations.doctor.acls import kafka_rights, redis_rights  # noqa: PLC0415 - as above
+    from hapax.operations.doctor.acls import kafka_rights, store_rights  # noqa: PLC0415 - as above
     from hapax.settings import load_settings  # noqa: PLC0415 - as above
 
     settings = load_settings(os.environ)
-    kafka, redis = kafka_rights(settings), redis_rights(settings)
+    kafka, store = kafka_rights(settings), store_rights(settings)
     if as_json:
-        print_json(rights_figures(kafka, redis))
+        print_json(rights_figures(kafka, store))
     else:
-        show_rights(kafka, redis)
+        show_rights(kafka, store)

@@ -13,6 +13,7 @@ from hapax.operations.doctor.findings import Finding, Verdict, counts, worst_fir
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hapax.claims.kind import StoreRights
     from hapax.core.rights import Right
 
 _COLOURS = {
@@ -56,12 +57,12 @@ def summary(findings: Sequence[Finding], *, everything: bool = False) -> str:
     return f"{seen[Verdict.FAIL]} FAIL, {seen[Verdict.WARN]} WARN, {passed} PASS{rest}."
 
 
-def rights_figures(kafka: Sequence[Right], redis: str) -> dict[str, Any]:
+def rights_figures(kafka: Sequence[Right], store: StoreRights | None) -> dict[str, Any]:
     """Return the rights, for programs."""
-    return {"kafka": msgspec.to_builtins(kafka), "redis": redis or None}
+    return {"kafka": msgspec.to_builtins(kafka), "redis": None if store is None else store.line}
 
 
-def show_rights(kafka: Sequence[Right], redis: str) -> None:
+def show_rights(kafka: Sequence[Right], store: StoreRights | None) -> None:
     """Print what must be granted, and what may be."""
     print_table(
         ("resource", "pattern", "name", "operation", "needed", "for"),
@@ -77,8 +78,8 @@ def show_rights(kafka: Sequence[Right], redis: str) -> None:
             for right in kafka
         ],
     )
-    if redis:
-        typer.echo(f"Redis, a line of its ACL file:\n{printable(redis)}")
+    if store is not None:
+        typer.echo(f"{store.where}:\n{printable(store.line)}")
 
 
 def _line(finding: Finding) -> None:

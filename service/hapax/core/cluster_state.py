@@ -132,29 +132,6 @@ class Kafka(msgspec.Struct, frozen=True):
     untold: Mapping[str, str] = {}
 
 
-class ClaimStore(msgspec.Struct, frozen=True):
-    """What Redis told.
-
-    place     ``host:port/database``, without secrets
-    problem   why it gave no answer; None where it did
-    info      fields of INFO
-    settings  of CONFIG GET, as far as we may read them
-    refused   what our user could not do, with the reason
-    skew_ms   Redis' clock minus ours
-    cluster_id  Kafka's id of the cluster that the claims belong to; None: none is there
-    claimed     whether claims of this app are there; None where it was not told
-    """
-
-    place: str
-    problem: str | None = None
-    info: Mapping[str, str] = {}
-    settings: Mapping[str, str] = {}
-    refused: tuple[str, ...] = ()
-    skew_ms: int | None = None
-    claimed: bool | None = None
-    cluster_id: str | None = None
-
-
 class Process(msgspec.Struct, frozen=True):
     """This process. ``files_max``: open files that it may have; None where there is no limit."""
 

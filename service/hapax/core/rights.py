@@ -4,21 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-CLAIM_COMMANDS = (
-    "ping",
-    "info",
-    "time",
-    "evalsha",
-    "script|load",
-    "hget",
-    "hmget",
-    "hset",
-    "hincrby",
-    "pexpireat",
-)
-"""What the claim store sends to Redis or calls in its script. ``select`` comes on top where the
-database is another one than 0."""
-
 
 class Right(msgspec.Struct, frozen=True):
     """One grant in the words of Kafka's authorizer (KIP-11; prefixes: KIP-290).

@@ -9,10 +9,10 @@ import msgspec
 from hapax.core.errors import PreflightError
 from hapax.kafka.admin.adoption import cluster_id, recommit_here
 from hapax.kafka.admin.group_members import members
-from hapax.wiring.builders import claim_store
+from hapax.wiring.claims import claim_store
 
 if TYPE_CHECKING:
-    from hapax.claims.redis import RedisClaims
+    from hapax.core.claim_store import ClaimStore
     from hapax.core.records import Progress
     from hapax.settings import Settings
 
@@ -62,8 +62,8 @@ class Adopting:
                 store.close()
         return found
 
-    def _store(self) -> RedisClaims | None:
-        return claim_store(self._settings, on_emptied=lambda: None, cluster_id=self._here)
+    def _store(self) -> ClaimStore | None:
+        return claim_store(self._settings, cluster_id=self._here)
 
     def _refuse_members(self) -> None:
         app, live = self._settings.app, members(self._settings)

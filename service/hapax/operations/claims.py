@@ -15,13 +15,12 @@ from hapax.kafka.admin.adoption import cluster_id
 from hapax.kafka.read.offset_client import Marks
 from hapax.kafka.read.range_reader import Spans
 from hapax.operations.claim_sources import ClaimSources
-from hapax.wiring.builders import claim_store
+from hapax.wiring.claims import claim_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from hapax.claims.redis import RedisClaims
-    from hapax.claims.redis_admin import Owned
+    from hapax.core.claim_store import ClaimStore, Owned
     from hapax.settings import Settings
 
     Tell = Callable[[str], None]
@@ -52,7 +51,7 @@ class Rebuilt(msgspec.Struct, kw_only=True):
 class Claimed:
     """The claims of one pipeline."""
 
-    def __init__(self, settings: Settings, store: RedisClaims) -> None:
+    def __init__(self, settings: Settings, store: ClaimStore) -> None:
         self._settings = settings
         self._store = store
         self.sources = ClaimSources(settings.dedup.id)
@@ -104,7 +103,9 @@ class Claimed:
             effects = [seen.record for seen in chunk if not is_note(seen.record)]
             self._claim(effects, since_ms, rebuilt)
             if self.emptied:
-                raise HapaxError("Redis was emptied again while claims were rebuilt: run it again")
+                raise HapaxError(
+                    "the claim store was emptied again while claims were rebuilt: run it again"
+                )
 
     def _claim(self, records: list[Record], since_ms: int, rebuilt: Rebuilt) -> None:
         ids: list[bytes] = []

@@ -41,7 +41,8 @@ from hapax.kafka.read.offset_client import Marks
 from hapax.kafka.read.probe import first_from
 from hapax.kafka.read.range_reader import Spans
 from hapax.operations.skipping import letter, skip_of
-from hapax.wiring.builders import SystemClock, claim_store
+from hapax.wiring.builders import SystemClock
+from hapax.wiring.claims import claim_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -231,7 +232,7 @@ class Moving:
 
     def _forget(self, moves: list[Move]) -> int:
         """Forget claims that records in the passed stretches own."""
-        store = claim_store(self._settings, on_emptied=lambda: None)
+        store = claim_store(self._settings)
         if store is None:
             return 0
         spans = {

@@ -20,7 +20,7 @@ from hapax.kafka.read.offset_client import Marks
 from hapax.kafka.read.range_reader import Spans, undecodable_problem
 from hapax.operations.claim_sources import ClaimSources
 from hapax.operations.trace_result import Effect, Sighting
-from hapax.wiring.builders import claim_store
+from hapax.wiring.claims import claim_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -171,7 +171,7 @@ class Trace:
         return None if first is None else first.record
 
     def _ask_claims(self, sightings: list[Sighting]) -> None:
-        store = claim_store(self._settings, on_emptied=lambda: None)
+        store = claim_store(self._settings)
         if store is None:
             return
         sources = ClaimSources(self._settings.dedup.id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from hapax.claims.store import kind_of
 from hapax.settings.problem import Problem
 
 if TYPE_CHECKING:
@@ -24,16 +25,17 @@ def claim_problems(settings: Settings) -> Iterator[Problem]:
         "KEY_FILE": dedup.key_file,
         "KEY_PASSWORD": dedup.key_password,
     }
-    if dedup.redis_url is None:
+    if dedup.claims_url is None:
         return
-    encrypted = dedup.redis_url.get_secret_value().startswith("rediss://")
+    kind = kind_of(dedup.claims_url)
+    encrypted = kind.transport(dedup.claims_url).encrypted
     for name, value in files.items():
         # Left alone, the service would connect without the protection that somebody asked for.
         if value is not None and not encrypted:
             yield Problem(
                 (_URL, _DEDUP + name),
-                f"{_DEDUP}{name} is set but {_URL} has no TLS: begin the address with rediss:// or "
-                "remove the other",
+                f"{_DEDUP}{name} is set but {_URL} has no TLS: begin the address with "
+                f"{kind.tls_scheme}:// or remove the other",
             )
     for name, needed in (
         ("CERTIFICATE_FILE", "KEY_FILE"),

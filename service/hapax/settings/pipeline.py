@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr
 
 from hapax.settings.base import Group
-from hapax.settings.validators import ID_SOURCES, PATH, REDIS_URL, SECRET, TEXT, TOPIC, TOPICS
+from hapax.settings.validators import CLAIMS_URL, ID_SOURCES, PATH, SECRET, TEXT, TOPIC, TOPICS
 from hapax.settings.value_types import choice, duration, flag, share, whole
 
 Start = Literal["earliest", "latest", "refuse"]
@@ -65,7 +65,17 @@ class DeadLetter(Group):
 class Dedup(Group):
     """How events that were sent twice are recognised."""
 
-    redis_url: Annotated[SecretStr | None, REDIS_URL] = Field(
+    @property
+    def enabled(self) -> bool:
+        """Whether there is a claim store."""
+        return self.redis_url is not None
+
+    @property
+    def claims_url(self) -> str | None:
+        """The address of the claim store, whose scheme selects it (hapax.claims.store)."""
+        return None if self.redis_url is None else self.redis_url.get_secret_value()
+
+    redis_url: Annotated[SecretStr | None, CLAIMS_URL] = Field(
         default=None, description="Claim store. Unset: off, all other dedup settings are idle."
     )
     ca_file: Annotated[str | None, PATH] = Field(

@@ -75,7 +75,7 @@ def _foreign(settings: Settings) -> Iterator[tuple[str, object, str]]:
     )
     yield (
         "HAPAX_DEDUP__REDIS_URL",
-        None if settings.dedup.redis_url is None else "***",
+        "***" if settings.dedup.enabled else None,
         "rows have no claims; use dropDuplicatesWithinWatermark in the pipeline",
     )
     yield (

@@ -70,7 +70,7 @@ def _times(settings: Settings) -> Iterator[Problem]:
     grouped = settings.spark.pipeline is None
     for shorter, longer, why in rules:
         used = grouped or {session, poll}.isdisjoint((shorter, longer))
-        used = used and (longer is not claim or settings.dedup.redis_url is not None)
+        used = used and (longer is not claim or settings.dedup.enabled)
         if used and shorter[1] >= longer[1]:
             yield Problem(
                 (shorter[0], longer[0]),

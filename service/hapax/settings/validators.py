@@ -7,6 +7,7 @@ from keyword import iskeyword
 from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
+from hapax.claims.store import KINDS, kind_of
 from hapax.settings.redaction import HIDDEN, hidden, secrets_in
 from hapax.settings.value_types import Form
 
@@ -21,6 +22,7 @@ _SERVER: Final = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1
 _HEADER: Final = re.compile(r"header:[^\s,]+")
 _POINTER: Final = re.compile(r"json:(?:/(?:[^~/]|~[01])*)+")
 _PORT_MAX: Final = 65_535
+_FORMS: Final = [f"`{scheme}://…`" for scheme in KINDS]
 
 
 def _items(text: str) -> tuple[str, ...]:
@@ -105,29 +107,21 @@ def _secret(text: str) -> str:
     return text
 
 
-def _redis_url(text: str) -> str:
-    parts = _split_url(text.strip())
-    if parts is None or parts.scheme not in {"redis", "rediss", "unix"}:
-        raise ValueError(
-            "write redis://host:6379/0, rediss:// for TLS or unix:///path; special characters in "
-            "a password are percent-encoded"
-        )
-    if parts.scheme == "unix":
-        if not parts.path:
-            raise ValueError("the path of the socket is missing: unix:///run/redis.sock")
-        return text.strip()
-    database = parts.path.strip("/")
-    if not parts.hostname or (database and not database.isdecimal()):
-        raise ValueError("write host, port and number of the database: redis://host:6379/0")
-    return text.strip()
+def _claims_url(text: str) -> str:
+    text = text.strip()
+    parts = _split_url(text)
+    kind = kind_of(text if parts is not None else "")
+    if parts is not None:
+        kind.check(parts)
+    return text
 
 
-def _redis_url_shown(url: SecretStr) -> str:
-    # The query is hidden as a whole: the Redis client reads a password from there, too.
+def _claims_url_shown(url: SecretStr) -> str:
+    # The query is hidden as a whole: clients read a password from there, too.
     return hidden(url.get_secret_value())
 
 
-def _redis_url_parts(text: str) -> Iterator[str]:
+def _claims_url_parts(text: str) -> Iterator[str]:
     yield from secrets_in(text)
     try:
         parts = urlsplit(text)
@@ -170,11 +164,11 @@ HTTP_URL: Final = Form(
 SECRET: Final = Form(
     "text", _secret, show=lambda _: HIDDEN, secret=True, quotable=False, parts=lambda text: (text,)
 )
-REDIS_URL: Final = Form(
-    "`redis://…`, `rediss://…` or `unix://…`",
-    _redis_url,
-    show=_redis_url_shown,
+CLAIMS_URL: Final = Form(
+    f"{', '.join(_FORMS[:-1])} or {_FORMS[-1]}",
+    _claims_url,
+    show=_claims_url_shown,
     secret=True,
     quotable=False,
-    parts=_redis_url_parts,
+    parts=_claims_url_parts,
 )

@@ -120,7 +120,7 @@ def _identity(settings: Settings) -> Identity:
         transactional_id=transactional_id(settings),
         version=__version__,
         librdkafka=library_version(),
-        claim_store=settings.dedup.redis_url is not None,
+        claim_store=settings.dedup.enabled,
         runbooks=settings.telemetry.runbooks_url,
     )
 

@@ -25,12 +25,11 @@ from hapax.kafka.produce.weaker import KafkaAtLeastOnce, KafkaAtMostOnce
 from hapax.kafka.properties import consumer_properties, producer_properties
 from hapax.kafka.read.claim_owners import KafkaOwners
 from hapax.telemetry.logs import ClientLogger
+from hapax.wiring.claims import claim_store
 from hapax.wiring.tracing import traced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.claims.redis import RedisClaims
+    from hapax.core.claim_store import ClaimStore
     from hapax.core.isolation import Applies
     from hapax.core.transform import Transformer
     from hapax.settings import Settings
@@ -157,7 +156,7 @@ def producing(
     )
 
 
-def claims(shared: Shared) -> RedisClaims | None:
+def claims(shared: Shared) -> ClaimStore | None:
     """Return the claim store, or None where there is none."""
     events = shared.events
     return claim_store(
@@ -165,34 +164,7 @@ def claims(shared: Shared) -> RedisClaims | None:
     )
 
 
-def claim_store(
-    settings: Settings,
-    on_emptied: Callable[[], None],
-    *,
-    on_clock_jump: Callable[[float], None] | None = None,
-    cluster_id: str | None = None,
-) -> RedisClaims | None:
-    """Return the claim store that the settings name."""
-    dedup = settings.dedup
-    if dedup.redis_url is None:
-        return None
-    # Imported only where it is used: 140 ms that a restart without claims need not wait for.
-    from hapax.claims.redis import RedisClaims  # noqa: PLC0415
-    from hapax.claims.redis_tls import files_of  # noqa: PLC0415
-
-    return RedisClaims(
-        dedup.redis_url.get_secret_value(),
-        app=settings.app,
-        ttl_ms=dedup.ttl_ms,
-        on_emptied=on_emptied,
-        on_clock_jump=on_clock_jump,
-        cluster_id=cluster_id,
-        tls=files_of(settings),
-        answer_timeout_s=dedup.timeout_ms / 1000,
-    )
-
-
-def owners(shared: Shared, claims: RedisClaims | None) -> KafkaOwners | None:
+def owners(shared: Shared, claims: ClaimStore | None) -> KafkaOwners | None:
     """Return what looks up the owners of claims; it connects when it is first needed."""
     if claims is None:
         return None
@@ -204,7 +176,7 @@ def worker(
     *,
     source: KafkaSource,
     transaction: Producing,
-    claims: RedisClaims | None,
+    claims: ClaimStore | None,
     owners: KafkaOwners | None,
     isolation: Isolation,
 ) -> Worker:
@@ -255,7 +227,7 @@ def worker(
 def core(  # noqa: PLR0913 - what differs between a worker and a task
     settings: Settings,
     transaction: Producing,
-    claims: RedisClaims | None,
+    claims: ClaimStore | None,
     transformer: Applies,
     *,
     clock: SystemClock,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
+from hapax.claims.store import kind_of
 from hapax.kafka.admin.certificates import own_certificates, server_certificates
 
 if TYPE_CHECKING:
@@ -50,9 +51,9 @@ class CertificateWatch(threading.Thread):
 
 def watch_certificates(shared: Shared, stack: ExitStack) -> None:
     """Watch until the stack unwinds; do nothing where no connection is encrypted."""
-    url = shared.settings.dedup.redis_url
-    redis = url is not None and url.get_secret_value().startswith("rediss://")
-    if not redis and not shared.settings.kafka.security.protocol.endswith("ssl"):
+    url = shared.settings.dedup.claims_url
+    encrypted = url is not None and kind_of(url).transport(url).encrypted
+    if not encrypted and not shared.settings.kafka.security.protocol.endswith("ssl"):
         return
     watch = CertificateWatch(shared.settings, shared.events)
     watch.start()

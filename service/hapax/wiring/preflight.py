@@ -15,7 +15,7 @@ from hapax.kafka.admin.preflight import KafkaPreflight
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hapax.claims.redis import RedisClaims
+    from hapax.core.claim_store import ClaimStore
     from hapax.kafka.admin.preflight import Found
     from hapax.kafka.consume.source import KafkaSource
     from hapax.wiring.builders import Shared
@@ -31,7 +31,7 @@ SUSPICIONS_MAX = 3
 """Connections that break in so many looks in a row are those of a wrong protocol."""
 
 
-def check(shared: Shared, source: KafkaSource, claims: RedisClaims | None) -> list[str] | None:
+def check(shared: Shared, source: KafkaSource, claims: ClaimStore | None) -> list[str] | None:
     """Return remarks, or None when the service is to stop before all is well.
 
     Raises PreflightError with one sentence for each problem.
@@ -125,7 +125,7 @@ class _Store:
     Under ``pause`` the server that comes back is checked before the first record.
     """
 
-    def __init__(self, shared: Shared, claims: RedisClaims | None) -> None:
+    def __init__(self, shared: Shared, claims: ClaimStore | None) -> None:
         self._shared = shared
         self._claims = claims
         self._began_s = shared.clock.monotonic()

@@ -39,10 +39,10 @@ from hapax.wiring.builders import (
     CUT_AFTER_S,
     SystemClock,
     call_limit_s,
-    claim_store,
     core,
     producing,
 )
+from hapax.wiring.claims import claim_store
 from hapax.wiring.task_suspects import TaskSuspects, hung, task_isolation
 from hapax.wiring.tracing import flush_traces, traced
 

@@ -12,8 +12,8 @@ import ssl
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
+from hapax.claims.store import kind_of
 from hapax.core.certificates import Certificate, expiries_s, expiry_s
 from hapax.kafka.tcp_probe import split
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from hapax.settings import Settings
 
 HANDSHAKE_TIMEOUT_S = 3.0
-REDIS_PORT = 6379
 AT_ONCE = 8
 
 
 def own_certificates(settings: Settings) -> list[Certificate]:
     """Return those of our files, as they are on the disk now."""
     security, dedup = settings.kafka.security, settings.dedup
+    store = "" if dedup.claims_url is None else kind_of(dedup.claims_url).name.lower()
     files = (
         ("kafka-client", security.certificate_file),
         ("kafka-ca", security.ca_file),
-        ("redis-client", dedup.certificate_file),
-        ("redis-ca", dedup.ca_file),
+        (f"{store}-client", dedup.certificate_file if store else None),
+        (f"{store}-ca", dedup.ca_file if store else None),
     )
     return [_of_file(role, path) for role, path in files if path is not None]
 
@@ -55,12 +55,12 @@ def _servers(settings: Settings, brokers: Iterable[str]) -> Iterator[tuple[str, 
     if settings.kafka.security.protocol.endswith("ssl"):
         for place in (*settings.kafka.bootstrap_servers.split(","), *brokers):
             yield "kafka-broker", place
-    url = settings.dedup.redis_url
-    if url is not None and url.get_secret_value().startswith("rediss://"):
-        parts = urlsplit(url.get_secret_value())
-        host = parts.hostname or "localhost"
-        host = f"[{host}]" if ":" in host else host
-        yield "redis-server", f"{host}:{parts.port or REDIS_PORT}"
+    if (url := settings.dedup.claims_url) is not None:
+        kind = kind_of(url)
+        host, port, encrypted, _ = kind.transport(url)
+        if host is not None and encrypted:
+            host = f"[{host}]" if ":" in host else host
+            yield f"{kind.name.lower()}-server", f"{host}:{port}"
 
 
 def _of_file(role: str, path: str) -> Certificate:

@@ -70,7 +70,7 @@ class AuditTopics:
         self._marks = marks
         self._tell = tell
         self.app = settings.app
-        self.claimed = settings.dedup.redis_url is not None
+        self.claimed = settings.dedup.enabled
         self.known = options.transform or settings.transform is None
         self.compare = options.compare
         self.remarks: list[str] = []

@@ -57,7 +57,7 @@ class ReadInputs(msgspec.Struct, frozen=True):
         return InputRows(
             {where: place for place, where in enumerate(self.places)},
             ids=settings.dedup.id,
-            claimed=settings.dedup.redis_url is not None,
+            claimed=settings.dedup.enabled,
             transformer=transformer,
             output_topic=settings.output.topic,
             compare=self.compare,

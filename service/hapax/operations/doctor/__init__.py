@@ -20,13 +20,14 @@ from __future__ import annotations
 import resource
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from hapax.core.cluster_state import ClaimStore, Kafka, Process
+from hapax.core.cluster_state import Kafka, Process
 from hapax.kafka.admin.certificates import own_certificates, server_certificates
 from hapax.kafka.admin.cluster import PAUSE_S, look_at_kafka
 from hapax.kafka.admin.isolated import CrashedError, apart
@@ -47,10 +48,12 @@ from hapax.operations.doctor import (
 )
 from hapax.operations.doctor.check import Case, untold, written
 from hapax.operations.doctor.findings import Finding, Verdict
+from hapax.wiring.claims import claim_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from hapax.core.claim_store import StoreHealth
     from hapax.operations.doctor.check import Check, Said
     from hapax.settings import Settings
 
@@ -69,6 +72,7 @@ CHECKS: tuple[Check, ...] = (
     *claims_durability.CHECKS,
 )
 
+STORE_TIMEOUT_S = 2.0
 _LIBRARIES = ("hapax", "confluent-kafka", "redis", "msgspec", "pydantic", "pyspark")
 
 
@@ -124,7 +128,7 @@ def _said(check: Check, case: Case) -> list[Said]:
     if check.needs == "brokers" and kafka.problem is not None:
         return [untold(f"no broker to ask: {kafka.problem}")]
     if check.needs == "claims" and (store is None or store.problem is not None):
-        return [] if store is None else [untold("Redis gives no answer")]
+        return [] if store is None else [untold(f"{store.name} gives no answer")]
     try:
         return list(check.judge(case))
     except Exception as error:  # noqa: BLE001 - one check that fails must not hide the others
@@ -140,17 +144,12 @@ def _look_at_kafka(settings: Settings, pause_s: float) -> Kafka:
         return Kafka(problem=f"{error}; ask again")
 
 
-def _look_at_claims(settings: Settings) -> ClaimStore | None:
-    dedup = settings.dedup
-    if dedup.redis_url is None:
+def _look_at_claims(settings: Settings) -> StoreHealth | None:
+    store = claim_store(settings, timeout_s=STORE_TIMEOUT_S)
+    if store is None:
         return None
-    # Imported only where it is used, as for the service.
-    from hapax.claims.redis_info import look_at_redis  # noqa: PLC0415
-    from hapax.claims.redis_tls import Tls  # noqa: PLC0415
-
-    password = None if dedup.key_password is None else dedup.key_password.get_secret_value()
-    tls = Tls(dedup.ca_file, dedup.certificate_file, dedup.key_file, password)
-    return look_at_redis(dedup.redis_url.get_secret_value(), settings.app, tls=tls)
+    with closing(store):
+        return store.health()
 
 
 def _version(name: str) -> str | None:

@@ -7,9 +7,9 @@ they suffice, and that the mandatory ones are all needed, is tested against a br
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs, unquote, urlsplit
 
-from hapax.core.rights import CLAIM_COMMANDS, Right
+from hapax.claims.store import kind_of
+from hapax.core.rights import Right
 from hapax.kafka.produce.micro_batch import marker_group, sink_id
 from hapax.kafka.produce.standalone import replay_id
 from hapax.kafka.properties import (
@@ -22,6 +22,7 @@ from hapax.kafka.properties import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from hapax.claims.kind import StoreRights
     from hapax.settings import Settings
 
 CLUSTER = "kafka-cluster"
@@ -42,21 +43,10 @@ def kafka_rights(settings: Settings, outputs: Iterable[str] = ()) -> tuple[Right
     return tuple(sorted(rights, key=lambda right: right.optional))
 
 
-def redis_rights(settings: Settings) -> str:
-    """Return the user's line for the ACL file of Redis; empty where there is no claim store.
-
-    ``PASSWORD`` in it stands for the password, which is nowhere printed.
-    """
-    if settings.dedup.redis_url is None:
-        return ""
-    parts = urlsplit(settings.dedup.redis_url.get_secret_value())
-    query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-    database = query.get("db") or ("" if parts.scheme == "unix" else parts.path.strip("/"))
-    commands = [*CLAIM_COMMANDS, *(["select"] if database not in {"", "0"} else [])]
-    user = query.get("username") or unquote(parts.username or "") or settings.app
-    allowed = " ".join(f"+{command}" for command in commands)
-    keys = f"~hapax:{{{settings.app}}}:claims*"
-    return f"user {user} reset on >PASSWORD {keys} {allowed}"
+def store_rights(settings: Settings) -> StoreRights | None:
+    """Return what the user of the claim store must be granted; None where there is no store."""
+    url = settings.dedup.claims_url
+    return None if url is None else kind_of(url).rights(url, settings.app)
 
 
 def _reading(settings: Settings) -> Iterator[Right]:

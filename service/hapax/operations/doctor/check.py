@@ -9,7 +9,8 @@ from hapax.operations.doctor.findings import Verdict
 
 if TYPE_CHECKING:
     from hapax.core.certificates import Certificate
-    from hapax.core.cluster_state import ClaimStore, Kafka, Log, Process, Topic
+    from hapax.core.claim_store import StoreHealth
+    from hapax.core.cluster_state import Kafka, Log, Process, Topic
     from hapax.settings import Settings
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
@@ -32,7 +33,7 @@ class Case(NamedTuple):
 
     settings: Settings
     kafka: Kafka
-    claims: ClaimStore | None
+    claims: StoreHealth | None
     process: Process
     certificates: tuple[Certificate, ...] = ()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Final
-from urllib.parse import parse_qs, urlsplit
 
+from hapax.claims.store import kind_of
 from hapax.kafka.tcp_probe import split
 from hapax.operations.doctor.check import Check, fail, good, listed, untold, warn
 
@@ -19,7 +19,6 @@ EXPIRY_WARNING_DAYS: Final = 30
 URL: Final = "HAPAX_DEDUP__REDIS_URL"
 PROPERTIES: Final = "HAPAX_KAFKA__PROPERTIES"
 PROTOCOL: Final = "HAPAX_KAFKA__SECURITY__PROTOCOL"
-UNVERIFIED: Final = frozenset({"none", "optional"})
 
 
 def _plaintext(case: Case) -> Iterator[Said]:
@@ -70,37 +69,27 @@ def _verification(case: Case) -> Iterator[Said]:
         yield good("the brokers' certificates and their names are verified")
 
 
-def _redis(case: Case) -> Iterator[Said]:
-    url = case.settings.dedup.redis_url
+def _claim_store(case: Case) -> Iterator[Said]:
+    url = case.settings.dedup.claims_url
     if url is None:
         yield good(f"{URL} is unset")
         return
-    parts = urlsplit(url.get_secret_value())
-    if parts.scheme == "unix" or (parts.scheme == "redis" and _loopback(parts.hostname or "")):
+    kind = kind_of(url)
+    way = kind.transport(url)
+    if way.host is None or (not way.encrypted and _loopback(way.host)):
         yield good("the claim store is within this machine")
-        return
-    if parts.scheme == "redis":
+    elif not way.encrypted:
         yield warn(
-            f"{URL} has no TLS: password and ids travel in the open to {parts.hostname}",
-            "let the address begin with rediss://, and give Redis a tls-port",
+            f"{URL} has no TLS: password and ids travel in the open to {way.host}",
+            f"let the address begin with {kind.tls_scheme}://, and give {kind.name} a TLS port",
         )
-        return
-    query = {name: values[-1].lower() for name, values in parse_qs(parts.query).items()}
-    wrong = [
-        f"{name}={query[name]}"
-        for name, values in (
-            ("ssl_cert_reqs", UNVERIFIED),
-            ("ssl_check_hostname", {"false", "no", "0", "f", "n"}),
-        )
-        if query.get(name) in values
-    ]
-    if wrong:
+    elif way.unverified:
         yield warn(
-            f"{URL}: {listed(wrong)}: whoever stands between can pass for Redis",
+            f"{URL}: {listed(way.unverified)}: whoever stands between can pass for {kind.name}",
             "take it out of the address, and name the authorities in HAPAX_DEDUP__CA_FILE",
         )
     else:
-        yield good("the certificate of Redis is verified")
+        yield good(f"the certificate of {kind.name} is verified")
 
 
 def _certificates(case: Case) -> Iterator[Said]:
@@ -150,7 +139,7 @@ CHECKS: Final = (
         "WARN: no TLS beyond this machine, or TLS that verifies nothing (`ssl_cert_reqs`, "
         "`ssl_check_hostname`).",
         "process",
-        _redis,
+        _claim_store,
     ),
     Check(
         "certificates",

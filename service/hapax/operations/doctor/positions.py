@@ -39,7 +39,7 @@ def ages_ms(settings: Settings, topic: str, topic_settings: Mapping[str, str]) -
         kept = number(topic_settings.get("retention.ms"))
         if kept is not None and kept > 0:
             ages |= {half(kept), most(kept)}
-        if settings.dedup.redis_url is not None:
+        if settings.dedup.enabled:
             ages |= {settings.dedup.ttl_ms, HOUR_MS}
     return tuple(sorted(ages))
 

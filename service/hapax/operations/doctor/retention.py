@@ -79,7 +79,7 @@ def _bytes(case: Case) -> Iterator[Said]:
 
 
 def _claims(case: Case) -> Iterator[Said]:
-    if case.settings.dedup.redis_url is None:
+    if not case.settings.dedup.enabled:
         yield good("no claim store")
         return
     ttl = case.settings.dedup.ttl_ms

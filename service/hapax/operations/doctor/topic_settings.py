@@ -68,7 +68,7 @@ def _compaction(case: Case) -> Iterator[Said]:
             yield _not_told(case, name)
         elif "compact" in policy and name != case.settings.output.topic:
             lost = "records that are overwritten before they are read have no effect"
-            if case.settings.dedup.redis_url is not None:
+            if case.settings.dedup.enabled:
                 lost += (
                     "; of copies of one event the one that is left has it, but for the cases under"
                     " Compacted topics in docs/guarantees.md, which a min.compaction.lag.ms longer"
