@@ -118,7 +118,7 @@ def _start(
             env["HAPAX_TRANSFORM"] = "bench.transforms:reverse"
         else:
             env |= {
-                "HAPAX_SPARK__PIPELINE": "bench.transforms:pipeline",
+                "HAPAX_SPARK__DATAFRAME": "bench.transforms:pipeline",
                 "HAPAX_SPARK__CHECKPOINT": str(log.with_suffix(".checkpoint")),
                 "HAPAX_SPARK__BATCH_RECORDS_MAX": str(ROUND_RECORDS),
             }

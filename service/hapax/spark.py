@@ -116,7 +116,7 @@ def settings_of(options: SinkOptions) -> Settings:
     rest = {
         "HAPAX_ENGINE": "spark",
         "HAPAX_INPUT__TOPICS": _NONE,
-        "HAPAX_SPARK__PIPELINE": f"{_NONE}:{_NONE}",
+        "HAPAX_SPARK__DATAFRAME": f"{_NONE}:{_NONE}",
         "HAPAX_SPARK__CHECKPOINT": options.checkpoint,
     }
     return load_settings(rest | dict(os.environ) | named)

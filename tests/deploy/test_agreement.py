@@ -97,7 +97,7 @@ def test_the_grace_period_is_longer_than_a_stop_may_take(
     stop_ms = settings.transaction.timeout_ms + settings.shutdown.timeout_ms
     assert grace_ms > stop_ms + FAREWELL_S * 1000
     assert grace_ms > settings.watchdog.timeout_ms + settings.shutdown.timeout_ms
-    assert grace_ms < settings.group.poll_interval_max_ms
+    assert grace_ms < settings.group.max_poll_interval_ms
 
 
 def test_probes_wait_longer_than_what_they_watch_may_take(
@@ -107,7 +107,7 @@ def test_probes_wait_longer_than_what_they_watch_may_take(
     probes = container(objects)
     alive_s = patience_s(probes["livenessProbe"])
     assert alive_s > settings.watchdog.timeout_ms / 1000 + LIVENESS_MARGIN_S
-    assert alive_s < settings.group.poll_interval_max_ms / 1000
+    assert alive_s < settings.group.max_poll_interval_ms / 1000
     # A start waits for brokers and claim store: killed for it, pods would crash-loop in an outage.
     assert patience_s(probes["startupProbe"]) >= max(DAY_S, Opening.TIMEOUT_S)
 

@@ -38,7 +38,7 @@ def overrun(route: PipelineUnderTest, transform: str) -> tuple[WorkerProcess, Wo
         "w-0",
         TRANSFORM=transform,
         GROUP__MEMBERSHIP="dynamic",
-        GROUP__POLL_INTERVAL_MAX="7s",
+        GROUP__MAX_POLL_INTERVAL="7s",
         WATCHDOG__TIMEOUT="5s",
     )
     await_told(slow, "partitions_assigned")

@@ -158,7 +158,7 @@ def test_a_time_to_live_below_that_of_a_batch_is_refused_at_the_start(
     assert worker.process.wait(60) == 2
     proof.note(struck=1)
     assert (
-        "HAPAX_GROUP__POLL_INTERVAL_MAX=5m must be shorter than HAPAX_DEDUP__TTL=2m"
+        "HAPAX_GROUP__MAX_POLL_INTERVAL=5m must be shorter than HAPAX_DEDUP__TTL=2m"
         in worker.text()
     )
 

@@ -36,7 +36,7 @@ def test_records_that_retention_will_delete_in_minutes_are_told_until_they_are_r
             tmp_path,
             DEDUP__REDIS_URL=redis.url,
             TELEMETRY__PORT=port,
-            TELEMETRY__SURVEY_INTERVAL="1s",
+            TELEMETRY__LAG_INTERVAL="1s",
             TRANSFORM=None,
         )
         route.create(source={"retention.ms": str(60 * MINUTE_MS)})

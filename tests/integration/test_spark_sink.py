@@ -316,7 +316,7 @@ def test_what_spark_refuses_is_a_matter_of_configuration(spark: SparkSession, st
             "HAPAX_KAFKA__BOOTSTRAP_SERVERS": stage.servers,
             "HAPAX_INPUT__TOPICS": stage.given,
             "HAPAX_OUTPUT__TOPIC": stage.out,
-            "HAPAX_SPARK__PIPELINE": "shop:pipeline",
+            "HAPAX_SPARK__DATAFRAME": "shop:pipeline",
             "HAPAX_SPARK__CHECKPOINT": str(stage.checkpoint),
         }
     )

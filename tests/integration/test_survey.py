@@ -34,7 +34,7 @@ def port() -> int:
 @pytest.fixture
 def route(sandbox: Sandbox, tmp_path: Path, port: int) -> Iterator[PipelineUnderTest]:
     route = PipelineUnderTest(
-        sandbox, tmp_path, TELEMETRY__PORT=str(port), TELEMETRY__SURVEY_INTERVAL="1s"
+        sandbox, tmp_path, TELEMETRY__PORT=str(port), TELEMETRY__LAG_INTERVAL="1s"
     )
     route.create(
         source={"retention.ms": str(WEEK_S * 1000), "message.timestamp.type": "CreateTime"}
@@ -178,7 +178,7 @@ def test_brokers_that_die_one_after_another_end_neither_the_survey_nor_the_worke
         tmp_path,
         partitions=3,
         TELEMETRY__PORT=str(port),
-        TELEMETRY__SURVEY_INTERVAL="1s",
+        TELEMETRY__LAG_INTERVAL="1s",
         TELEMETRY__LOG_LEVEL="debug",
     )
     route.create()

@@ -130,7 +130,7 @@ def test_on_spark_tasks_make_the_spans_and_the_driver_shows_its_partitions(
         kind=SparkProcess,
         TELEMETRY__TRACING="on",
         TELEMETRY__PORT=str(port),
-        TELEMETRY__SURVEY_INTERVAL="1s",
+        TELEMETRY__LAG_INTERVAL="1s",
     )
     route.create()
     try:

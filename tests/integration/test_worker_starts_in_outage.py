@@ -96,7 +96,7 @@ def test_an_idle_worker_without_brokers_is_soon_not_ready_and_its_figures_grow_o
 ) -> None:
     (broker,), port = mortal.kafka.brokers, free_port()
     route.write(b"1")
-    worker = route.worker(TELEMETRY__PORT=str(port), TELEMETRY__SURVEY_INTERVAL="1s")
+    worker = route.worker(TELEMETRY__PORT=str(port), TELEMETRY__LAG_INTERVAL="1s")
     route.await_outputs(1)
     route.await_lag_0()
     await_(lambda: seen(port) == ("running", [0]), 60, worker.text)

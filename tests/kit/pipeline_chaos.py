@@ -114,7 +114,7 @@ def run(
         given,
         out,
         folder / "checkpoint",
-        HAPAX_SPARK__PIPELINE="tests.kit.pipeline_process:counted",
+        HAPAX_SPARK__DATAFRAME="tests.kit.pipeline_process:counted",
         HAPAX_SPARK__BATCH_RECORDS_MAX=str(batch_max),
         HAPAX_SPARK__PROPERTIES='{"spark.sql.shuffle.partitions": "2"}',
     )

@@ -27,7 +27,7 @@ def environment(
         "HAPAX_APP": app,
         "HAPAX_INPUT__TOPICS": given,
         "HAPAX_OUTPUT__TOPIC": out,
-        "HAPAX_SPARK__PIPELINE": "tests.kit.pipeline_process:doubled",
+        "HAPAX_SPARK__DATAFRAME": "tests.kit.pipeline_process:doubled",
         "HAPAX_SPARK__CHECKPOINT": str(checkpoint),
         "HAPAX_SPARK__TRIGGER_INTERVAL": "100ms",
         "HAPAX_TELEMETRY__PORT": "0",

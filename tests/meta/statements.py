@@ -38,6 +38,15 @@ def slugs(page: Path) -> list[str]:
     return [slug(title) for title in re.findall(r"(?m)^#+ (.+)$", page.read_text())]
 
 
+def current(text: str) -> str:
+    """Return the text without the old names: the first cells of tables headed ``before | now``."""
+    return re.sub(
+        r"(?m)^\| [a-z ]+ before \|[^\n]*\n(?:\|[^\n]*\n)+",
+        lambda table: re.sub(r"(?m)^\|[^|]*\|", "|", table[0]),
+        text,
+    )
+
+
 def links(text: str, page: Path) -> Iterator[str]:
     for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"(?ms)^```.*?^```$", "", text)):
         if re.match(r"[a-z]+:", target):

@@ -15,10 +15,12 @@ from hapax.core.errors import ExitCode
 from hapax.core.records import Output, Record
 from hapax.core.transform import Failure, Transformer, load_transform
 from hapax.settings import load_settings
+from hapax.settings.unknown_variables import RENAMED
 from tests.meta.statements import (
     ROOT,
     commands,
     console,
+    current,
     events,
     files,
     links,
@@ -64,13 +66,23 @@ PLANTED: dict[Check, str] = {
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 @pytest.mark.parametrize("check", PLANTED, ids=lambda check: check.__name__)
 def test_what_a_page_names_exists(check: Check, page: Path) -> None:
-    assert list(check(page.read_text(), page)) == []
+    assert list(check(current(page.read_text()), page)) == []
 
 
 @pytest.mark.parametrize("check", PLANTED, ids=lambda check: check.__name__)
 def test_what_does_not_exist_is_noticed(check: Check) -> None:
     found = list(check(PLANTED[check], ROOT / "README.md"))
     assert len(found) == (2 if check in {links, settings, commands} else 1)
+
+
+def test_a_table_of_renames_may_show_the_old_names_and_only_those() -> None:
+    table = "| setting before | now |\n|---|---|\n| `HAPAX_OLD` | `HAPAX_NEW` |\n\nHAPAX_REST\n"
+    assert list(settings(current(table), ROOT / "CHANGELOG.md")) == ["HAPAX_NEW", "HAPAX_REST"]
+
+
+def test_the_changelog_shows_every_renamed_setting() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    assert [old for old, new in RENAMED.items() if f"| `{old}` | `{new}` |" not in text] == []
 
 
 def python_blocks() -> list[Any]:

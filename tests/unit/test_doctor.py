@@ -189,7 +189,7 @@ def test_every_check_has_a_fault_that_it_names() -> None:
             {
                 "HAPAX_TRANSACTION__TIMEOUT": "14m",
                 "HAPAX_GROUP__SESSION_TIMEOUT": "20m",
-                "HAPAX_GROUP__POLL_INTERVAL_MAX": "1h",
+                "HAPAX_GROUP__MAX_POLL_INTERVAL": "1h",
                 "HAPAX_WATCHDOG__TIMEOUT": "30m",
             },
         ),

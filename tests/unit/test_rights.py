@@ -14,7 +14,7 @@ BASE = REQUIRED | {
 }
 SPARK = {"HAPAX_ENGINE": "spark"}
 SINK = SPARK | {
-    "HAPAX_SPARK__PIPELINE": "shop.orders:pipeline",
+    "HAPAX_SPARK__DATAFRAME": "shop.orders:pipeline",
     "HAPAX_SPARK__CHECKPOINT": "/data/checkpoint",
 }
 

@@ -135,7 +135,7 @@ def test_properties_are_read_from_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_no_mistake_repeats_a_secret(environ: dict[str, str]) -> None:
-    pipeline = {"HAPAX_SPARK__PIPELINE": "pipeline:daily"} if CHECKPOINT in environ else {}
+    pipeline = {"HAPAX_SPARK__DATAFRAME": "pipeline:daily"} if CHECKPOINT in environ else {}
     try:
         settings = load_settings(REQUIRED | environ | pipeline)
     except ConfigurationError as refusal:

@@ -318,7 +318,7 @@ def test_a_pipeline_of_data_frames_has_no_spans_and_says_so(stack: ExitStack) ->
     given = settings(
         TELEMETRY__TRACING="on",
         ENGINE="spark",
-        SPARK__PIPELINE="pipeline:daily",
+        SPARK__DATAFRAME="pipeline:daily",
         SPARK__CHECKPOINT="/checkpoint",
     )
     with pytest.raises(ConfigurationError, match="have no spans"):

@@ -179,7 +179,7 @@ def consumer_properties(settings: Settings) -> dict[str, Any]:
         "auto.offset.reset": "error",
         # End-of-partition events carry the offset behind markers and aborted data.
         "enable.partition.eof": True,
-        "max.poll.interval.ms": group.poll_interval_max_ms,
+        "max.poll.interval.ms": group.max_poll_interval_ms,
     }
 
 

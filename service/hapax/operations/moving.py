@@ -59,9 +59,9 @@ class Moving:
     """Moves the offsets of one pipeline's group."""
 
     def __init__(self, settings: Settings, marks: Marks, tell: Tell) -> None:
-        if settings.spark.pipeline is not None:
+        if settings.spark.dataframe is not None:
             problem = (
-                "HAPAX_SPARK__PIPELINE is set: positions of a DataFrame are in its checkpoint, not"
+                "HAPAX_SPARK__DATAFRAME is set: positions of a DataFrame are in its checkpoint, not"
                 " in a group"
             )
             raise ConfigurationError([problem])

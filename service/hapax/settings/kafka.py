@@ -129,9 +129,9 @@ class ConsumerGroup(Group):
         description="A process that is silent for so long loses its partitions. Brokers allow "
         "6s to 30m unless told otherwise.",
     )
-    poll_interval_max_ms: Annotated[int, duration("1s", "24h")] = Field(
+    max_poll_interval_ms: Annotated[int, duration("1s", "24h")] = Field(
         default=300_000,
-        alias="poll_interval_max",
+        alias="max_poll_interval",
         description="A process that takes nothing for so long loses its partitions, although it "
         "is alive: the longest a batch may take.",
     )

@@ -58,7 +58,7 @@ _REFUSED: Final[dict[str, str]] = {
     "group.protocol.type": "use HAPAX_GROUP__PROTOCOL",
     "session.timeout.ms": "use HAPAX_GROUP__SESSION_TIMEOUT",
     "heartbeat.interval.ms": _OWN + "HAPAX_GROUP__SESSION_TIMEOUT",
-    "max.poll.interval.ms": "use HAPAX_GROUP__POLL_INTERVAL_MAX",
+    "max.poll.interval.ms": "use HAPAX_GROUP__MAX_POLL_INTERVAL",
     "partition.assignment.strategy": "handing partitions over safely depends on it",
     "partitioner": "use HAPAX_OUTPUT__PARTITIONER",
     "metadata.recovery.strategy": "anything but none can hang the offsets call for ever after a "

@@ -125,7 +125,7 @@ class Call(Group):
         description="A call that takes longer ends the process with exit code 8 and names the "
         "record, which is then called in a process of its own and becomes a dead letter when it "
         "hangs again. Longer than the slowest call that is legal. Unset: as long as "
-        "HAPAX_GROUP__POLL_INTERVAL_MAX allows.",
+        "HAPAX_GROUP__MAX_POLL_INTERVAL allows.",
     )
 
 
@@ -195,9 +195,9 @@ class Telemetry(Group):
     log_format: Annotated[LogFormat, choice(LogFormat)] = Field(
         default="auto", description="auto: console on a terminal, json everywhere else."
     )
-    survey_interval_ms: Annotated[int, duration("1s", "1h")] = Field(
+    lag_interval_ms: Annotated[int, duration("1s", "1h")] = Field(
         default=10_000,
-        alias="survey_interval",
+        alias="lag_interval",
         description="How often the marks of the logs are asked for: lag in seconds, what retention "
         "is about to delete, transactions left open. A thread of its own asks.",
     )

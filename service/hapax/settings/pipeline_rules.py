@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from hapax.settings.model import Settings
 
-_PIPELINE: Final = "HAPAX_SPARK__PIPELINE"
+_PIPELINE: Final = "HAPAX_SPARK__DATAFRAME"
 _CHECKPOINT: Final = "HAPAX_SPARK__CHECKPOINT"
 _SINK: Final = "--sink"
 
@@ -25,7 +25,7 @@ def pipeline_problems(settings: Settings) -> Iterator[Problem]:
             f"HAPAX_APP={settings.app} ends in {_SINK}, which names the group that holds the "
             "marker of a DataFrame pipeline: choose another name",
         )
-    pipeline = settings.spark.pipeline
+    pipeline = settings.spark.dataframe
     if pipeline is None:
         return
     if settings.engine != "spark":
@@ -48,7 +48,7 @@ def _checkpoint(settings: Settings) -> Iterator[Problem]:
     if checkpoint is None:
         yield Problem(
             (_PIPELINE, _CHECKPOINT),
-            f"{_PIPELINE}={settings.spark.pipeline} needs {_CHECKPOINT}, which is unset: its "
+            f"{_PIPELINE}={settings.spark.dataframe} needs {_CHECKPOINT}, which is unset: its "
             "positions and its state live there, so name a folder or an address that outlives "
             "this process",
         )

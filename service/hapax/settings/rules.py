@@ -20,7 +20,7 @@ _MECHANISM: Final = f"{_SECURITY}SASL_MECHANISM"
 _TRANSACTION_INTERVAL: Final = "HAPAX_TRANSACTION__INTERVAL"
 _TRANSACTION_TIMEOUT: Final = "HAPAX_TRANSACTION__TIMEOUT"
 _SESSION_TIMEOUT: Final = "HAPAX_GROUP__SESSION_TIMEOUT"
-_POLL_INTERVAL: Final = "HAPAX_GROUP__POLL_INTERVAL_MAX"
+_POLL_INTERVAL: Final = "HAPAX_GROUP__MAX_POLL_INTERVAL"
 _WATCHDOG: Final = "HAPAX_WATCHDOG__TIMEOUT"
 _CLAIM: Final = "HAPAX_DEDUP__TTL"
 _CALL: Final = "HAPAX_CALL__TIMEOUT"
@@ -44,7 +44,7 @@ def _times(settings: Settings) -> Iterator[Problem]:
     interval = (_TRANSACTION_INTERVAL, settings.transaction.interval_ms)
     transaction = (_TRANSACTION_TIMEOUT, settings.transaction.timeout_ms)
     session = (_SESSION_TIMEOUT, settings.group.session_timeout_ms)
-    poll = (_POLL_INTERVAL, settings.group.poll_interval_max_ms)
+    poll = (_POLL_INTERVAL, settings.group.max_poll_interval_ms)
     watchdog = (_WATCHDOG, settings.watchdog.timeout_ms)
     claim = (_CLAIM, settings.dedup.ttl_ms)
     # Unset, it follows the poll interval: nothing that could be wrong.
@@ -67,7 +67,7 @@ def _times(settings: Settings) -> Iterator[Problem]:
         (poll, claim, "a claim must outlive the batch it was made for"),
     )
     # A DataFrame pipeline is no member of a group: none of the group's times is used.
-    grouped = settings.spark.pipeline is None
+    grouped = settings.spark.dataframe is None
     for shorter, longer, why in rules:
         used = grouped or {session, poll}.isdisjoint((shorter, longer))
         used = used and (longer is not claim or settings.dedup.enabled)

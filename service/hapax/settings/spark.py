@@ -38,7 +38,7 @@ class Spark(Group):
         "HAPAX_TRANSACTION__INTERVAL. Longer ranges cost less per record; a stop waits for the "
         "running ones.",
     )
-    pipeline: Annotated[str | None, FUNCTION] = Field(
+    dataframe: Annotated[str | None, FUNCTION] = Field(
         default=None,
         description="A function from DataFrame to DataFrame, run by Structured Streaming instead "
         "of HAPAX_TRANSFORM. Unset: records.",
@@ -47,7 +47,7 @@ class Spark(Group):
         default=None,
         repr=False,
         description="Where a pipeline keeps its positions and state: a folder or an address on "
-        "durable storage. Required with HAPAX_SPARK__PIPELINE; records need none.",
+        "durable storage. Required with HAPAX_SPARK__DATAFRAME; records need none.",
     )
     trigger_interval_ms: Annotated[int, duration("10ms", "24h")] = Field(
         default=1_000,

@@ -1,4 +1,4 @@
-"""Variables with our prefix that nothing reads: most likely misspelt, so they are problems."""
+"""Variables with the prefix that nothing reads: renamed or misspelt, so they are problems."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ from hapax.settings.problem import Problem
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+# Old name -> new name. An old one is refused: ignored, its setting would silently be the default.
+RENAMED: Final = {
+    "HAPAX_GROUP__POLL_INTERVAL_MAX": "HAPAX_GROUP__MAX_POLL_INTERVAL",
+    "HAPAX_SPARK__PIPELINE": "HAPAX_SPARK__DATAFRAME",
+    "HAPAX_TELEMETRY__SURVEY_INTERVAL": "HAPAX_TELEMETRY__LAG_INTERVAL",
+}
 _FILES: Final = {
     variable.file_name: variable.name
     for variable in BY_NAME.values()
@@ -32,7 +38,10 @@ def unread(environ: Mapping[str, str]) -> Iterator[Problem]:
             for service in services
         ):
             continue
-        yield Problem((_nearest(name),), f"{name} is read by nothing: {_advice(name)}")
+        if new := _renamed(name):
+            yield Problem((new,), f"{name} was renamed: set {new} to its value instead")
+        else:
+            yield Problem((_nearest(name),), f"{name} is read by nothing: {_advice(name)}")
 
 
 def _services(environ: Mapping[str, str]) -> Iterator[str]:
@@ -42,6 +51,14 @@ def _services(environ: Mapping[str, str]) -> Iterator[str]:
         prefix = name.removesuffix(_HOST)
         if name.startswith(PREFIX) and prefix != name and f"{prefix}SERVICE_PORT" in environ:
             yield prefix
+
+
+def _renamed(name: str) -> str:
+    plain = name.upper().removesuffix("_FILE")
+    new = BY_NAME.get(RENAMED.get(plain, ""))
+    if new is None:
+        return ""
+    return new.name if plain == name.upper() else new.file_name or ""
 
 
 def _advice(name: str) -> str:

@@ -137,7 +137,7 @@ def _run(shared: Shared, stack: ExitStack) -> None:
         return
     # Imported only where it is used: half a second that a restarted worker need not wait for.
     require_pyspark()
-    if shared.settings.spark.pipeline is not None:
+    if shared.settings.spark.dataframe is not None:
         from hapax.wiring.dataframe import run_pipeline  # noqa: PLC0415
 
         run_pipeline(shared, stack)

@@ -93,7 +93,7 @@ def call_limit_s(settings: Settings) -> float:
     """
     timeout_ms = settings.call.timeout_ms
     if timeout_ms is None:
-        return CALL_SHARE * settings.group.poll_interval_max_ms / 1000
+        return CALL_SHARE * settings.group.max_poll_interval_ms / 1000
     return timeout_ms / 1000
 
 

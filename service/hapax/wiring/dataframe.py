@@ -39,9 +39,9 @@ def run_pipeline(shared: Shared, stack: ExitStack) -> None:
     """Run the pipeline until it is asked to stop, or until its bounded input is used up."""
     settings, spark = shared.settings, shared.settings.spark
     shared.lifecycle.unpausable = (
-        "Spark drives the micro-batches of HAPAX_SPARK__PIPELINE: stop the process instead"
+        "Spark drives the micro-batches of HAPAX_SPARK__DATAFRAME: stop the process instead"
     )
-    pipeline = spark_pipeline.load_pipeline(spark.pipeline or "")
+    pipeline = spark_pipeline.load_pipeline(spark.dataframe or "")
     if not _check_outside(shared):
         return
     shared.events.preflight_passed()
@@ -56,7 +56,7 @@ def run_pipeline(shared: Shared, stack: ExitStack) -> None:
     spark_pipeline.prepare(session, settings)
     register(session)
     records = spark_pipeline.read_input(session, settings)
-    result = spark_pipeline.apply(pipeline, records, spark.pipeline or "")
+    result = spark_pipeline.apply(pipeline, records, spark.dataframe or "")
     if shared.lifecycle.stopping:
         return
     query = spark_pipeline.start(result, settings)

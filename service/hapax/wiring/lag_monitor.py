@@ -32,7 +32,7 @@ def start_lookout(
         surveyor,
         standpoint,
         shared.events,
-        interval_s=settings.telemetry.survey_interval_ms / 1000,
+        interval_s=settings.telemetry.lag_interval_ms / 1000,
     )
     lookout.start()
     stack.callback(lookout.stop)

@@ -111,7 +111,7 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
         dead_letter_rate=rate,
         pacing=Pacing(
             duration_s=settings.spark.range_interval_ms / 1000,
-            task_max_s=(settings.spark.range_interval_ms + settings.group.poll_interval_max_ms)
+            task_max_s=(settings.spark.range_interval_ms + settings.group.max_poll_interval_ms)
             / 1000,
             attempts_max=settings.retry.attempts,
             sticky=settings.group.protocol == "consumer",

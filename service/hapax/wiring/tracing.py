@@ -22,10 +22,10 @@ def start_tracing(settings: Settings, stack: ExitStack) -> None:
     """
     if not settings.telemetry.tracing:
         return
-    if settings.spark.pipeline is not None:
+    if settings.spark.dataframe is not None:
         problem = (
             "HAPAX_TELEMETRY__TRACING=on is for records; the micro-batches of"
-            " HAPAX_SPARK__PIPELINE have no spans: set it to off"
+            " HAPAX_SPARK__DATAFRAME have no spans: set it to off"
         )
         raise ConfigurationError([problem])
     from hapax.telemetry.tracing_sdk import close_tracing, open_tracing  # noqa: PLC0415

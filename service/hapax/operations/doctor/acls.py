@@ -52,7 +52,7 @@ def store_rights(settings: Settings) -> StoreRights | None:
 def _reading(settings: Settings) -> Iterator[Right]:
     for topic in settings.input.topics:
         yield Right("TOPIC", topic, "READ", "records are read, and their offsets committed")
-    if settings.spark.pipeline is None:
+    if settings.spark.dataframe is None:
         yield Right("GROUP", settings.app, "READ", "the group is joined, its offsets committed")
     else:
         group = marker_group(settings.app)
@@ -77,7 +77,7 @@ def _writing(settings: Settings, written: dict[str, str]) -> Iterator[Right]:
 
 
 def _transactional_ids(settings: Settings) -> Iterator[tuple[str, str, str]]:
-    if settings.spark.pipeline is not None:
+    if settings.spark.dataframe is not None:
         yield sink_id(settings.app), "LITERAL", "transactions of the sink"
     elif settings.group.membership == "dynamic":
         # Names that change with every start cannot be granted one by one.
@@ -112,7 +112,7 @@ def _looking(settings: Settings, written: list[str]) -> Iterator[Right]:
         for topic in settings.input.topics:
             yield Right("TOPIC", topic, "WRITE", replays, optional=True)
         yield Right("TRANSACTIONAL_ID", replay_id(settings.app), "WRITE", replays, optional=True)
-    if settings.guarantee == "exactly_once" and settings.spark.pipeline is None:
+    if settings.guarantee == "exactly_once" and settings.spark.dataframe is None:
         yield from _former(settings)
     reason = "hapax transactions list reads the states of all transactions there"
     yield Right("TOPIC", "__transaction_state", "READ", reason, optional=True)

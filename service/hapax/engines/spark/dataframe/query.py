@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 INPUT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 SEVERAL_TOPICS = "several"
-_SETTING = "HAPAX_SPARK__PIPELINE"
+_SETTING = "HAPAX_SPARK__DATAFRAME"
 _OURS = re.compile(r"service\.core\.errors\.(\w+): ([^\n]+)")
 _DATA_LOSS = ("KAFKA_DATA_LOSS", "OffsetOutOfRangeException", "failOnDataLoss")
 _PLANNING = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "commitOffsets")
@@ -123,7 +123,7 @@ def start(result: DataFrame, settings: Settings) -> Query:
     try:
         return writer.start()
     except PySparkException as error:
-        text = f"{_SETTING}={spark.pipeline}: Spark refuses the query: {_line(error)}"
+        text = f"{_SETTING}={spark.dataframe}: Spark refuses the query: {_line(error)}"
         raise ConfigurationError([text]) from error
 
 
