@@ -15,7 +15,7 @@
 # What a release passes:
 #   --build-arg PYTHON_IMAGE=python@sha256:...    the base by its digest: the same for ever
 #   --build-arg REVISION="$(git rev-parse HEAD)"  what it was built from
-#   --build-arg SOURCE=https://...  LICENSES=...  where that is, and its licence (SPDX)
+#   --build-arg SOURCE=https://...                where that is
 # docs/kubernetes.md is for those who run it; deploy/sbom.py writes what is in it, from the lock.
 
 ARG PYTHON_IMAGE=python:3.13-slim-trixie
@@ -33,7 +33,7 @@ RUN python -m venv --without-pip /opt/hapax \
     && /opt/build/bin/pip --python /opt/hapax/bin/python install --no-compile \
         --only-binary :all: --require-hashes --requirement requirements/worker.txt
 
-COPY README.md pyproject.toml ./
+COPY LICENSE README.md pyproject.toml ./
 COPY service/ service/
 # Bytecode is compiled here, once: the running container may not write it. Unchecked hashes
 # spare a stat per module and do not depend on file times. What pip compiled would be left as it is,
@@ -103,7 +103,7 @@ ARG PYTHON_IMAGE
 ARG VERSION=0.1.0
 ARG REVISION=
 ARG SOURCE=
-ARG LICENSES=
+ARG LICENSES=Apache-2.0
 LABEL org.opencontainers.image.title="hapax-spark" \
       org.opencontainers.image.description="Exactly-once consume-transform-produce for Kafka, on Spark" \
       org.opencontainers.image.version="${VERSION}" \
@@ -122,7 +122,7 @@ ARG PYTHON_IMAGE
 ARG VERSION=0.1.0
 ARG REVISION=
 ARG SOURCE=
-ARG LICENSES=
+ARG LICENSES=Apache-2.0
 LABEL org.opencontainers.image.title="hapax" \
       org.opencontainers.image.description="Exactly-once consume-transform-produce for Kafka, in Python" \
       org.opencontainers.image.version="${VERSION}" \

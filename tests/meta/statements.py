@@ -27,7 +27,8 @@ SETTINGS = {
     if name is not None
 }
 COMMANDS: Any = typer.main.get_command(app)  # a click command, of typer's own click
-NEVER_RUN = {"pip", "docker", "make", "set", "export", "curl", "python", "kafka-consumer-groups.sh"}
+NEVER_RUN = {"pip", "docker", "make", "set", "export", "curl", "python", "python3"}
+NEVER_RUN |= {"kafka-consumer-groups.sh"}
 
 
 def slug(title: str) -> str:

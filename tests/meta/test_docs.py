@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 TEMPLATE = ROOT / "templates/pipeline"
 PAGES = [
-    *[ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "bench/README.md")],
+    *[ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")],
+    ROOT / "bench/README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "templates").rglob("*.md")),
     ROOT / "tests/fault/README.md",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import hapax
+
 STAND_IN = """
 import atexit, os, signal, sys, types
 stand_in = types.ModuleType("hapax.commands.run")
@@ -54,3 +56,9 @@ def test_other_commands_leave_in_the_same_way() -> None:
     ]
     assert [end.returncode for end in ends] == [0, 2]
     assert b"exactly-once" in ends[0].stdout.lower()
+
+
+def test_the_version_is_printed_with_the_name() -> None:
+    ask = [sys.executable, "-m", "hapax", "--version"]
+    end = subprocess.run(ask, check=False, timeout=60, capture_output=True, text=True)
+    assert (end.returncode, end.stdout, end.stderr) == (0, f"hapax {hapax.__version__}\n", "")

@@ -143,7 +143,7 @@ def test_without_pyspark_the_sentence_says_what_to_install(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spark_session, "find_spec", lambda _name: None)
-    with pytest.raises(PreflightError, match=r"pip install 'hapax\[spark\]'"):
+    with pytest.raises(PreflightError, match=r"pip install 'hapax-kafka\[spark\]'"):
         opened(LOCAL)
 
 
@@ -204,5 +204,5 @@ def test_without_pyspark_the_service_says_what_to_install_before_anything_is_imp
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(spark_session, "find_spec", lambda _name: None)
-    with pytest.raises(PreflightError, match=r"pip install 'hapax\[spark\]'"):
+    with pytest.raises(PreflightError, match=r"pip install 'hapax-kafka\[spark\]'"):
         spark_session.require_pyspark()

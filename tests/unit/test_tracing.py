@@ -309,7 +309,7 @@ def test_without_an_sdk_the_start_says_what_to_install(
     unset: list[Any], monkeypatch: pytest.MonkeyPatch, stack: ExitStack
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'hapax\[tracing\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install 'hapax-kafka\[tracing\]'"):
         start_tracing(settings(TELEMETRY__TRACING="on"), stack)
     start_tracing(settings(), stack)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from hapax import __version__
@@ -34,6 +36,27 @@ app.command()(pause)
 app.command()(publish)
 app.command()(resume)
 app.command()(trace)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"hapax {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_version,
+            is_eager=True,
+            help="Print the name and the version.",
+        ),
+    ] = False,
+) -> None:
+    """Exactly-once consume-transform-produce for Kafka."""
 
 
 @app.command()

@@ -208,6 +208,6 @@ class Telemetry(Group):
     )
     tracing: Annotated[bool, flag()] = Field(
         default=False,
-        description="One span per transaction, by OpenTelemetry. Needs hapax[tracing]; the "
+        description="One span per transaction, by OpenTelemetry. Needs hapax-kafka[tracing]; the "
         "standard OTEL_* variables say where spans go.",
     )

@@ -26,7 +26,7 @@ FLUSH_MAX_S = 3.0
 _PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
 _MISSING = (
     "HAPAX_TELEMETRY__TRACING=on needs an OpenTelemetry SDK, and none is installed: run"
-    " pip install 'hapax[tracing]', or set HAPAX_TELEMETRY__TRACING=off"
+    " pip install 'hapax-kafka[tracing]', or set HAPAX_TELEMETRY__TRACING=off"
 )
 
 
@@ -101,7 +101,7 @@ def _exporter(environ: Mapping[str, str]) -> Any:
     for entry in entry_points(group="opentelemetry_traces_exporter", name=name):
         return entry.load()()
     problem = (
-        f"OTEL_TRACES_EXPORTER: no exporter {name} is installed; hapax[tracing] brings otlp with"
-        " OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf, others come with their own package"
+        f"OTEL_TRACES_EXPORTER: no exporter {name} is installed; hapax-kafka[tracing] brings otlp"
+        " with OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf, others come with their own package"
     )
     raise ConfigurationError([problem])

@@ -107,7 +107,7 @@ def _ignore(*_arguments: object) -> None:
 def require_pyspark() -> None:
     """Raise PreflightError unless PySpark is there; nothing is imported."""
     if find_spec("pyspark") is None:
-        raise PreflightError(["PySpark is not installed. Type: pip install 'hapax[spark]'"])
+        raise PreflightError(["PySpark is not installed. Type: pip install 'hapax-kafka[spark]'"])
 
 
 def _conf(options: SparkOptions) -> SparkConf:

@@ -73,7 +73,7 @@ CHECKS: tuple[Check, ...] = (
 )
 
 STORE_TIMEOUT_S = 2.0
-_LIBRARIES = ("hapax", "confluent-kafka", "redis", "msgspec", "pydantic", "pyspark")
+_LIBRARIES = ("hapax-kafka", "confluent-kafka", "redis", "msgspec", "pydantic", "pyspark")
 
 
 class Examination(msgspec.Struct, frozen=True):
