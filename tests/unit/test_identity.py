@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hapax.core.identity import Identified, Identity, without_hapax
+from hapax.core.headers import without_hapax
+from hapax.core.identity import Identified, Identity
 from hapax.core.records import Coordinates, Headers, Record
 
 

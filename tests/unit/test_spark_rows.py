@@ -17,8 +17,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from hapax.core import headers
 from hapax.core.errors import ConfigurationError, StopError
-from hapax.core.micro_batches import BATCH_HEADER, MicroBatch
+from hapax.core.micro_batches import MicroBatch
 from hapax.engines.spark.dataframe.rows import Writing, check_columns
 from hapax.engines.spark.dataframe.staging import (
     Parcel,
@@ -94,10 +95,10 @@ def test_a_row_becomes_a_message() -> None:
         3,
     )
     assert first.timestamp_ms == 1_767_225_600_000
-    assert first.headers == [("h", b"1"), ("h", None), (BATCH_HEADER, b"q/7/0/shop")]
+    assert first.headers == [("h", b"1"), ("h", None), (headers.BATCH, b"q/7/0/shop")]
     assert (second.value, second.key, second.topic, second.partition) == (None, None, "out", -1)
     assert second.timestamp_ms == 0
-    assert second.headers == [(BATCH_HEADER, b"q/7/1/shop")]
+    assert second.headers == [(headers.BATCH, b"q/7/1/shop")]
 
 
 def test_rows_are_numbered_through_a_micro_batch() -> None:

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from hapax.commands.screen import json_bytes, printable
 from hapax.commands.times import moment_text
+from hapax.core.headers import Failed
 
 if TYPE_CHECKING:
     from hapax.core.dead_letters import DeadLetter
 
 COLUMNS = ("dead letter", "time", "id", "error", "attempts", "source", "replayed")
+_FAILED = [field for field in Failed.__struct_fields__ if field != "truncated"]
 _VALUE_SHOWN, _ERROR_SHOWN = 20_000, 80
 
 
@@ -34,9 +36,7 @@ def summary(one: DeadLetter, replayed: bool) -> list[tuple[str, str]]:
         ("dead letter", str(one.record.coordinates)),
         ("source", str(one.source)),
         ("id", printable(one.event_id)),
-        ("error", one.error),
-        ("attempts", str(one.attempts)),
-        ("app", one.app),
+        *((field, str(getattr(one, field))) for field in _FAILED),
         ("time", moment_text(one.record.timestamp_ms)),
         ("replayed", "yes" if replayed else "no"),
         ("headers", "" if one.readable else "unreadable: a name is no text"),
@@ -53,10 +53,8 @@ def figures(one: DeadLetter, replayed: bool) -> dict[str, Any]:
         "source": str(one.source),
         "original": str(one.original),
         "id": json_bytes(one.event_id),
-        "error": one.error,
         "reason": one.reason,
-        "attempts": one.attempts,
-        "app": one.app,
+        **{field: getattr(one, field) for field in _FAILED},
         "time_ms": one.record.timestamp_ms,
         "replayed": replayed,
     }

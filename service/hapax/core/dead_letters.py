@@ -14,18 +14,23 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hapax.core.errors import DeadLetterLimitError, HapaxError
-from hapax.core.identity import REPLAY_HEADER, without_hapax
+from hapax.core.headers import (
+    APP,
+    ID,
+    REPLAY_OF,
+    REPLAYED,
+    SOURCE,
+    Failed,
+    coordinates,
+    without_hapax,
+)
 from hapax.core.ports import Message
-from hapax.core.records import Coordinates, Record
 from hapax.core.transform import Cut, Failure
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-NOTE_HEADER = "hapax-replayed"
-TRUNCATED_HEADER = "hapax-truncated"
-"""What was left out of a dead letter of last resort: names with their sizes in bytes."""
-_DIGITS_MAX = 9
+    from hapax.core.records import Coordinates, Record
 
 
 def condemn(coordinates: Coordinates, reason: str, before: Failure | None) -> Failure:
@@ -44,14 +49,13 @@ def condemn(coordinates: Coordinates, reason: str, before: Failure | None) -> Fa
     return msgspec.structs.replace(before, cut=Cut(before.cut + 1))
 
 
-class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """A record with the reason why it could have no outputs.
+class DeadLetter(Failed, frozen=True, kw_only=True):
+    """A record with the reason why it could have no outputs, which ``Failed`` holds.
 
     record    as it stands in the dead-letter topic; readable: whether its headers are known
     source    where the record stood that failed
     original  whose claim it has: the source, or what that was itself a replay of
-    error     the exception's type, a colon, its text
-    truncated  what was left out, with sizes; content: the original, once it was read again
+    content   the original of a truncated one, once it was read again
     """
 
     record: Record
@@ -59,10 +63,6 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     source: Coordinates
     original: Coordinates
     event_id: bytes
-    error: str
-    attempts: int
-    app: str
-    truncated: str = ""
     content: Record | None = None
 
     @property
@@ -74,21 +74,16 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 def dead_letter(record: Record, *, readable: bool = True) -> DeadLetter | None:
     """Return what the headers say; None when no Hapax wrote it as a dead letter."""
     headers = dict(record.headers)
-    error = headers.get("hapax-error")
-    source = _coordinates(headers.get("hapax-source"))
-    if error is None or source is None:
+    failed, source = Failed.decode(headers), coordinates(headers.get(SOURCE))
+    if failed is None or source is None:
         return None
-    attempts = (headers.get("hapax-attempts") or b"")[:_DIGITS_MAX]
     return DeadLetter(
         record=record,
         readable=readable,
         source=source,
-        original=_coordinates(headers.get(REPLAY_HEADER)) or source,
-        event_id=headers.get("hapax-id") or b"",
-        error=error.decode("utf-8", "backslashreplace"),
-        attempts=int(attempts) if attempts.isdigit() else 0,
-        app=(headers.get("hapax-app") or b"").decode("utf-8", "backslashreplace"),
-        truncated=(headers.get(TRUNCATED_HEADER) or b"").decode("utf-8", "backslashreplace"),
+        original=coordinates(headers.get(REPLAY_OF)) or source,
+        event_id=headers.get(ID) or b"",
+        **msgspec.structs.asdict(failed),
     )
 
 
@@ -105,13 +100,6 @@ def is_original(one: DeadLetter, record: Record) -> bool:
         if "key" in left
         else (record.key, record.timestamp_ms) == (letter.key, letter.timestamp_ms)
     )
-
-
-def _coordinates(text: bytes | None) -> Coordinates | None:
-    try:
-        return Coordinates.parse((text or b"").decode())
-    except ValueError:
-        return None
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +144,7 @@ def replay(one: DeadLetter, inputs: Collection[str]) -> Message:
         record.key,
         one.source.partition,
         record.timestamp_ms,
-        [*without_hapax(record.headers), (REPLAY_HEADER, str(original).encode())],
+        [*without_hapax(record.headers), (REPLAY_OF, str(original).encode())],
     )
 
 
@@ -165,17 +153,17 @@ def note(topic: str, partition: int, offsets: Iterable[int], *, app: str, now_ms
     spans = _spans(sorted(offsets))
     value = msgspec.json.encode({"partition": partition, "offsets": spans})
     # A key of its own: compaction must neither refuse a note nor take it for another's.
-    key = f"{NOTE_HEADER}/{partition}/{spans[0][0]}".encode()
+    key = f"{REPLAYED}/{partition}/{spans[0][0]}".encode()
     headers: list[tuple[str, bytes | None]] = [
-        (NOTE_HEADER, b"%d" % sum(last - first + 1 for first, last in spans)),
-        ("hapax-app", app.encode()),
+        (REPLAYED, b"%d" % sum(last - first + 1 for first, last in spans)),
+        (APP, app.encode()),
     ]
     return Message(topic, value, key, partition, now_ms, headers)
 
 
 def is_note(record: Record) -> bool:
     """Whether a record of the dead-letter topic is a note of a replay."""
-    return any(name == NOTE_HEADER for name, _ in record.headers)
+    return any(name == REPLAYED for name, _ in record.headers)
 
 
 class _Note(msgspec.Struct):

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hapax.core.errors import Poison
+from hapax.core.headers import ID, PART, REPLAY_OF
 from hapax.core.records import Coordinates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from hapax.core.records import Headers, Record
+    from hapax.core.records import Record
 
     Finder = Callable[[Record, Mapping[str, bytes | None]], bytes | None]
 
-REPLAY_HEADER = "hapax-replay-of"
 NAMES_MAX = 1000
 """Header names to remember: strangers choose them."""
 _STRUCTURED = b"application/cloudevents+json"
@@ -66,8 +66,8 @@ class Identity:
             if not headers.keys() <= self._plain:
                 headers = self._folded(headers)
             try:
-                if REPLAY_HEADER in headers and self._inputs is not None:
-                    found.replays[index] = _original(headers[REPLAY_HEADER], self._inputs)
+                if REPLAY_OF in headers and self._inputs is not None:
+                    found.replays[index] = _original(headers[REPLAY_OF], self._inputs)
                 tag, event_id = self._first(record, headers)
             except Poison as poison:
                 found.poison[index] = poison
@@ -108,9 +108,9 @@ def _original(text: bytes | None, inputs: frozenset[str]) -> Coordinates:
     try:
         original = Coordinates.parse((text or b"").decode())
     except ValueError as error:
-        raise Poison(f"header {REPLAY_HEADER} must be topic/partition/offset") from error
+        raise Poison(f"header {REPLAY_OF} must be topic/partition/offset") from error
     if original.topic not in inputs:
-        raise Poison(f"header {REPLAY_HEADER} must name a record of HAPAX_INPUT__TOPICS")
+        raise Poison(f"header {REPLAY_OF} must name a record of HAPAX_INPUT__TOPICS")
     return original
 
 
@@ -120,7 +120,7 @@ def _finder(source: str) -> Finder:
         return _cloudevents
     if kind == "key":
         return lambda record, _headers: record.key
-    if kind == "header" and argument.lower() == "hapax-id":
+    if kind == "header" and argument.lower() == ID:
         return _hapax_id
     if kind == "header" and argument:
         name = argument.lower()
@@ -147,7 +147,7 @@ def _cloudevents(record: Record, headers: Mapping[str, bytes | None]) -> bytes |
 
 def _hapax_id(_record: Record, headers: Mapping[str, bytes | None]) -> bytes | None:
     """Return id and part: outputs of one record share its id, behind another pipeline too."""
-    event_id, part = headers.get("hapax-id"), headers.get("hapax-part")
+    event_id, part = headers.get(ID), headers.get(PART)
     return event_id + b"\0" + part if event_id and part else event_id
 
 
@@ -178,12 +178,3 @@ def _at(value: Any, pointer: Sequence[str]) -> bytes | None:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value).encode()
     return None
-
-
-def without_hapax(headers: Headers) -> list[tuple[str, bytes | None]]:
-    """Return the headers that a record passes on: all but those a Hapax before us wrote."""
-    kept = []
-    for pair in headers:  # half the time of a comprehension, which is a call of its own (3.11)
-        if not pair[0].startswith("hapax-"):
-            kept.append(pair)  # noqa: PERF401 - as the loop says
-    return kept

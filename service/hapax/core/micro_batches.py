@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from hapax.core.errors import PositionLostError
+from hapax.core.headers import BATCH
 
 if TYPE_CHECKING:
     from hapax.core.records import Record, TopicPartition
 
-BATCH_HEADER = "hapax-batch"
 _FORM = "hapax1"
 _WORDS = 3
 _HEADER_WORDS = 3
@@ -41,7 +41,7 @@ class MicroBatch(NamedTuple):
     inputs: str = ""
 
     def header(self, row: int, app: str) -> bytes:
-        """Return what a published record carries as ``BATCH_HEADER``.
+        """Return what a published record carries as ``BATCH``.
 
         No two visible records of one app share it. The app comes last, for a topic may hold the
         output of several; no name of an app contains a slash.
@@ -65,7 +65,7 @@ class PublishedRecord(NamedTuple):
         A header without an app counts as ours: to publish an input twice is worse than to stop.
         """
         for name, value in record.headers:
-            if name != BATCH_HEADER or value is None:
+            if name != BATCH or value is None:
                 continue
             words = value.decode("utf-8", "replace").split("/")
             if len(words) < _HEADER_WORDS or not (words[1].isascii() and words[1].isdecimal()):
@@ -153,7 +153,7 @@ def _unmarked(batch: MicroBatch, published: PublishedRecord) -> str:
     gone = "and the marker of what was published is gone (offsets.retention.minutes of the brokers)"
     if published.query == batch.query:
         return (
-            f"{found}, {gone}: find the highest number of this query in the {BATCH_HEADER} headers"
+            f"{found}, {gone}: find the highest number of this query in the {BATCH} headers"
             f' of the output, then call hapax.spark.set_marker(query="{batch.query}", number=…)'
             " with the next one"
         )

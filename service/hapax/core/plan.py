@@ -8,18 +8,16 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from hapax.core.dead_letters import TRUNCATED_HEADER
-from hapax.core.identity import REPLAY_HEADER, without_hapax
+from hapax.core.headers import ID, REPLAY_OF, SOURCE, UNCHECKED, Failed, part, without_hapax
 from hapax.core.ports import Message
 from hapax.core.transform import Cut
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hapax.core.headers import Wire
     from hapax.core.records import Output, Progress, Record
     from hapax.core.transform import Failure, Result
-
-    Wire = list[tuple[str, bytes | None]]
 
 SHORT_BYTES = 300
 """Longest id and longest coordinates that a dead letter of last resort keeps."""
@@ -70,7 +68,7 @@ class Planner:
         sources: list[int] = []
         plan = Plan(messages=messages, progress=progress, sources=sources)
         topic, partition, prefix = "", -1, ""
-        mark: Wire = [("hapax-unchecked", b"1")] if unchecked else []
+        mark: Wire = [(UNCHECKED, b"1")] if unchecked else []
         for index, result in enumerate(results):
             if result is None:
                 plan.duplicates += 1
@@ -80,7 +78,7 @@ class Planner:
                 topic, partition = record.topic, record.partition
                 prefix = f"{topic}/{partition}/"
             source = f"{prefix}{record.offset}".encode()
-            stamp: Wire = [("hapax-id", ids[index] or source), ("hapax-source", source), *mark]
+            stamp: Wire = [(ID, ids[index] or source), (SOURCE, source), *mark]
             if not isinstance(result, tuple):  # of a Struct, isinstance costs five times as much
                 plan.failures[index] = result
                 messages.append(self._dead_letter(record, result, stamp))
@@ -92,8 +90,8 @@ class Planner:
                 continue
             if not result:
                 plan.filtered += 1
-            for part, output in enumerate(result, 1):
-                here = [*stamp, ("hapax-part", b"%d/%d" % (part, len(result)))]
+            for number, output in enumerate(result, 1):
+                here = [*stamp, part(number, len(result))]
                 messages.append(self._message(record, output, here))
                 sources.append(index)
         return plan
@@ -116,17 +114,20 @@ class Planner:
         )
 
     def _dead_letter(self, record: Record, failure: Failure, stamp: Wire) -> Message:
-        text = f"{failure.reason}: {failure.text}"[:ERROR_CHARS_MAX]
+        failed = Failed(
+            error=f"{failure.reason}: {failure.text}"[:ERROR_CHARS_MAX],
+            attempts=failure.attempts,
+            app=self._to.app,
+        )
         if failure.cut is not Cut.NOTHING:
-            record, stamp = _cut(record, failure.cut, stamp)
+            record, stamp, left = _cut(record, failure.cut, stamp)
+            failed = replace(failed, truncated=left)
         headers = [
             *without_hapax(record.headers),
             *stamp,
             # A replay that fails again still replays its original, whose claim it inherits.
-            *(pair for pair in record.headers if pair[0] == REPLAY_HEADER),
-            ("hapax-error", text.encode("utf-8", "backslashreplace")),
-            ("hapax-attempts", b"%d" % failure.attempts),
-            ("hapax-app", self._to.app.encode()),
+            *(pair for pair in record.headers if pair[0] == REPLAY_OF),
+            *failed.encode(),
         ]
         return Message(
             self._to.dead_letter_topic or "",
@@ -138,11 +139,11 @@ class Planner:
         )
 
 
-def _cut(record: Record, cut: Cut, stamp: Wire) -> tuple[Record, Wire]:
-    """Return what a dead letter of last resort keeps of its record, and its own headers.
+def _cut(record: Record, cut: Cut, stamp: Wire) -> tuple[Record, Wire, str]:
+    """Return what a dead letter of last resort keeps of its record and stamp, and what is left out.
 
-    The header that says so names each part left out with its size in bytes, the timestamp with
-    itself. The coordinates say where the original is.
+    That text names each part left out with its size in bytes, the timestamp with itself. The
+    coordinates say where the original is.
     """
     left = [("value", len(record.value or b""))]
     record = replace(record, value=None)
@@ -153,13 +154,12 @@ def _cut(record: Record, cut: Cut, stamp: Wire) -> tuple[Record, Wire]:
             ("headers", size),
             ("timestamp", record.timestamp_ms),
         ]
-        kept = [pair for pair in record.headers if _short(pair) and pair[0] == REPLAY_HEADER]
+        kept = [pair for pair in record.headers if _short(pair) and pair[0] == REPLAY_OF]
         left += [("id", len(value or b"")) for name, value in stamp if not _short((name, value))]
         stamp = [pair for pair in stamp if _short(pair)]
         # 0 is the time of writing: a timestamp may be what the topic refuses.
         record = replace(record, key=None, headers=tuple(kept), timestamp_ms=0)
-    told = ",".join(f"{name}={size}" for name, size in left)
-    return record, [*stamp, (TRUNCATED_HEADER, told.encode())]
+    return record, stamp, ",".join(f"{name}={size}" for name, size in left)
 
 
 def _short(pair: tuple[str, bytes | None]) -> bool:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from hapax.core.records import Coordinates
+from hapax.core.headers import PART, SOURCE, coordinates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from hapax.core.records import Record
+    from hapax.core.records import Coordinates, Record
 
     Expected = Callable[[bytes], list[bytes]]
     """The values of the outputs of one input value; raises ValueError for poison."""
@@ -108,11 +108,8 @@ def as_given(record: Record) -> Given:
 def as_effect(record: Record, *, dead: bool = False) -> Effect:
     """Take from a record that was written what counts."""
     headers = dict(record.headers)
-    try:
-        source = Coordinates.parse((headers.get("hapax-source") or b"").decode())
-    except ValueError:
-        source = None
-    slot = DEAD if dead else (headers.get("hapax-part") or b"1/1").decode("utf-8", "replace")
+    source = coordinates(headers.get(SOURCE))
+    slot = DEAD if dead else (headers.get(PART) or b"1/1").decode("utf-8", "replace")
     return Effect(record.coordinates, source, slot, as_given(record))
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple, cast
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer
 
+from hapax.core.headers import SOURCE, part
 from hapax.core.records import Headers, Record
 from hapax.demo.orders import price
 
@@ -71,15 +72,15 @@ def process(message: Message, producer: Producer, route: Route) -> None:
         raise KafkaException(error)
     record = as_record(message)
     headers: list[tuple[str, str | bytes | None]] = [*record.headers]
-    headers.append(("hapax-source", str(record.coordinates).encode()))
+    headers.append((SOURCE, str(record.coordinates).encode()))
     try:
         outputs = price(record)
     except Exception:  # noqa: BLE001 - as people do: whatever the rule raises is a dead letter
         send(producer, route.dead_letters, record.value, record.key, headers)
         return
     for number, output in enumerate(outputs, start=1):
-        part = ("hapax-part", b"%d/%d" % (number, len(outputs)))
-        send(producer, route.target, output.value, record.key, [*headers, part])
+        here = [*headers, part(number, len(outputs))]
+        send(producer, route.target, output.value, record.key, here)
 
 
 def send(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from hapax.core.headers import ID
 from hapax.core.identity import Identity
 from hapax.core.records import Record
 
@@ -55,7 +56,7 @@ class ClaimSources:
 
 def _is_hapax_id(source: str) -> bool:
     # Outputs carry our own header of this name in place of the record's.
-    return source.lower() == "header:hapax-id"
+    return source.lower() == f"header:{ID}"
 
 
 def _structured(record: Record) -> bool:

@@ -10,7 +10,8 @@ import msgspec
 
 from hapax.core.dead_letters import dead_letter, is_note
 from hapax.core.errors import ConfigurationError, HapaxError
-from hapax.core.records import Coordinates, Record
+from hapax.core.headers import ID, SOURCE, coordinates
+from hapax.core.records import Record
 from hapax.kafka.admin.adoption import cluster_id
 from hapax.kafka.read.offset_client import Marks
 from hapax.kafka.read.range_reader import Spans
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from hapax.core.claim_store import ClaimStore, Owned
+    from hapax.core.records import Coordinates
     from hapax.settings import Settings
 
     Tell = Callable[[str], None]
@@ -128,9 +130,9 @@ class Claimed:
     def _effect(self, record: Record, rebuilt: Rebuilt) -> tuple[bytes | None, Coordinates | None]:
         """Return the claim that a record of ours stands for, and its owner."""
         headers = dict(record.headers)
-        event_id, source = headers.get("hapax-id"), headers.get("hapax-source")
+        event_id, source = headers.get(ID), headers.get(SOURCE)
         letter = dead_letter(record)
-        owner = letter.original if letter is not None else _parsed(source)
+        owner = letter.original if letter is not None else coordinates(source)
         foreign = letter is not None and letter.app != self._settings.app
         if not event_id or owner is None or foreign or not self._ours(owner):
             rebuilt.foreign += 1
@@ -163,10 +165,3 @@ def claims(settings: Settings) -> Iterator[Claimed]:
         yield asked
     finally:
         store.close()
-
-
-def _parsed(text: bytes | None) -> Coordinates | None:
-    try:
-        return Coordinates.parse((text or b"").decode())
-    except ValueError:
-        return None

@@ -20,6 +20,7 @@ import msgspec
 
 from hapax.core.dead_letters import DeadLetter, note, replay
 from hapax.core.errors import HapaxError, PreflightError
+from hapax.core.headers import TRUNCATED
 from hapax.kafka.produce.standalone import KafkaReplay, ReplayInterruptedError
 from hapax.kafka.read.offset_client import Marks
 from hapax.operations.dead_letters import DeadLetters
@@ -39,7 +40,7 @@ SETTLE_MARGIN_S, SETTLE_REST_S = 12.0, 0.1
 
 
 GONE = (
-    "written without the value (header hapax-truncated), and the original is no longer at its"
+    f"written without the value (header {TRUNCATED}), and the original is no longer at its"
     " coordinates in the input"
 )
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hapax.core.dead_letters import TRUNCATED_HEADER
 from hapax.core.errors import HapaxError
+from hapax.core.headers import TRUNCATED
 from hapax.core.identity import Identity
 from hapax.core.offset_moves import Skip, Unreadable
 from hapax.core.plan import Destinations, Planner
@@ -31,8 +31,8 @@ def letter(settings: Settings, skip: Skip, topic: str, cut: Cut) -> Message:
     if skip.record is not None:
         return message
     # What was left out has no size that anyone could read.
-    told = (TRUNCATED_HEADER, f"undecodable={skip.at.offset}-{skip.next - 1}".encode())
-    headers = [pair for pair in message.headers if pair[0] != TRUNCATED_HEADER]
+    told = (TRUNCATED, f"undecodable={skip.at.offset}-{skip.next - 1}".encode())
+    headers = [pair for pair in message.headers if pair[0] != TRUNCATED]
     return msgspec.structs.replace(message, headers=[*headers, told])
 
 

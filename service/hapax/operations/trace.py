@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from hapax.core.dead_letters import dead_letter
 from hapax.core.errors import HapaxError
+from hapax.core.headers import ID, PART, SOURCE, coordinates
 from hapax.core.identity import Identity
-from hapax.core.records import Coordinates, Record
 from hapax.kafka.read.offset_client import Marks
 from hapax.kafka.read.range_reader import Spans, undecodable_problem
 from hapax.operations.claim_sources import ClaimSources
@@ -25,7 +25,7 @@ from hapax.wiring.claims import claim_store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from hapax.core.records import TopicPartition
+    from hapax.core.records import Coordinates, Record, TopicPartition
     from hapax.settings import Settings
 
     Tell = Callable[[str], None]
@@ -65,7 +65,7 @@ class Trace:
             raise HapaxError(f"{at}: no record is there: it was deleted, or is a marker")
         effect = _effect(found, visible=True)
         if effect is None:
-            raise HapaxError(f"{at}: no record of this pipeline wrote that (no hapax-source)")
+            raise HapaxError(f"{at}: no record of this pipeline wrote that (no {SOURCE})")
         source = effect.source
         if (source.topic, source.partition) not in self._inputs:
             raise HapaxError(f"{at} came from {source}, which is in no input of this pipeline")
@@ -197,15 +197,14 @@ class Trace:
 def _effect(record: Record, *, visible: bool) -> Effect | None:
     headers = dict(record.headers)
     letter = dead_letter(record)
-    try:
-        source = Coordinates.parse((headers.get("hapax-source") or b"").decode())
-    except ValueError:
+    source = coordinates(headers.get(SOURCE))
+    if source is None:
         return None
     return Effect(
         at=record.coordinates,
         source=source,
-        event_id=headers.get("hapax-id") or b"",
-        part=(headers.get("hapax-part") or b"").decode("utf-8", "backslashreplace"),
+        event_id=headers.get(ID) or b"",
+        part=(headers.get(PART) or b"").decode("utf-8", "backslashreplace"),
         error="" if letter is None else letter.error or "?",
         visible=visible,
     )

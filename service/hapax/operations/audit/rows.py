@@ -12,7 +12,7 @@ from zlib import crc32
 
 from msgspec import UNSET
 
-from hapax.core.dead_letters import TRUNCATED_HEADER
+from hapax.core.headers import APP, ERROR, ID, PART, SOURCE, TRUNCATED, UNCHECKED, part_of
 from hapax.core.identity import Identity
 from hapax.core.records import Coordinates
 from hapax.operations.audit.result import Compare
@@ -30,8 +30,8 @@ POISON = -1
 VISIBLE = True
 FOREIGN, NOWHERE = -1, -2
 """Places of sources that are not ours, and of those that cannot be."""
-DIGITS_MAX, PARTS_DIGITS_MAX = 18, 9
-"""Of numbers that strangers write into headers: what fits into the columns."""
+DIGITS_MAX = 18
+"""Of offsets that strangers write into headers: what fits into the column."""
 
 
 class InputRow(NamedTuple):
@@ -188,16 +188,16 @@ class EffectRows:
     def row(self, record: Record) -> EffectRow | None:
         """Return its row; None for what another pipeline wrote."""
         headers = dict(record.headers)
-        source = headers.get("hapax-source")
-        dead = "hapax-error" in headers
-        if source is None or (dead and headers.get("hapax-app", self._app) != self._app):
+        source = headers.get(SOURCE)
+        dead = ERROR in headers
+        if source is None or (dead and headers.get(APP, self._app) != self._app):
             return None
         place, offset = self._source(source)
         if place == FOREIGN:
             return None
-        slot, parts = (DEAD_SLOT, 1) if dead else _slot(headers.get("hapax-part"))
+        slot, parts = (DEAD_SLOT, 1) if dead else part_of(headers.get(PART))
         content: int | None = 0
-        if dead and TRUNCATED_HEADER in headers:
+        if dead and TRUNCATED in headers:
             content = None
         elif self._values:
             topic = "" if dead else record.topic
@@ -210,8 +210,8 @@ class EffectRows:
             slot,
             parts,
             content,
-            "hapax-unchecked" in headers,
-            id_hash(headers.get("hapax-id") or b"") if gone else None,
+            UNCHECKED in headers,
+            id_hash(headers.get(ID) or b"") if gone else None,
         )
 
     def _source(self, text: bytes) -> tuple[int, int]:
@@ -241,13 +241,3 @@ def content_hash(slot: int, topic: str, key: bytes | None, value: bytes | None) 
     )
     digest = blake2b(b"".join(fields), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
-
-
-def _slot(header: bytes | None) -> tuple[int, int]:
-    """Return part and number of parts; what cannot be read is no part of anything."""
-    if header is None:
-        return 1, 1
-    part, _slash, parts = header.partition(b"/")
-    if not part.isdigit() or not parts.isdigit() or len(parts) > PARTS_DIGITS_MAX:
-        return 1, 0
-    return (int(part), int(parts)) if 1 <= int(part) <= int(parts) else (1, 0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from hapax.core.errors import ConfigurationError, StopError
-from hapax.core.micro_batches import BATCH_HEADER
+from hapax.core.headers import BATCH
 from hapax.core.ports import Message
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Writing:
             strict=False,  # the constant columns have no end
         ):
             own = [(one["key"], one["value"]) for one in headers if one] if headers else []
-            own.append((BATCH_HEADER, header(number, app)))
+            own.append((BATCH, header(number, app)))
             messages.append(
                 Message(
                     named or topic,
