@@ -182,7 +182,7 @@ def rounds(sandbox: Sandbox, seconds: float, folder: Path) -> dict[str, Any]:
     log = folder / "rounds.log"
     child = _start(sandbox, OURS, "rounds", ("trickle", "trickled"), log, at_end=False)
     try:
-        _await(log, "lanes_shared_out")
+        _await(log, "lanes_assigned")
         records = int((seconds + WARM_S) * RATE)
         start_ns = time.monotonic_ns()
         traffic.apart(traffic.send, sandbox.bootstrap_servers, "trickle", RATE, records, start_ns)
@@ -191,9 +191,9 @@ def rounds(sandbox: Sandbox, seconds: float, folder: Path) -> dict[str, Any]:
     finally:
         child.kill()
     lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
-    ranges = [line["round_ms"] for line in lines if line["event"] == "range_settled"]
+    ranges = [line["round_ms"] for line in lines if line["event"] == "range_completed"]
     ages = [
-        line["latency_ms"]["oldest"] for line in lines if line["event"] == "transaction_settled"
+        line["latency_ms"]["oldest"] for line in lines if line["event"] == "transaction_committed"
     ]
     skip = int(len(ranges) * WARM_S / (seconds + WARM_S))
     return {

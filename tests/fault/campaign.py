@@ -159,7 +159,7 @@ class _Campaign:
         until_s = seen_s or time.time()
         for text in scene.broken:
             self._violate("row-demand", text)
-        fences = scene.events("doubt_fenced")
+        fences = scene.events("in_doubt_fenced")
         notes = [*scene.notes, *([f"doubt fences {fences}"] if fences else [])]
         promised_s = self._promised_s(fault) if alone else None
         strike = Strike(
@@ -238,14 +238,14 @@ class _Campaign:
         told: Counter[str] = Counter()
         for member in members:
             told += member.read_log()
-        counts.committed = told["transaction_settled"]
+        counts.committed = told["transaction_committed"]
         counts.aborted = told["batch_aborted"]
         counts.unknown = told["producer_died"] - told["fenced"]
         counts.rebalances = sum(
             told[f"partitions_{kind}"] for kind in ("assigned", "revoked", "lost")
         )
         counts.fences = told["fenced"] + told["member_fenced"]
-        counts.doubt_fences = told["doubt_fenced"]
+        counts.doubt_fences = told["in_doubt_fenced"]
         counts.kills = sum(member.kills for member in members)
         counts.starts = sum(member.starts for member in members)
 

@@ -21,8 +21,8 @@ QUICK: dict[str, Any] = {"GROUP__SESSION_TIMEOUT": "6s", "TRANSACTION__TIMEOUT":
 
 def at_work(worker: WorkerProcess, more: int = 1, within_s: float = 60) -> None:
     """Wait for so many more transactions."""
-    settled = len(worker.lines("transaction_settled"))
-    await_told(worker, "transaction_settled", settled + more, within_s)
+    settled = len(worker.lines("transaction_committed"))
+    await_told(worker, "transaction_committed", settled + more, within_s)
 
 
 def await_told(worker: WorkerProcess, event: str, times: int = 1, within_s: float = 60) -> None:

@@ -43,7 +43,7 @@ def overrun(route: PipelineUnderTest, transform: str) -> tuple[WorkerProcess, Wo
     )
     await_told(slow, "partitions_assigned")
     heir = route.worker("w-1", GROUP__MEMBERSHIP="dynamic")
-    await_told(heir, "transaction_settled")
+    await_told(heir, "transaction_committed")
     route.await_lag_0(60)
     assert values(route) == sorted([*TEN, b"stuck"])
     return slow, heir
@@ -75,7 +75,7 @@ def test_a_call_that_would_overrun_the_poll_interval_ends_with_8_before_and_the_
     (hung,) = slow.lines("call_hung")
     assert hung["record"] == f"{route.source}/0/10"
     assert float(str(hung["seconds"])) < 7
-    assert slow.lines("transaction_settled") == slow.lines("partitions_lost") == []
+    assert slow.lines("transaction_committed") == slow.lines("partitions_lost") == []
     route.write(b"after")
     route.await_lag_0()
     assert heir.terminate() == 0
@@ -92,5 +92,5 @@ def test_a_transform_that_is_slower_than_the_transaction_timeout_aborts_nothing(
     worker = route.run_to_end(60, TRANSFORM="tests.fault.slowness:sleep", TRANSACTION__TIMEOUT="2s")
     assert values(route) == sorted(numbers(range(16)))
     assert worker.lines("batch_aborted") == worker.lines("producer_died") == []
-    settled = worker.lines("transaction_settled")
+    settled = worker.lines("transaction_committed")
     proof.note(struck=16 // 4, note=f"8 s of work, {len(settled)} transactions of 2 s at most")

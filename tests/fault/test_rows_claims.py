@@ -62,11 +62,11 @@ def test_a_store_that_hangs_holds_the_batch_and_a_slow_one_only_costs_time(
         at_work(worker, 2)
         store.pause()
         await_told(worker, "claims_unavailable", outage)
-        settled = len(worker.lines("transaction_settled"))
+        settled = len(worker.lines("transaction_committed"))
         store.resume()
         await_told(worker, "claims_recovered", outage)
         at_work(worker, 1)
-        assert len(worker.lines("transaction_settled")) > settled
+        assert len(worker.lines("transaction_committed")) > settled
     route.await_lag_0(60)
     assert values(route) == NAMES
     proof.note(struck=2, note="frozen; the batch was put back each time")
@@ -115,13 +115,13 @@ def test_a_store_that_is_emptied_under_load_loses_nothing_and_is_noticed_each_ti
     for emptied in (1, 2):
         at_work(worker, 3)
         store.flush()
-        await_told(worker, "claims_emptied", emptied)
+        await_told(worker, "claims_lost", emptied)
     store.kill()
     for path in (store.log.parent).glob("appendonly*"):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     store.start()
     store.await_ready()
-    await_told(worker, "claims_emptied", 3)
+    await_told(worker, "claims_lost", 3)
     route.await_lag_0(60)
     assert values(route) == NAMES
     # What was claimed before and comes again passes, which is said; what was claimed since, not.
@@ -129,7 +129,7 @@ def test_a_store_that_is_emptied_under_load_loses_nothing_and_is_noticed_each_ti
     route.await_lag_0(60)
     twice = [name for name, count in Counter(values(route)).items() if count > 1]
     assert sorted(twice) == sorted(b"event-%d" % number for number in range(100))
-    assert len(worker.lines("claims_emptied")) == 3
+    assert len(worker.lines("claims_lost")) == 3
     proof.note(struck=3, note="twins of events from before pass once, as documented")
 
 
@@ -143,7 +143,7 @@ def test_a_store_that_was_emptied_while_nobody_ran_is_noticed_at_the_start(
     route.write(*map(event, range(10, 20)))
     worker = route.run_to_end()
     proof.note(struck=1)
-    assert worker.lines("claims_emptied")
+    assert worker.lines("claims_lost")
 
 
 # -- time to live -------------------------------------------------------------------------

@@ -112,7 +112,7 @@ def test_a_worker_whose_log_can_take_no_more_goes_on_or_leaves_and_nothing_is_lo
     route.write(*MANY)
     worker = route.start(Confined, "w-0")
     await_(lambda: len(worker.text()) > 29_000 or not worker.running, 60, worker.text)
-    struck = len(worker.lines("transaction_settled"))
+    struck = len(worker.lines("transaction_committed"))
     await_(lambda: route.lag() == 0 or not worker.running, 60, worker.text)
     code = worker.terminate() if worker.running else worker.process.wait()
     route.run_to_end(TRANSFORM="tests.kit.orders:obey")

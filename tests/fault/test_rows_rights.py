@@ -106,7 +106,7 @@ def test_a_password_that_changes_stops_nothing_once_it_is_known_again(
     at_work(worker, 2)
     rights.set_password(USER, ANOTHER)
     try:
-        await_told(worker, "brokers_awaited", within_s=60)
+        await_told(worker, "producer_init_retried", within_s=60)
         assert worker.running
     finally:
         rights.set_password(USER, PASSWORD)

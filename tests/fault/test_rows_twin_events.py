@@ -106,7 +106,7 @@ def test_twins_of_one_batch_and_of_a_later_one_are_dropped_behind_the_commit_of_
     route.write(event(1, b"later", 0), event(1, b"elsewhere", 1), event(2, b"crossed", 0))
     route.await_lag_0()
     assert values(route) == [b"else", b"owner"]
-    dropped = sum(int(str(one["duplicates"])) for one in worker.lines("transaction_settled"))
+    dropped = sum(int(str(one["duplicates"])) for one in worker.lines("transaction_committed"))
     assert dropped == 4
     proof.note(struck=dropped, note="twins dropped")
 

@@ -73,9 +73,9 @@ def test_output_of_workers_that_were_killed_is_clean(
         flow.feed_beside(1000)
         worker = flow.worker("w-0")
         for _kill in range(2):
-            settled = len(worker.lines("transaction_settled"))
+            settled = len(worker.lines("transaction_committed"))
             await_(
-                lambda settled=settled: len(worker.lines("transaction_settled")) > settled + 3,  # type: ignore[misc]
+                lambda settled=settled: len(worker.lines("transaction_committed")) > settled + 3,  # type: ignore[misc]
                 60,
                 worker.text,
             )

@@ -94,7 +94,7 @@ def test_no_secret_is_seen_anywhere_while_the_worker_works(
     guarded: Sandbox, at_work: dict[str, AtWork], name: str
 ) -> None:
     route, worker, port, _ = at_work[name]
-    await_(lambda: bool(worker.lines("transaction_settled")), WITHIN_S, worker.text)
+    await_(lambda: bool(worker.lines("transaction_committed")), WITHIN_S, worker.text)
     route.await_lag_0(WITHIN_S)
     seen = {path: ask(port, path)[1] for path in PATHS}
     assert metric(seen["/metrics"], "hapax_records_skipped_total") == 1, "the claim of a twin"

@@ -60,7 +60,7 @@ def test_records_that_kill_or_hang_their_task_are_dead_letters_and_the_driver_go
     driver = route.start(SparkProcess, "s-0", CALL__TIMEOUT="1s", STOP_AFTER__AT_END="true")
     assert driver.process.wait(WITHIN_S) == 0, driver.text()
     judge(route, CULPRITS)
-    condemned = driver.lines("record_condemned")
+    condemned = driver.lines("crashing_record_found")
     # What a range found is told by its report: that of a task which dies later is lost with it.
     assert condemned
     lost = Counter(str(line["lane"]) for line in driver.lines("task_lost"))

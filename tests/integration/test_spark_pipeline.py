@@ -56,7 +56,7 @@ def test_a_pipeline_is_ready_tells_its_numbers_and_stops_when_asked(
     driver = pipeline_process(tmp_path, values)
     driver.start()
     try:
-        await_(lambda: bool(driver.lines("micro_batch_settled")), 120, driver.text)
+        await_(lambda: bool(driver.lines("micro_batch_completed")), 120, driver.text)
         metrics = _got(port, "/metrics")
         ready = _got(port, "/readyz")
         code = driver.terminate()
@@ -66,7 +66,7 @@ def test_a_pipeline_is_ready_tells_its_numbers_and_stops_when_asked(
         ports.close()
     assert code == 0
     assert json.loads(ready)["ok"] is True
-    (line,) = driver.lines("micro_batch_settled")
+    (line,) = driver.lines("micro_batch_completed")
     assert line["inputs"] == {given: 100}
     assert line["outputs"] == {out: 100}
     assert f'hapax_records_produced_total{{topic="{out}"}} 100.0' in metrics

@@ -91,12 +91,12 @@ def test_python_workers_killed_again_and_again_cost_only_their_ranges(
 def test_a_python_worker_frozen_past_its_transaction_comes_back_and_doubles_nothing(
     driver: SparkProcess, judged: Callable[[], None]
 ) -> None:
-    settled = len(driver.lines("range_settled"))
+    settled = len(driver.lines("range_completed"))
     assert driver.strike_one(signal.SIGSTOP, random.Random(2)) is not None
     time.sleep(TRANSACTION_S + 2)  # the fault itself
     driver.thaw()
     judged()
-    rounds = [float(str(line["round_ms"])) for line in driver.lines("range_settled")[settled:]]
+    rounds = [float(str(line["round_ms"])) for line in driver.lines("range_completed")[settled:]]
     assert max(rounds) > TRANSACTION_S * 1000
 
 

@@ -62,7 +62,7 @@ def test_a_driver_whose_group_is_told_to_stop_finishes_its_ranges_without_a_trac
     at_work(driver, 1)
     os.killpg(driver.process.pid, signal.SIGTERM)
     left_in_peace(driver)
-    assert not driver.lines("batch_left")
+    assert not driver.lines("batch_abandoned")
     assert not driver.lines("task_lost")
 
 
@@ -79,7 +79,7 @@ def test_a_pipeline_whose_group_is_told_to_stop_finishes_its_micro_batch_without
     try:
         await_(lambda: bool(driver.lines("service_ready")), 90, driver.text)
         topics.produce(sandbox.bootstrap_servers, given, *(b"%d" % n for n in range(20_000)))
-        await_(lambda: bool(driver.lines("micro_batch_settled")), 90, driver.text)
+        await_(lambda: bool(driver.lines("micro_batch_completed")), 90, driver.text)
         os.killpg(driver.process.pid, signal.SIGTERM)
         left_in_peace(driver)
     finally:

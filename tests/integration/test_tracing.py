@@ -96,7 +96,7 @@ def test_a_workers_spans_reach_the_collector_before_it_leaves(
     finally:
         route.close()
     assert collector.names == {route.app}
-    lines = worker.lines("transaction_settled")
+    lines = worker.lines("transaction_committed")
     assert {span.span_id.hex() for span in collector.spans} == {line["span_id"] for line in lines}
     assert {span.trace_id.hex() for span in collector.spans} == {line["trace_id"] for line in lines}
     links = {link.span_id.hex() for span in collector.spans for link in span.links}
@@ -115,7 +115,7 @@ def test_a_collector_that_is_away_costs_no_record_and_holds_up_no_stop(
         worker = route.run_to_end()
     finally:
         route.close()
-    assert worker.lines("transaction_settled")
+    assert worker.lines("transaction_committed")
     assert sorted(output.value or b"" for output in route.outputs()) == [b"1", b"2"]
 
 
@@ -138,7 +138,7 @@ def test_on_spark_tasks_make_the_spans_and_the_driver_shows_its_partitions(
         route.write(traced(b"1"), traced(b"2"))
         route.await_outputs(2, 120)
         await_(lambda: bool(collector.spans), 60, driver.text)
-        await_(lambda: bool(driver.lines("transaction_settled")), 60, driver.text)
+        await_(lambda: bool(driver.lines("transaction_committed")), 60, driver.text)
         route.await_lag_0()
 
         def marks() -> dict[str, Any]:
@@ -151,5 +151,5 @@ def test_on_spark_tasks_make_the_spans_and_the_driver_shows_its_partitions(
         assert marks()["retention_margin_seconds"] == "never"
     finally:
         route.close()
-    told = {line["span_id"] for line in driver.lines("transaction_settled")}
+    told = {line["span_id"] for line in driver.lines("transaction_committed")}
     assert told == {span.span_id.hex() for span in collector.spans}

@@ -46,10 +46,10 @@ def test_workers_killed_under_load_lose_and_double_nothing(flow: Flow) -> None:
     kills = 0
     for _round in range(3):
         for worker in (first, second):
-            settled = len(worker.lines("transaction_settled"))
+            settled = len(worker.lines("transaction_committed"))
             await_(
                 lambda worker=worker, settled=settled: (  # type: ignore[misc]
-                    len(worker.lines("transaction_settled")) > settled + 3
+                    len(worker.lines("transaction_committed")) > settled + 3
                 ),
                 40,
                 worker.text,
@@ -68,7 +68,11 @@ def test_a_worker_frozen_past_its_timeouts_comes_back_and_doubles_nothing(flow: 
     flow.feed_beside(1500)
     first, second = flow.worker("w-0"), flow.worker("w-1")
     for worker in (first, second):
-        await_(lambda worker=worker: len(worker.lines("transaction_settled")) > 3, 40, worker.text)  # type: ignore[misc]
+        await_(
+            lambda worker=worker: len(worker.lines("transaction_committed")) > 3,  # type: ignore[misc]
+            40,
+            worker.text,
+        )
     second.freeze()
     began_s = time.monotonic()
     await_(lambda: len(_ours(first)) == 4, 40, first.text)

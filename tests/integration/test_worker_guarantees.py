@@ -92,7 +92,7 @@ def test_sigterm_under_load_leaves_with_0_within_5_s_and_nothing_is_torn(
 ) -> None:
     route.write(*(b"%d" % number for number in range(20_000)))
     worker = route.worker(TRANSFORM="tests.kit.orders:slow", TRANSACTION__INTERVAL="2s")
-    await_(lambda: bool(worker.lines("transaction_settled")), 20, worker.text)
+    await_(lambda: bool(worker.lines("transaction_committed")), 20, worker.text)
     began_s = time.monotonic()
     assert worker.terminate() == 0
     assert time.monotonic() - began_s < 5
@@ -106,13 +106,13 @@ def test_sigterm_under_load_leaves_with_0_within_5_s_and_nothing_is_torn(
 def test_a_killed_worker_commits_again_within_5_s_of_its_start(route: PipelineUnderTest) -> None:
     route.write(*TWENTY)
     worker = route.worker()
-    await_(lambda: bool(worker.lines("transaction_settled")), 20, worker.text)
+    await_(lambda: bool(worker.lines("transaction_committed")), 20, worker.text)
     worker.kill()
     route.write(b"after")
     began_s = time.time()
     worker.start()
-    await_(lambda: len(worker.lines("transaction_settled")) > 1, 20, worker.text)
-    settled = str(worker.lines("transaction_settled")[-1]["timestamp"])
+    await_(lambda: len(worker.lines("transaction_committed")) > 1, 20, worker.text)
+    settled = str(worker.lines("transaction_committed")[-1]["timestamp"])
     assert datetime.fromisoformat(settled).timestamp() - began_s < 5
     assert values(route) == [*TWENTY, b"after"]
 
@@ -124,13 +124,13 @@ def test_a_static_member_that_left_is_replaced_within_its_session_timeout(
     quick = {"GROUP__SESSION_TIMEOUT": "6s", "TRANSACTION__TIMEOUT": "4s"}
     route.write(*TWENTY)
     first = route.worker("w-0", **quick)
-    await_(lambda: bool(first.lines("transaction_settled")), 20, first.text)
+    await_(lambda: bool(first.lines("transaction_committed")), 20, first.text)
     second = route.worker("w-1", **quick)
     await_(lambda: bool(second.lines("partitions_assigned")), 20, second.text)
-    assert second.lines("transaction_settled") == []
+    assert second.lines("transaction_committed") == []
     first.terminate()
     route.write(b"after")
     began_s = time.monotonic()
-    await_(lambda: bool(second.lines("transaction_settled")), 20, second.text)
+    await_(lambda: bool(second.lines("transaction_committed")), 20, second.text)
     assert time.monotonic() - began_s < 6 + 6  # without a word to the group it could be for ever
     assert values(route) == [*TWENTY, b"after"]

@@ -64,7 +64,7 @@ def test_a_record_that_kills_its_process_is_a_dead_letter_after_at_most_three_de
     assert set(codes[:-1]) == {code}
     assert len(codes) - 1 <= DEATHS_MAX
     assert "killed its process" in judge(route, culprit)
-    (line,) = workers[-1].lines("record_condemned")
+    (line,) = workers[-1].lines("crashing_record_found")
     assert str(line["record"]).startswith(f"{route.source}/0/")
 
 
@@ -117,7 +117,7 @@ def test_kills_from_outside_condemn_nobody(route: PipelineUnderTest) -> None:
     write(route, b"last", len(INNOCENT))
     for _ in range(6):
         worker = route.worker("w-0", TRANSACTION__RECORDS_MAX="100")
-        while not worker.lines("transaction_settled") and worker.running:
+        while not worker.lines("transaction_committed") and worker.running:
             time.sleep(0.01)
         worker.kill()
     route.run_to_end()

@@ -54,13 +54,13 @@ def test_lag_reaches_0_behind_aborted_records_and_idling_commits_nothing(
     produce_committed(route.bootstrap, route.source, *both(b"1"))
     produce_aborted(route.bootstrap, route.source, *both(b"never"))
     worker = route.worker(TELEMETRY__PORT=str(port))
-    await_(lambda: bool(worker.lines("transaction_settled")), 20, worker.text)
+    await_(lambda: bool(worker.lines("transaction_committed")), 20, worker.text)
     route.await_lag_0()
     await_(lambda: _lag_told(port) == 0, 30, worker.text)
-    ends = len(worker.lines("ends_committed"))
+    ends = len(worker.lines("idle_offsets_committed"))
     assert ends > 0
     time.sleep(IDLE_S)  # what is asserted is that nothing happens
-    assert len(worker.lines("ends_committed")) == ends
+    assert len(worker.lines("idle_offsets_committed")) == ends
     assert route.lag() == 0
     produce_aborted(route.bootstrap, route.source, *both(b"never"))
     route.await_lag_0()
@@ -70,7 +70,7 @@ def test_lag_reaches_0_behind_aborted_records_and_idling_commits_nothing(
 def test_lag_reaches_0_after_a_restart_with_nothing_to_read(route: PipelineUnderTest) -> None:
     produce_committed(route.bootstrap, route.source, *both(b"1"))
     first = route.worker()
-    await_(lambda: bool(first.lines("transaction_settled")), 20, first.text)
+    await_(lambda: bool(first.lines("transaction_committed")), 20, first.text)
     route.await_lag_0()
     first.kill()
     produce_aborted(route.bootstrap, route.source, *both(b"never"))
@@ -80,7 +80,7 @@ def test_lag_reaches_0_after_a_restart_with_nothing_to_read(route: PipelineUnder
     third = route.worker()
     await_(lambda: bool(third.lines("partitions_assigned")), 20, third.text)
     time.sleep(IDLE_S)
-    assert third.lines("ends_committed") == []
+    assert third.lines("idle_offsets_committed") == []
     assert route.lag() == 0
 
 

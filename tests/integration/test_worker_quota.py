@@ -63,7 +63,7 @@ def test_under_a_producer_quota_batches_shrink_to_what_fits_and_the_quota_is_use
     worker = route.run_to_end(240)
     took_s = time.monotonic() - began_s
     assert [source(record) for record in route.outputs()] == list(range(RECORDS))
-    settled = worker.lines("transaction_settled")
+    settled = worker.lines("transaction_committed")
     halved = worker.lines("batch_halved")
     sizes = [int(str(line["records"])) for line in settled]
     seen = f"{took_s:.1f} s, sizes {sizes}, halved {len(halved)} times"

@@ -64,7 +64,7 @@ def consumer_protocol(
             at_work(worker)
         route.write(*(Given(b"%d" % number, partition=number % 2) for number in range(3000)))
         for worker in workers:
-            await_(lambda w=worker: bool(w.lines("transaction_settled")), 40, worker.text)  # type: ignore[misc]
+            await_(lambda w=worker: bool(w.lines("transaction_committed")), 40, worker.text)  # type: ignore[misc]
         workers[0].kill()
         workers[0].start()
         yield route, workers
@@ -128,7 +128,7 @@ def test_latest_never_reads_old_records_of_quiet_partitions_beside_a_busy_one(
         producer.produce(route.source, b"new", partition=0)
         assert producer.flush(10) == 0
         time.sleep(0.02)
-    assert len(worker.lines("transaction_settled")) > 10
+    assert len(worker.lines("transaction_committed")) > 10
     worker.kill()
     worker.start()
     await_(lambda: None not in route.committed().values(), 10, worker.text)
@@ -199,7 +199,7 @@ def test_a_dynamic_member_that_was_killed_is_replaced_by_its_next_start(
     )
     route.write(*(b"%d" % number for number in range(2000)))
     worker = route.worker()
-    await_(lambda: bool(worker.lines("transaction_settled")), 20, worker.text)
+    await_(lambda: bool(worker.lines("transaction_committed")), 20, worker.text)
     worker.kill()
     worker.start()
     route.await_lag_0()

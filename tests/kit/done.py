@@ -20,7 +20,7 @@ class Done(NamedTuple):
         return [each for each in self.route.outputs() if source(each) == offset]
 
     def sum(self, fact: str) -> int:
-        return sum(int(str(line[fact])) for line in self.worker.lines("transaction_settled"))
+        return sum(int(str(line[fact])) for line in self.worker.lines("transaction_committed"))
 
 
 def source(record: Record) -> int:

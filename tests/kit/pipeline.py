@@ -138,7 +138,7 @@ class Pipeline:
             Transformer(self._transform, 1),
             self.elsewhere,
             self.interrupt,
-            on_death=lambda record, how, deaths: events.record_condemned(
+            on_death=lambda record, how, deaths: events.crashing_record_found(
                 record.coordinates, how, deaths
             ),
             on_failure=events.isolation_failed,

@@ -132,7 +132,7 @@ def run(
         assert driver.terminate() == 0
     finally:
         driver.close()
-    settled = driver.lines("micro_batch_settled")
+    settled = driver.lines("micro_batch_completed")
     found = Counter(
         ((one.key or b""), (one.value or b"")) for one in topics.read_back(servers, out)
     )
@@ -165,9 +165,9 @@ def _strike(driver: SparkProcess, part: Part) -> None:
 
 
 def _await_more(driver: SparkProcess, servers: str, out: str) -> None:
-    before = len(driver.lines("micro_batch_settled"))
+    before = len(driver.lines("micro_batch_completed"))
     await_(
-        lambda: len(driver.lines("micro_batch_settled")) > before or not driver.running,
+        lambda: len(driver.lines("micro_batch_completed")) > before or not driver.running,
         180,
         lambda: driver.text()[-2000:],
     )

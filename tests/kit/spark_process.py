@@ -105,9 +105,9 @@ class SparkProcess(WorkerProcess):
 
 def at_work(member: WorkerProcess, more: int = 3) -> None:
     """Wait for so many transactions more; a process that has left never comes to them."""
-    settled = len(member.lines("transaction_settled"))
+    settled = len(member.lines("transaction_committed"))
     await_(
-        lambda: not member.running or len(member.lines("transaction_settled")) > settled + more,
+        lambda: not member.running or len(member.lines("transaction_committed")) > settled + more,
         120,
         member.text,
     )

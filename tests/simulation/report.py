@@ -24,10 +24,10 @@ WORDS = {
     "rebalances": "rebalances",
     "producer_died": "producers lost",
     "member_fenced": "members fenced",
-    "doubt_fenced": "fences on doubt",
+    "in_doubt_fenced": "fences on doubt",
     "dead_letter_written": "dead letters",
-    "ends_committed": "ends committed without records",
-    "partitions_orphaned": "partitions adopted",
+    "idle_offsets_committed": "ends committed without records",
+    "partitions_unowned": "partitions adopted",
     "claims_unavailable": "holds for claims",
 }
 

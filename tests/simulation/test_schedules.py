@@ -32,7 +32,7 @@ def test_whatever_goes_wrong_every_record_has_its_effect_once_and_in_order() -> 
     for late in ("EndTxn", "TxnOffsetCommit", "AddOffsetsToTxn", "Produce"):
         assert counts[f"late {late} accepted"] > 10, late
         assert counts[f"late {late} refused"] > 10, late
-    for event in ("expired transactions", "member_fenced", "doubt_fenced", "partitions_lost"):
+    for event in ("expired transactions", "member_fenced", "in_doubt_fenced", "partitions_lost"):
         assert counts[event] > 20, event
 
 

@@ -102,7 +102,7 @@ def lost(lane: int) -> dict[str, object]:
 
 
 def settled(lane: int, transactions: int = 1) -> dict[str, object]:
-    return {"event": "range_settled", "lane": lane, "transactions": transactions}
+    return {"event": "range_completed", "lane": lane, "transactions": transactions}
 
 
 @pytest.mark.parametrize(
@@ -125,14 +125,14 @@ def test_only_a_commit_of_the_lane_that_lost_its_task_counts(
 
 def test_half_a_line_and_words_of_java_are_no_events(tmp_path: Path) -> None:
     child = Child("spark", [], {}, tmp_path, cast("Any", None))
-    assert not child.has_told("range_settled")
+    assert not child.has_told("range_completed")
     child.log.write_text('Picked up JAVA_TOOL_OPTIONS\n{"event":"service_ready"}\n{"event":"ra')
     first = child.position()
     assert [line["event"] for line in child.events()] == ["service_ready"]
     with child.log.open("a") as log:
         log.write('nge_settled"}\n{"event":"task_lost"}\n')
-    assert child.has_told("range_settled")
-    assert not child.has_told("range_settled", first)
+    assert child.has_told("range_completed")
+    assert not child.has_told("range_completed", first)
     assert child.has_told("task_lost", first)
 
 

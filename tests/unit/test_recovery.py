@@ -78,7 +78,7 @@ def test_a_producer_is_rebuilt_for_as_long_as_brokers_are_away() -> None:
     pipeline = filled(Script(open=[None, DEAD, DEAD, DEAD]))
     batch = taken(pipeline)
     pipeline.recovery.recover(ProducerDeadError("dead"), batch)
-    assert len(pipeline.told.of("brokers_awaited")) == 3
+    assert len(pipeline.told.of("producer_init_retried")) == 3
     assert pipeline.told.of("producer_rebuilt")[0]["duration_s"] > 0.5
 
 
@@ -202,7 +202,7 @@ def test_doubts_of_a_committed_transaction_are_fenced_off_before_the_next() -> N
     pipeline.transaction.doubts = ["commit: sent twice"]
     pipeline.recovery.settle({})
     assert script.steps[-1] == "open"
-    assert pipeline.told.of("doubt_fenced") == [{"evidence": "commit: sent twice"}]
+    assert pipeline.told.of("in_doubt_fenced") == [{"evidence": "commit: sent twice"}]
     assert pipeline.told.of("producer_rebuilt")[0]["cause"] == "doubt"
 
 

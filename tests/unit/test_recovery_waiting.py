@@ -108,7 +108,7 @@ def test_told_to_stop_before_recovery_begins_the_rest_is_left_to_the_successor(
     pipeline.lifecycle.stop("SIGTERM")
     steps = list(script.steps)
     pipeline.recovery.recover(error, batch)
-    assert pipeline.told.of("batch_left") == [{"reason": "x"}]
+    assert pipeline.told.of("batch_abandoned") == [{"reason": "x"}]
     assert script.steps == steps
 
 

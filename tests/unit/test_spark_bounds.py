@@ -132,9 +132,9 @@ def test_asked_to_stop_nothing_is_planned_and_what_runs_is_waited_for() -> None:
 
     driver.play(scenario())
     assert len(driver.jobs.plans) == 2
-    spans = [facts["spans"] for facts in driver.told.of("range_settled")]
+    spans = [facts["spans"] for facts in driver.told.of("range_completed")]
     assert spans == [{P1: (0, 5)}, {P0: (0, 9)}]
-    assert "batch_left" not in driver.told.names()
+    assert "batch_abandoned" not in driver.told.names()
 
 
 def test_a_signal_during_the_wait_for_the_group_is_heard_before_the_next_plan() -> None:
@@ -164,7 +164,9 @@ def test_a_range_that_outlasts_the_deadline_is_left_to_the_successor() -> None:
 
     before_s = driver.clock.now_s
     driver.play(scenario())
-    assert driver.told.of("batch_left") == [{"reason": "lane 0: its range did not end in time"}]
+    assert driver.told.of("batch_abandoned") == [
+        {"reason": "lane 0: its range did not end in time"}
+    ]
     assert driver.clock.now_s - before_s < 7
 
 
@@ -182,7 +184,7 @@ def test_a_task_that_dies_while_stopping_is_no_error() -> None:
             yield
 
     driver.play(scenario())
-    assert driver.told.of("batch_left") == [{"reason": "the JVM is gone"}]
+    assert driver.told.of("batch_abandoned") == [{"reason": "the JVM is gone"}]
     assert "task_lost" not in driver.told.names()
 
 
@@ -201,8 +203,8 @@ def test_brokers_that_are_away_while_draining_do_not_end_the_drain() -> None:
             yield
 
     driver.play(scenario())
-    assert driver.told.of("batch_left") == [{"reason": "no answer"}]
-    assert len(driver.told.of("range_settled")) == 1
+    assert driver.told.of("batch_abandoned") == [{"reason": "no answer"}]
+    assert len(driver.told.of("range_completed")) == 1
 
 
 def test_a_member_that_is_fenced_while_draining_does_not_keep_reports_from_being_taken() -> None:
@@ -220,7 +222,7 @@ def test_a_member_that_is_fenced_while_draining_does_not_keep_reports_from_being
 
     before_s = driver.clock.now_s
     driver.play(scenario())
-    assert len(driver.told.of("range_settled")) == 1
+    assert len(driver.told.of("range_completed")) == 1
     assert driver.clock.now_s - before_s < 5
 
 

@@ -57,7 +57,7 @@ def test_what_was_committed_counts_however_the_range_ended(
     driver.reports.take(lane, report(outcome, **facts), NOW_S)
     assert lane.positions == {P0: 11, P1: 6}
     assert lane.pace == 900
-    assert driver.told.of("range_settled") == [
+    assert driver.told.of("range_completed") == [
         {
             "lane": 0,
             "outcome": str(outcome),
@@ -69,13 +69,13 @@ def test_what_was_committed_counts_however_the_range_ended(
             "round_s": 2.0,
         }
     ]
-    assert [facts["settled"] for facts in driver.told.of("transaction_settled")] == committed
-    assert driver.told.of("ends_committed") == [{"progress": {P1: 6}}]
+    assert [facts["settled"] for facts in driver.told.of("transaction_committed")] == committed
+    assert driver.told.of("idle_offsets_committed") == [{"progress": {P1: 6}}]
 
 
 def test_ends_alone_are_a_span_without_records(driver: Driver, lane: Lane) -> None:
     driver.reports.take(lane, report(ended={P0: 9}), NOW_S)
-    (facts,) = driver.told.of("range_settled")
+    (facts,) = driver.told.of("range_completed")
     assert (facts["spans"], facts["transactions"], facts["records"]) == ({P0: (9, 9)}, 1, 0)
     assert lane.rest_until_s == 0.0
 
@@ -99,13 +99,13 @@ def test_what_the_task_saw_is_told_by_the_driver(driver: Driver, lane: Lane) -> 
     assert told.of("dead_letter_written") == [
         {"coordinates": CULPRIT, "reason": "KeyError", "attempts": 3, "error": "'id'"}
     ]
-    assert told.of("records_repeated") == [{"count": 4, "partition": P0}]
-    assert told.of("client_logged") == [
+    assert told.of("records_redelivered") == [{"count": 4, "partition": P0}]
+    assert told.of("librdkafka_logged") == [
         {"client": "consumer", "level": 40, "facility": "FAIL", "text": "refused"}
     ]
-    assert told.of("doubt_fenced") == [{"evidence": "commit: sent twice"}]
+    assert told.of("in_doubt_fenced") == [{"evidence": "commit: sent twice"}]
     assert [facts["cause"] for facts in told.of("producer_rebuilt")] == ["doubt"]
-    assert told.names().count("claims_emptied") == 2
+    assert told.names().count("claims_lost") == 2
 
 
 def test_the_rate_of_dead_letters_is_that_of_all_lanes_together(driver: Driver) -> None:
@@ -261,7 +261,7 @@ def test_a_task_that_must_leave_takes_the_service_with_it(
         driver.reports.take(lane, stop, NOW_S)
     assert caught.value.exit_code is code
     assert StopError.exit_code is ExitCode.UNEXPECTED
-    assert len(driver.told.of("transaction_settled")) == 1
+    assert len(driver.told.of("transaction_committed")) == 1
 
 
 # -- no report ----------------------------------------------------------------------------
@@ -281,7 +281,7 @@ def test_what_a_range_finds_about_killers_is_told_and_kept_by_the_lane(
     )
     driver.reports.take(lane, found, NOW_S)
     told = driver.told
-    assert [len(told.of(name)) for name in ("records_suspected", "record_condemned")] == [1, 1]
+    assert [len(told.of(name)) for name in ("records_isolated", "crashing_record_found")] == [1, 1]
     assert len(told.of("isolation_failed")) == len(told.of("batch_halved")) == 1
     assert (lane.trusted, lane.marks, lane.pace) == (frozenset({P0}), {P0: Mark(1)}, 7)
     driver.reports.lost(lane, RuntimeError("worker crashed"), NOW_S)

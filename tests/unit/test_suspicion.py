@@ -171,7 +171,7 @@ def test_a_batch_that_is_aborted_suspects_nobody() -> None:
     pipeline.run()
     pipeline.judge()
     assert pipeline.elsewhere.called == []
-    assert pipeline.told.of("records_suspected") == []
+    assert pipeline.told.of("records_isolated") == []
 
 
 def test_our_own_mark_is_no_death_when_the_partition_comes_back() -> None:

@@ -89,7 +89,7 @@ CASES = [
         None,
     ),
     Case(
-        "micro_batch_settled",
+        "micro_batch_completed",
         {
             "numbers": Numbers(
                 number=3,
@@ -108,10 +108,10 @@ CASES = [
     ),
     Case("marker_refreshed", {"number": 7}, {"next": 7, "level": "info"}, None),
     Case(
-        "brokers_awaited",
+        "producer_init_retried",
         {"reason": "timed out"},
         {"reason": "timed out", "level": "error"},
-        ("brokers_awaited_total", {}, 1),
+        ("brokers_unavailable_total", {}, 1),
     ),
     Case("brokers_reached", {}, {"level": "info", "outage_s": 0.0}, None),
     Case(
@@ -121,7 +121,7 @@ CASES = [
             "reason": "no broker answers since 22:13:20 (kafka:9092: connection refused)",
             "level": "error",
         },
-        ("brokers_awaited_total", {}, 1),
+        ("brokers_unavailable_total", {}, 1),
     ),
     Case(
         "logs_surveyed",
@@ -138,7 +138,7 @@ CASES = [
     ),
     Case("intake_paused", {}, {"level": "warning"}, ("paused", {}, 1)),
     Case("intake_resumed", {}, {"level": "info", "paused_s": 0.0}, ("paused", {}, 0)),
-    Case("batch_left", {"reason": "unresolved"}, {"reason": "unresolved"}, None),
+    Case("batch_abandoned", {"reason": "unresolved"}, {"reason": "unresolved"}, None),
     Case("service_draining", {"reason": "SIGTERM"}, {"reason": "SIGTERM"}, None),
     Case(
         "service_stopped",
@@ -178,19 +178,19 @@ CASES = [
         ("consumer_lag", {"topic": "orders", "partition": "0"}, 7),
     ),
     Case(
-        "ends_committed",
+        "idle_offsets_committed",
         {"progress": {ORDERS: 9}},
         {"level": "debug", "offsets": {"orders/0": 9}},
         ("last_commit_timestamp_seconds", {}, 1_700_000_000),
     ),
     Case(
-        "records_repeated",
+        "records_redelivered",
         {"count": 3, "partition": ORDERS},
         {"count": 3, "partition": "orders/0"},
-        ("records_skipped_total", {"reason": "repeated"}, 3),
+        ("records_skipped_total", {"reason": "redelivered"}, 3),
     ),
     Case(
-        "transaction_settled",
+        "transaction_committed",
         {"settled": Settled(offsets={ORDERS: (0, 5)}, records=5)},
         {"outcome": "committed", "records": 5},
         ("transactions_total", {"outcome": "committed"}, 1),
@@ -220,16 +220,16 @@ CASES = [
         ("partition_stuck", {"topic": "orders", "partition": "0", "offset": "7"}, 1),
     ),
     Case(
-        "records_suspected",
+        "records_isolated",
         {"partition": ORDERS, "first": 5, "until": 9, "deaths": 1},
         {"partition": "orders/0", "first": 5, "until": 9, "deaths": 1},
-        ("partitions_suspected_total", {}, 1),
+        ("partitions_isolated_total", {}, 1),
     ),
     Case(
-        "record_condemned",
+        "crashing_record_found",
         {"coordinates": Coordinates("orders", 0, 7), "how": "SIGSEGV", "deaths": 2},
         {"record": "orders/0/7", "how": "SIGSEGV", "deaths": 2},
-        ("records_condemned_total", {}, 1),
+        ("crashing_records_total", {}, 1),
     ),
     Case("isolation_failed", {"reason": "no process"}, {"reason": "no process"}, None),
     Case(
@@ -251,10 +251,10 @@ CASES = [
         ("transactions_total", {"outcome": "fenced"}, 1),
     ),
     Case(
-        "partitions_orphaned",
+        "partitions_unowned",
         {"partitions": [("orders", 3)]},
         {"partitions": ["orders/3"]},
-        ("partitions_orphaned_total", {}, 1),
+        ("partitions_unowned_total", {}, 1),
     ),
     Case(
         "member_fenced",
@@ -269,10 +269,10 @@ CASES = [
         ("producers_rebuilt_total", {"cause": "fenced"}, 1),
     ),
     Case(
-        "doubt_fenced",
+        "in_doubt_fenced",
         {"evidence": "disconnect"},
         {"evidence": "disconnect"},
-        ("fences_on_doubt_total", {}, 1),
+        ("in_doubt_fences_total", {}, 1),
     ),
     Case(
         "claims_unavailable",
@@ -287,9 +287,9 @@ CASES = [
         {"level": "error", "seconds": 172_800.0},
         ("dedup_clock_jumps_total", {}, 1),
     ),
-    Case("claims_emptied", {}, {"level": "error"}, ("dedup_store_emptied_total", {}, 1)),
+    Case("claims_lost", {}, {"level": "error"}, ("dedup_claim_losses_total", {}, 1)),
     Case(
-        "client_logged",
+        "librdkafka_logged",
         {"client": "consumer", "level": 40, "facility": "FAIL", "text": "refused"},
         {"client": "consumer", "facility": "FAIL", "text": "refused", "level": "warning"},
         ("librdkafka_errors_total", {"facility": "FAIL"}, 1),
@@ -307,19 +307,19 @@ CASES = [
         ("telemetry_failures_total", {}, 1),
     ),
     Case(
-        "lines_withheld",
-        {"of": "client_logged", "about": ["consumer"], "count": 9},
-        {"of": "client_logged", "about": ["consumer"], "count": 9},
+        "log_lines_suppressed",
+        {"of": "librdkafka_logged", "about": ["consumer"], "count": 9},
+        {"of": "librdkafka_logged", "about": ["consumer"], "count": 9},
         None,
     ),
     Case(
-        "lanes_shared_out",
+        "lanes_assigned",
         {"lanes": {0: [("orders", 2), ORDERS], 1: [("orders", 1)]}},
         {"lanes": {"0": ["orders/0", "orders/2"], "1": ["orders/1"]}},
         None,
     ),
     Case(
-        "range_settled",
+        "range_completed",
         {
             "lane": 3,
             "outcome": "done",
@@ -379,7 +379,7 @@ def test_every_event_has_a_case() -> None:
 
 def test_ranges_are_counted_also_where_the_log_is_quiet() -> None:
     told = Told("warning")
-    told.events.range_settled(
+    told.events.range_completed(
         0, "aborted", {}, transactions=0, records=7, open_s=0.5, work_s=1.0, round_s=2.0
     )
     assert told.lines == []

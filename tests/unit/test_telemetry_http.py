@@ -93,7 +93,7 @@ def service() -> Iterator[Service]:
 
 
 def test_metrics_are_prometheus_text_by_default(service: Service) -> None:
-    service.metrics.fences_on_doubt.of().inc()
+    service.metrics.in_doubt_fences.of().inc()
     reply = service.ask("/metrics")
     assert reply.status == 200
     assert reply.headers["Content-Type"].startswith("text/plain")
@@ -102,7 +102,7 @@ def test_metrics_are_prometheus_text_by_default(service: Service) -> None:
         for family in text_string_to_metric_families(reply.body.decode())
         for sample in family.samples
     ]
-    assert [s.value for s in samples if s.name == "hapax_fences_on_doubt_total"] == [1]
+    assert [s.value for s in samples if s.name == "hapax_in_doubt_fences_total"] == [1]
     assert [s for s in samples if s.name == "process_start_time_seconds"]
 
 

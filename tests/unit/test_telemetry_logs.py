@@ -140,7 +140,7 @@ def test_the_real_client_logs_through_it(told: Told) -> None:
         if told.value("librdkafka_errors_total", facility="FAIL"):
             break
     consumer.close()
-    facilities = {line["facility"] for line in told.lines if line["event"] == "client_logged"}
+    facilities = {line["facility"] for line in told.lines if line["event"] == "librdkafka_logged"}
     assert "FAIL" in facilities
 
 

@@ -101,13 +101,13 @@ def test_failures_without_a_success_among_them_end_readiness(ready: Told) -> Non
     reasons = ["nothing has been committed for 4 s of failures"]
     assert ready.health.readyz() == (False, reasons)
     assert ready.health.livez().ok
-    ready.events.ends_committed({ORDERS: 5})
+    ready.events.idle_offsets_committed({ORDERS: 5})
     assert ready.health.readyz() == (True, [])
 
 
 def test_failures_are_forgotten_when_there_is_nothing_more_to_do(ready: Told) -> None:
     for wait_s in (4, 9):
-        ready.events.brokers_awaited("none answers")
+        ready.events.producer_init_retried("none answers")
         ready.monotonic_s += wait_s
     assert not ready.health.readyz().ok
     ready.monotonic_s += 2

@@ -74,7 +74,7 @@ class Told:
         self.events.service_ready()
         self.events.partitions_assigned([ORDERS])
         self.events.loop_moved()
-        self.events.transaction_settled(SETTLED)
+        self.events.transaction_committed(SETTLED)
         self.events.logs_surveyed(standings or (OURS, OUT_STANDING), self.wall_s, complete=True)
 
     @property
@@ -310,7 +310,7 @@ def test_a_micro_batch_is_the_last_transaction_of_a_pipeline_and_its_lag_is_show
     told.events.query_started("q", "r", "/checkpoint")
     phases_s = {"plan": 0.1, "work": 0.5, "publish": 0.2, "total": 0.8}
     numbers = Numbers(number=3, inputs={"in": 12}, outputs={"out": 2}, phases_s=phases_s)
-    told.events.micro_batch_settled(numbers)
+    told.events.micro_batch_completed(numbers)
     told.events.lag_observed({("in", 0): 7})
     assert (
         told.status["last_transaction"].items()

@@ -258,7 +258,7 @@ def test_the_context_of_an_input_is_carried_to_its_outputs(spans: Spans) -> None
 def test_the_canonical_line_names_trace_and_span(spans: Spans) -> None:
     pipeline, told = filled(), Told("info")
     pipeline.core = spans.core(pipeline.core)  # type: ignore[assignment] # in place of the bare one
-    told.events.transaction_settled(run(pipeline))
+    told.events.transaction_committed(run(pipeline))
     (line,) = told.lines
     assert line["trace_id"] == trace.format_trace_id(spans.one.context.trace_id)
     assert line["span_id"] == trace.format_span_id(spans.one.context.span_id)

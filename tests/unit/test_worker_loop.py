@@ -36,7 +36,7 @@ def test_input_flows_through_in_batches_until_told_to_stop() -> None:
     pipeline.write(*[b"x%d" % n for n in range(5)], partition=1)
     pipeline.run()
     pipeline.judge()
-    settled = [facts["settled"] for facts in pipeline.told.of("transaction_settled")]
+    settled = [facts["settled"] for facts in pipeline.told.of("transaction_committed")]
     assert [each.records for each in settled] == [3, 3, 3, 3, 3]
     assert {each.attempt for each in settled} == {1}
 
@@ -69,7 +69,7 @@ def test_a_request_that_was_sent_twice_does_no_harm_to_the_next_transaction(doub
     pipeline.write(b"a", b"b", b"c", b"d")
     pipeline.run()
     pipeline.judge()
-    assert pipeline.told.names().count("doubt_fenced") == 1
+    assert pipeline.told.names().count("in_doubt_fenced") == 1
 
 
 def test_content_that_is_refused_as_a_set_is_halved_down_to_its_culprit() -> None:
@@ -164,7 +164,7 @@ def test_slow_business_code_is_cut_and_the_rest_is_taken_next() -> None:
     pipeline.write(b"d", partition=1)
     pipeline.run()
     pipeline.judge()
-    settled = [facts["settled"].records for facts in pipeline.told.of("transaction_settled")]
+    settled = [facts["settled"].records for facts in pipeline.told.of("transaction_committed")]
     assert settled == [2, 2]
 
 

@@ -99,7 +99,7 @@ def freeze_uncommitted(stage: Stage) -> Fault:
 
 def await_commit(stage: Stage, worker: Child, since: int) -> None:
     """Wait for a commit that is told behind byte ``since`` of the worker's log."""
-    stage.wait(lambda: worker.has_told("transaction_settled", since), f"{worker.name} commits")
+    stage.wait(lambda: worker.has_told("transaction_committed", since), f"{worker.name} commits")
 
 
 def _has_moved(group: Group, before: dict[int, int]) -> bool:

@@ -120,6 +120,6 @@ def lane_is_back(lines: Iterable[Mapping[str, object]]) -> bool:
         match line.get("event"):
             case "task_lost":
                 lost.add(line.get("lane"))
-            case "range_settled" if line.get("lane") in lost and line.get("transactions"):
+            case "range_completed" if line.get("lane") in lost and line.get("transactions"):
                 return True
     return False

@@ -97,7 +97,7 @@ class Stage:
             self.start(child)
         self.publisher.start()
         for worker in self.workers:
-            told = partial(worker.has_told, "transaction_settled")
+            told = partial(worker.has_told, "transaction_committed")
             self.wait(told, f"{worker.name} starts to commit")
         return time.monotonic() - began_s
 

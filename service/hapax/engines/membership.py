@@ -34,11 +34,11 @@ class Membership:
         if changes.assigned is not None:  # an empty assignment is one, too: a standby is ready
             events.partitions_assigned(changes.assigned)
         for text in changes.errors:
-            events.client_logged("consumer", WARNING, "ERROR", text)
+            events.librdkafka_logged("consumer", WARNING, "ERROR", text)
         for text in changes.passing:
-            events.client_logged("consumer", INFO, "ERROR", text)
+            events.librdkafka_logged("consumer", INFO, "ERROR", text)
         for where, count in changes.repeated.items():
-            events.records_repeated(count, where)
+            events.records_redelivered(count, where)
         if changes.assigned is not None:
             self._orphans_due_s = self._clock.monotonic() + ORPHANS_AFTER_S
         return changes
@@ -56,4 +56,4 @@ class Membership:
             if found is not None:
                 self._orphans_due_s = now_s + ORPHANS_INTERVAL_S
             if found:
-                self._events.partitions_orphaned(found)
+                self._events.partitions_unowned(found)

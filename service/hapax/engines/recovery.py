@@ -81,7 +81,7 @@ class Recovery:
         """React to ``error``, and to what goes wrong while reacting, until all is certain."""
         if self._lifecycle.stopping:
             # Nothing of the batch is visible, or its outcome is found by the next start: leave.
-            self._events.batch_left(str(error))
+            self._events.batch_abandoned(str(error))
             return
         pending = error
         while not self._lifecycle.overdue:
@@ -184,7 +184,7 @@ class Recovery:
         """
         doubts = list(self._transaction.doubts)
         if doubts:
-            self._events.doubt_fenced(doubts[0])
+            self._events.in_doubt_fenced(doubts[0])
             self._open("doubt")
 
     def _replace_producer(self, error: ProducerDeadError) -> None:
@@ -227,7 +227,7 @@ class Recovery:
                 self._fences.unanswered()
             if self._lifecycle.overdue:
                 raise error
-            self._events.brokers_awaited(str(error))
+            self._events.producer_init_retried(str(error))
             self._hold_on(hold_s)
             hold_s = min(BACKOFF_MAX_S, 2 * hold_s)  # each try builds a client: 10 ms of CPU
             try:

@@ -179,5 +179,5 @@ class Suspects:
         until = suspects_until(found, first, self._records_max)
         if until is not None and until > first:
             self._isolation.suspect(where, until, found.deaths)
-            self._events.records_suspected(where, first, until, found.deaths)
+            self._events.records_isolated(where, first, until, found.deaths)
         return known

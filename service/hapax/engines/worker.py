@@ -134,7 +134,7 @@ class Worker:
         self._suspects.settle(progress, batch)
         if settled.records < len(batch.records):
             self._source.rewind({**batch.first, **progress})
-        self._events.transaction_settled(settled)
+        self._events.transaction_committed(settled)
         for coordinates, failure in settled.dead_letter_examples:
             self._events.dead_letter_written(
                 coordinates, failure.reason, failure.attempts, failure.text
@@ -172,7 +172,7 @@ class Worker:
             self._source.settle(moved)
             self._suspects.settle(moved)
             self._ends.settle(moved, 0.0)
-            self._events.ends_committed(moved)
+            self._events.idle_offsets_committed(moved)
             self._recovery.settle(moved)
 
     def _observe(self) -> None:

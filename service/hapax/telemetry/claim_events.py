@@ -33,10 +33,10 @@ class ClaimEvents(Narrator):
         self._metrics.dedup_store_up.of().set(1)
         self._logger.info("claims_recovered", outage_s=round(outage_s, 3))
 
-    def claims_emptied(self) -> None:
+    def claims_lost(self) -> None:
         """Say that the claim store lost what it knew: earlier events may come through twice."""
-        self._metrics.dedup_store_emptied.of().inc()
-        self._logger.error("claims_emptied")
+        self._metrics.dedup_claim_losses.of().inc()
+        self._logger.error("claims_lost")
 
     def claims_clock_jumped(self, seconds: float) -> None:
         """Log that Redis' clock was set forward: claims end so much earlier, without a word."""

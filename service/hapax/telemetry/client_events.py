@@ -16,7 +16,7 @@ _VARYING: Final = re.compile(
 class ClientEvents(Narrator):
     """What libraries say, in our form and no more often than useful."""
 
-    def client_logged(self, client: str, level: int, facility: str, text: str) -> None:
+    def librdkafka_logged(self, client: str, level: int, facility: str, text: str) -> None:
         """Pass on a line of librdkafka's log. ``level`` counts as in Python's logging.
 
         Errors that a consumer hands out instead of records come here, too, as facility ``ERROR``.
@@ -29,8 +29,8 @@ class ClientEvents(Narrator):
             return
         text = printable(text)
         alike = _VARYING.sub("…", text)
-        if level < INFO or self._first("client_logged", client, facility, alike):
-            self._tell(level, "client_logged", client=client, facility=facility, text=text)
+        if level < INFO or self._first("librdkafka_logged", client, facility, alike):
+            self._tell(level, "librdkafka_logged", client=client, facility=facility, text=text)
 
     def library_logged(
         self, library: str, level: int, text: str, error: BaseException | None = None

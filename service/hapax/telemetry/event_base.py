@@ -52,9 +52,9 @@ class Narrator:
         self._tells_info: bool = logger.is_enabled_for(INFO)
         self._tells_debug: bool = logger.is_enabled_for(DEBUG)
 
-    def lines_withheld(self, of: str, about: list[str], count: int) -> None:
+    def log_lines_suppressed(self, of: str, about: list[str], count: int) -> None:
         """So many lines like ``of`` were counted only, within a minute that is over."""
-        self._logger.warning("lines_withheld", of=of, about=about, count=count)
+        self._logger.warning("log_lines_suppressed", of=of, about=about, count=count)
 
     def _first(self, *key: str, lines: int = 1) -> bool:
         """Return true when a line like this is among the first ``lines`` of its minute."""
@@ -69,7 +69,7 @@ class Narrator:
 
     def _tell_withheld(self, until_s: float) -> None:
         for (of, *about), count in self._repeats.ended(until_s):
-            self.lines_withheld(of, about, count)
+            self.log_lines_suppressed(of, about, count)
 
 
 def printable(text: str, chars_max: int = TEXT_CHARS_MAX) -> str:

@@ -34,10 +34,10 @@ class GroupEvents(Narrator):
         gone = frozenset(partitions)
         self._changed("partitions_lost", "lost", gone, self._health.partitions - gone)
 
-    def partitions_orphaned(self, partitions: Iterable[TopicPartition]) -> None:
+    def partitions_unowned(self, partitions: Iterable[TopicPartition]) -> None:
         """Say that nobody owned these partitions, and that the group shares out again."""
-        self._metrics.partitions_orphaned.of().inc()
-        self._logger.warning("partitions_orphaned", partitions=named_all(frozenset(partitions)))
+        self._metrics.partitions_unowned.of().inc()
+        self._logger.warning("partitions_unowned", partitions=named_all(frozenset(partitions)))
 
     def partition_stuck(self, stuck: Mapping[TopicPartition, Stuck]) -> None:
         """Say which partitions of ours are held up by a set that cannot be decoded: all of them."""
@@ -73,21 +73,21 @@ class GroupEvents(Narrator):
                 "lag_observed", lags={named(partition): lag for partition, lag in lags.items()}
             )
 
-    def ends_committed(self, progress: Progress) -> None:
+    def idle_offsets_committed(self, progress: Progress) -> None:
         """Say that progress alone was committed, behind control records and aborted data."""
-        self._metrics.ends_committed.of().inc()
+        self._metrics.idle_offsets_committed.of().inc()
         self._health.succeed()
         self._metrics.last_commit_timestamp_seconds.of().set(self._wall_s())
         if self._tells_debug:
             self._logger.debug(
-                "ends_committed",
+                "idle_offsets_committed",
                 offsets={named(partition): offset for partition, offset in progress.items()},
             )
 
-    def records_repeated(self, count: int, partition: TopicPartition) -> None:
+    def records_redelivered(self, count: int, partition: TopicPartition) -> None:
         """Say that the client handed out committed records again; they were dropped."""
-        self._metrics.records_skipped.of("repeated").inc(count)
-        self._logger.info("records_repeated", partition=named(partition), count=count)
+        self._metrics.records_skipped.of("redelivered").inc(count)
+        self._logger.info("records_redelivered", partition=named(partition), count=count)
 
     def _changed(
         self,

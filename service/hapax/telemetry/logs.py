@@ -103,7 +103,7 @@ def json_line(_logger: WrappedLogger, _method: str, event: EventDict) -> bytes:
 
 
 class ClientLogger:
-    """The ``logger=`` of a confluent-kafka client: its lines become ``client_logged``.
+    """The ``logger=`` of a confluent-kafka client: its lines become ``librdkafka_logged``.
 
     The C code calls ``log(level, "%s [%s] %s", facility, handle's name, text)``, with levels as in
     Python's logging, from within ``poll``; what this raised would come out there.
@@ -118,9 +118,9 @@ class ClientLogger:
         try:
             match parts:
                 case (facility, _, text):
-                    self._events.client_logged(self._client, level, str(facility), str(text))
+                    self._events.librdkafka_logged(self._client, level, str(facility), str(text))
                 case _:
-                    self._events.client_logged(self._client, level, "?", text_format % parts)
+                    self._events.librdkafka_logged(self._client, level, "?", text_format % parts)
         except Exception as error:  # noqa: BLE001 - a callback of C code must not raise
             with suppress(Exception):
                 self._events.telemetry_failed(error)

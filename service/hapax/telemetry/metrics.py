@@ -53,8 +53,8 @@ class Metrics:
     records_skipped = Row(
         Counter,
         "Input records without an output: duplicate of an earlier event, filtered by the "
-        "transform, or repeated by the client although already committed.",
-        Label("reason", ("duplicate", "filtered", "repeated")),
+        "transform, or handed out again by the client although already committed (redelivered).",
+        Label("reason", ("duplicate", "filtered", "redelivered")),
     )
     records_dead_lettered = Row(
         Counter,
@@ -71,8 +71,8 @@ class Metrics:
         "Transactions by how they ended; fenced and fatal cost the producer.",
         Label("outcome", ("committed", "aborted", "fenced", "fatal")),
     )
-    ends_committed = Row(
-        Counter, "Commits of progress alone, behind control records and aborted data."
+    idle_offsets_committed = Row(
+        Counter, "Commits of idle offsets: progress alone, after control records and aborted data."
     )
     micro_batches = Row(
         Counter,
@@ -80,15 +80,15 @@ class Metrics:
         "have been published.",
         Label("outcome", ("published", "repeated")),
     )
-    records_late = Row(
+    late_rows_dropped = Row(
         Counter, "Rows that a DataFrame pipeline dropped because they came after its watermark."
     )
-    partitions_suspected = Row(
+    partitions_isolated = Row(
         Counter,
         "Times a partition was taken over at an offset at which a process had died: its next "
         "records go through the transform in a process of their own.",
     )
-    records_condemned = Row(
+    crashing_records = Row(
         Counter, "Records found to kill or hang the process that calls the transform with them."
     )
     batches_halved = Row(Counter, "Times the batch size was halved to isolate a culprit.")
@@ -98,7 +98,7 @@ class Metrics:
         "that gave no answer (error).",
         Label("result", ("miss_or_own", "hit", "error")),
     )
-    dedup_store_emptied = Row(Counter, "Times the claim store was found to have lost its claims.")
+    dedup_claim_losses = Row(Counter, "Times the claim store was found to have lost its claims.")
     dedup_clock_jumps = Row(
         Counter, "Times the claim store's clock was set forward, so that claims ended early."
     )
@@ -113,13 +113,13 @@ class Metrics:
     producers_rebuilt = Row(
         Counter, "Producers replaced within the process.", Label("cause", limit=20)
     )
-    partitions_orphaned = Row(Counter, "Times partitions of the input were found to be nobody's.")
+    partitions_unowned = Row(Counter, "Times partitions of the input had no owner.")
     members_fenced = Row(Counter, "Times the group gave our instance name to another member.")
-    brokers_awaited = Row(
+    brokers_unavailable = Row(
         Counter,
-        "Times no broker answered: a new producer, a start, or the look that an idle worker takes.",
+        "Times no broker answered: to a new producer, at a start, or to an idle worker's check.",
     )
-    fences_on_doubt = Row(
+    in_doubt_fences = Row(
         Counter, "Producers replaced because a late request of theirs might still be applied."
     )
     librdkafka_errors = Row(

@@ -1,6 +1,6 @@
 """Events of the DataFrame form: its query, its micro-batches, its marker.
 
-``micro_batch_settled`` is the canonical line: one for each micro-batch, all numbers in it.
+``micro_batch_completed`` is the canonical line: one for each micro-batch, all numbers in it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class MicroBatchEvents(Narrator):
         self._health.assigned = True  # the partitions of a query are always its own
         self._logger.info("query_started", query=query, run=run, checkpoint=checkpoint)
 
-    def micro_batch_settled(self, numbers: Numbers) -> None:
+    def micro_batch_completed(self, numbers: Numbers) -> None:
         """Say what a micro-batch came to."""
         metrics = self._metrics
         metrics.micro_batches.of("repeated" if numbers.repeated else "published").inc()
@@ -32,13 +32,13 @@ class MicroBatchEvents(Narrator):
             metrics.records_produced.of(topic).inc(count)
         for phase, seconds in numbers.phases_s.items():
             metrics.micro_batch_duration_seconds.of(phase).observe(seconds)
-        metrics.records_late.of().inc(numbers.late)
+        metrics.late_rows_dropped.of().inc(numbers.late)
         metrics.state_rows.of().set(numbers.state_rows)
         metrics.state_bytes.of().set(numbers.state_bytes)
         metrics.last_commit_timestamp_seconds.of().set(self._wall_s())
         self._health.last_settled = (self._wall_s(), _settled(numbers))
         if self._tells_info:
-            self._logger.info("micro_batch_settled", **_line(numbers))
+            self._logger.info("micro_batch_completed", **_line(numbers))
 
     def marker_refreshed(self, number: int) -> None:
         """Say that the marker of an idle query was committed again, before it expires."""

@@ -1,6 +1,6 @@
 """Events of ranges: what the tasks of a Spark application did.
 
-``range_settled`` is the canonical line of this engine: one for each range that a task committed.
+``range_completed`` is the canonical line of this engine: one for each range that a task committed.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 class RangeEvents(Narrator):
     """What happens to lanes and their ranges."""
 
-    def lanes_shared_out(self, lanes: Mapping[int, Iterable[TopicPartition]]) -> None:
+    def lanes_assigned(self, lanes: Mapping[int, Iterable[TopicPartition]]) -> None:
         """Say which lane has which partitions; every earlier task of theirs is fenced."""
         self._logger.info(
-            "lanes_shared_out",
+            "lanes_assigned",
             lanes={str(lane): named_all(partitions) for lane, partitions in lanes.items()},
         )
 
-    def range_settled(  # noqa: PLR0913 - the facts of one line
+    def range_completed(  # noqa: PLR0913 - the facts of one line
         self,
         lane: int,
         outcome: str,
@@ -46,7 +46,7 @@ class RangeEvents(Narrator):
         metrics.range_records.of().observe(records)
         if self._tells_info:
             self._logger.info(
-                "range_settled",
+                "range_completed",
                 lane=lane,
                 outcome=outcome,
                 offsets={named(where): list(span) for where, span in spans.items()},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import Counter, Gauge, Histogram
 
@@ -24,6 +24,20 @@ The standard `process_…` and `python_gc_…` metrics are there besides.
 The same port has the [status page](status.md); spans go elsewhere ([tracing](tracing.md)).
 """
 
+_RENAMED: Final = {
+    "hapax_brokers_unavailable_total": "hapax_brokers_unavailable_total",
+    "hapax_dedup_claim_losses_total": "hapax_dedup_claim_losses_total",
+    "hapax_idle_offsets_committed_total": "hapax_idle_offsets_committed_total",
+    "hapax_in_doubt_fences_total": "hapax_in_doubt_fences_total",
+    "hapax_partitions_unowned_total": "hapax_partitions_unowned_total",
+    "hapax_partitions_isolated_total": "hapax_partitions_isolated_total",
+    "hapax_crashing_records_total": "hapax_crashing_records_total",
+    "hapax_late_rows_dropped_total": "hapax_late_rows_dropped_total",
+    'hapax_records_skipped_total{reason="repeated"}': (
+        'hapax_records_skipped_total{reason="redelivered"}'
+    ),
+}
+
 
 def metrics_reference() -> str:
     """Return the page, in Markdown."""
@@ -38,6 +52,8 @@ def metrics_reference() -> str:
         for row in rows()
         if row.buckets
     )
+    parts.append("\n## Renamed before 0.1.0\n\n| metric before | now |\n|---|---|\n")
+    parts.extend(f"| `{old}` | `{new}` |\n" for old, new in _RENAMED.items())
     return "".join(parts)
 
 

@@ -73,16 +73,16 @@ class ServiceEvents(Narrator):
         if now_s >= self._repeats.due_s:
             self._tell_withheld(now_s)
 
-    def brokers_awaited(self, reason: str) -> None:
+    def producer_init_retried(self, reason: str) -> None:
         """Say that nothing can go on before brokers answer again."""
-        self._metrics.brokers_awaited.of().inc()
+        self._metrics.brokers_unavailable.of().inc()
         self._health.fail()
-        if self._first("brokers_awaited"):
-            self._logger.error("brokers_awaited", reason=printable(reason))
+        if self._first("producer_init_retried"):
+            self._logger.error("producer_init_retried", reason=printable(reason))
 
     def brokers_unreachable(self, places: str) -> None:
         """Say that no broker answers at all; ``places``: addresses, and what is wrong there."""
-        self._metrics.brokers_awaited.of().inc()
+        self._metrics.brokers_unavailable.of().inc()
         away = self._health.brokers_away
         self._health.brokers_away = outage = self._outage(away, places)
         if self._first("brokers_unreachable") or away is None:
@@ -131,12 +131,12 @@ class ServiceEvents(Narrator):
                     left_days=round(left_s / 86_400, 1),
                 )
 
-    def batch_left(self, reason: str) -> None:
+    def batch_abandoned(self, reason: str) -> None:
         """Say that a stop found a batch unfinished.
 
         Nothing of it is visible, or the next start finds out whether it is.
         """
-        self._logger.warning("batch_left", reason=printable(reason))
+        self._logger.warning("batch_abandoned", reason=printable(reason))
 
     def service_draining(self, reason: str) -> None:
         """Say that the service takes no more records and finishes what it has."""

@@ -1,6 +1,6 @@
 """Events of batches, transactions and their producers.
 
-``transaction_settled`` is the canonical line: one for each transaction, all numbers in it.
+``transaction_committed`` is the canonical line: one for each transaction, all numbers in it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SEVERAL_TOPICS: Final = "several"
 class TransactionEvents(ClaimEvents):
     """What happens to batches, from a failing record to a twin of the whole process."""
 
-    def transaction_settled(self, settled: Settled) -> None:
+    def transaction_committed(self, settled: Settled) -> None:
         """Say what a batch came to, in the canonical line."""
         now_s = self._wall_s()
         self._health.succeed()
@@ -32,12 +32,12 @@ class TransactionEvents(ClaimEvents):
         self._measure(settled, now_s)
         self._claims_settled(settled)
         if self._tells_info:
-            self._logger.info("transaction_settled", **_line(settled, now_s), **_trace(settled))
+            self._logger.info("transaction_committed", **_line(settled, now_s), **_trace(settled))
 
     def dead_letter_written(
         self, coordinates: Coordinates, reason: str, attempts: int, error: str = ""
     ) -> None:
-        """Say which record became a dead letter. ``transaction_settled`` counts it."""
+        """Say which record became a dead letter. ``transaction_committed`` counts it."""
         if self._first("dead_letter_written", lines=LINES_PER_MINUTE):
             self._logger.warning(
                 "dead_letter_written",
@@ -47,24 +47,24 @@ class TransactionEvents(ClaimEvents):
                 error=printable(error),
             )
 
-    def records_suspected(
+    def records_isolated(
         self, partition: TopicPartition, first: int, until: int, deaths: int
     ) -> None:
         """Say that processes died at ``first``: calls below ``until`` are made in another one."""
-        self._metrics.partitions_suspected.of().inc()
+        self._metrics.partitions_isolated.of().inc()
         self._logger.warning(
-            "records_suspected",
+            "records_isolated",
             partition=named(partition),
             first=first,
             until=until,
             deaths=deaths,
         )
 
-    def record_condemned(self, coordinates: Coordinates, how: str, deaths: int) -> None:
+    def crashing_record_found(self, coordinates: Coordinates, how: str, deaths: int) -> None:
         """Say which record killed its process: it becomes a dead letter."""
-        self._metrics.records_condemned.of().inc()
+        self._metrics.crashing_records.of().inc()
         self._logger.error(
-            "record_condemned", record=str(coordinates), how=printable(how), deaths=deaths
+            "crashing_record_found", record=str(coordinates), how=printable(how), deaths=deaths
         )
 
     def isolation_failed(self, reason: str) -> None:
@@ -104,10 +104,10 @@ class TransactionEvents(ClaimEvents):
         self._metrics.producers_rebuilt.of(cause).inc()
         self._logger.warning("producer_rebuilt", cause=cause, duration_ms=_ms(duration_s))
 
-    def doubt_fenced(self, evidence: str) -> None:
+    def in_doubt_fenced(self, evidence: str) -> None:
         """Say that a late request might still be applied, which a new epoch forbids."""
-        self._metrics.fences_on_doubt.of().inc()
-        self._logger.warning("doubt_fenced", evidence=printable(evidence))
+        self._metrics.in_doubt_fences.of().inc()
+        self._logger.warning("in_doubt_fenced", evidence=printable(evidence))
 
     def _count(self, settled: Settled) -> None:
         metrics = self._metrics

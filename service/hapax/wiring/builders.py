@@ -104,7 +104,7 @@ def isolation(shared: Shared, transformer: Transformer) -> Isolation:
         transformer,
         IsolatedCalls(settings.transform, settings.retry.attempts, call_limit_s(settings)),
         shared.interrupt,
-        on_death=lambda record, how, deaths: events.record_condemned(
+        on_death=lambda record, how, deaths: events.crashing_record_found(
             record.coordinates, how, deaths
         ),
         on_failure=events.isolation_failed,
@@ -132,7 +132,7 @@ def transaction(shared: Shared, source: KafkaSource) -> Producing:
         producer_properties(settings),
         source,
         clock=shared.clock,
-        forward=shared.events.client_logged,
+        forward=shared.events.librdkafka_logged,
         watch=shared.watchdog.watch,
     )
 
@@ -160,7 +160,7 @@ def claims(shared: Shared) -> ClaimStore | None:
     """Return the claim store, or None where there is none."""
     events = shared.events
     return claim_store(
-        shared.settings, on_emptied=events.claims_emptied, on_clock_jump=events.claims_clock_jumped
+        shared.settings, on_emptied=events.claims_lost, on_clock_jump=events.claims_clock_jumped
     )
 
 

@@ -114,14 +114,14 @@ class _Run:
                 break
             self._tell()
         if lifecycle.overdue:
-            events.batch_left("the time to stop is up: the micro-batch is taken again")
+            events.batch_abandoned("the time to stop is up: the micro-batch is taken again")
         if spark_pipeline.stop(self._query):
             self._tell()
 
     def _tell(self) -> None:
         for numbers in self._progress.news():
             self._marked_s = self._shared.clock.monotonic()
-            self._shared.events.micro_batch_settled(numbers)
+            self._shared.events.micro_batch_completed(numbers)
             self._shared.events.lag_observed(numbers.lags)
 
     def _keep_marker(self) -> None:

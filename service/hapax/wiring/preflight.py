@@ -53,7 +53,7 @@ def check(shared: Shared, source: KafkaSource, claims: ClaimStore | None) -> lis
     if shared.lifecycle.stopping:
         return None
     if claims is not None and claims.fresh and _has_worked(source):
-        shared.events.claims_emptied()
+        shared.events.claims_lost()
     return store.remarks
 
 

@@ -80,7 +80,7 @@ class _Lines:
     def __init__(self, report: Report) -> None:
         self._report = report
 
-    def client_logged(self, client: str, level: int, facility: str, text: str) -> None:
+    def librdkafka_logged(self, client: str, level: int, facility: str, text: str) -> None:
         """Keep a line; called from the client's own C code, so it never raises."""
         if level >= WARNING and len(self._report.lines) < LINES_MAX:
             self._report.lines.append((client, level, facility, text))
@@ -88,7 +88,7 @@ class _Lines:
     def log(self, level: int, _form: str, *parts: object) -> None:
         """Take a line as a consumer's logger gets it."""
         facility, text = (str(parts[0]), str(parts[-1])) if parts else ("?", "")
-        self.client_logged("consumer", level, facility, text)
+        self.librdkafka_logged("consumer", level, facility, text)
 
 
 class Task:
@@ -225,7 +225,7 @@ class Task:
             name,
             self._source,
             clock=self._clock,
-            forward=lines.client_logged,
+            forward=lines.librdkafka_logged,
             watch=self._watchdog.watch,
         )
 

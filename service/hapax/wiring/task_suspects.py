@@ -92,7 +92,7 @@ class _Told:
     def __init__(self, report: Report) -> None:
         self._report = report
 
-    def records_suspected(self, where: TopicPartition, first: int, until: int, deaths: int) -> None:
+    def records_isolated(self, where: TopicPartition, first: int, until: int, deaths: int) -> None:
         """Keep that processes died at ``first``."""
         self._report.suspected.append((where, first, until, deaths))
 

@@ -92,7 +92,7 @@ class SparkEngine:
                 if self._done():
                     self._lifecycle.stop("the bounded run is done")
             except BatchAbortedError as error:
-                self._events.brokers_awaited(str(error))
+                self._events.producer_init_retried(str(error))
                 self._retry_s = self._clock.monotonic() + RETRY_S
             except MemberFencedError as error:
                 if self._reports.member_fenced(error, self._clock.monotonic()):
@@ -114,7 +114,7 @@ class SparkEngine:
         if self._lanes.stale and self._lanes.share_out():
             self._ends, self._ends_seen_s = {}, -ENDS_INTERVAL_S
             self._reports.shared_out()
-            self._events.lanes_shared_out(
+            self._events.lanes_assigned(
                 {lane.number: list(lane.positions) for lane in self._lanes.all if lane.positions}
             )
         if not self._lanes.stale:
@@ -179,7 +179,7 @@ class SparkEngine:
     def _lose(self, lane: Lane, error: Exception, now_s: float) -> None:
         if self._lifecycle.stopping:
             # A signal to the whole process group ends Spark as well.
-            self._events.batch_left(str(error))
+            self._events.batch_abandoned(str(error))
             return
         self._jobs.check()
         self._reports.lost(lane, error, now_s)
@@ -219,7 +219,7 @@ class SparkEngine:
             except (BatchAbortedError, MemberFencedError) as error:
                 # Brokers that are away come back; a fenced member would raise at every turn.
                 alive = isinstance(error, BatchAbortedError)
-                self._events.batch_left(str(error))
+                self._events.batch_abandoned(str(error))
         for lane in self._lanes.all:
             if lane.job is not None:
-                self._events.batch_left(f"lane {lane.number}: its range did not end in time")
+                self._events.batch_abandoned(f"lane {lane.number}: its range did not end in time")

@@ -143,20 +143,20 @@ class Reports:
         for settled in report.settled:
             self._settled(settled)
         if report.ended:
-            self._events.ends_committed(report.ended)
+            self._events.idle_offsets_committed(report.ended)
         for where, count in report.repeated.items():
-            self._events.records_repeated(count, where)
+            self._events.records_redelivered(count, where)
         self._tell_suspects(report)
         if report.halved:
             self._events.batch_halved(report.pace, report.reason)
         for line in report.lines:
-            self._events.client_logged(*line)
+            self._events.librdkafka_logged(*line)
         for doubt in report.doubts:
-            self._events.doubt_fenced(doubt)
+            self._events.in_doubt_fenced(doubt)
             self._events.producer_rebuilt("doubt", 0.0)
         for _ in range(report.emptied):
-            self._events.claims_emptied()
-        self._events.range_settled(
+            self._events.claims_lost()
+        self._events.range_completed(
             lane.number,
             str(report.outcome),
             _spans(report),
@@ -177,14 +177,14 @@ class Reports:
 
     def _tell_suspects(self, report: Report) -> None:
         for suspected in report.suspected:
-            self._events.records_suspected(*suspected)
+            self._events.records_isolated(*suspected)
         for killer in report.killers:
-            self._events.record_condemned(*killer)
+            self._events.crashing_record_found(*killer)
         for reason in report.isolation_failures:
             self._events.isolation_failed(reason)
 
     def _settled(self, settled: Settled) -> None:
-        self._events.transaction_settled(settled)
+        self._events.transaction_committed(settled)
         for coordinates, failure in settled.dead_letter_examples:
             self._events.dead_letter_written(
                 coordinates, failure.reason, failure.attempts, failure.text
