@@ -18,6 +18,6 @@ _WHO = f"{os.environ.get('HAPAX_INSTANCE', '')}/{os.getpid()}".encode()
 
 def split(record: Record) -> Iterator[Output]:
     """Yield what the rules ask for; each output says which process made it."""
-    second = rules.second_topic()
+    second = rules.second_topic(record.topic)
     for way, value in rules.results(record.value or b""):
         yield Output(value, topic=second if way else None, headers=(("who", _WHO),))

@@ -110,6 +110,11 @@ class Judgement(msgspec.Struct, kw_only=True):
     consume_counts: dict[int, int] = msgspec.field(default_factory=dict)
     """Jepsen's: how many distinct events had their effect so many times; the aim is ``{1: N}``."""
 
+    @property
+    def anomalies(self) -> dict[str, list[str]]:
+        """Return the classes of which there is anything, with their examples."""
+        return {name: self.examples.get(name, []) for name, n in self.violations.items() if n}
+
 
 class Run(msgspec.Struct, kw_only=True):
     """One run on one cluster.

@@ -18,7 +18,7 @@ from tests.fault.feeding.feed import Feeder
 from tests.fault.members import PROXIED, Member
 from tests.fault.watching.live import LiveReader
 from tests.fault.watching.monitor import Offsets, Progress
-from tests.kit.managed_process import WorkerProcess, clean_environment
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.proxy import FaultProxy
 from tests.kit.spark_process import SparkProcess
 from tests.kit.waiting import reaches
@@ -84,17 +84,7 @@ class Stage:
 
     def _create_topics(self) -> Topics:
         app = f"{self.plan.name}-{self.plan.seed}-{uuid.uuid4().hex[:6]}"
-        topics = Topics(
-            bootstrap=self.sandbox.bootstrap_servers,
-            app=app,
-            source=f"{app}-in",
-            outputs=(f"{app}-out", f"{app}-out-2"),
-            dead=f"{app}-dead",
-        )
-        for name in (topics.source, *topics.outputs):
-            self.sandbox.create_topic(name, partitions=self.plan.partitions)
-        self.sandbox.create_topic(topics.dead)
-        return topics
+        return Topics.create(self.sandbox, app, self.plan.partitions, headers=True)
 
     # -- members --------------------------------------------------------------------------
 
@@ -123,19 +113,13 @@ class Stage:
         return self.member(f"g-{len(self.everybody)}", kind)
 
     def _environment(self) -> dict[str, str]:
-        return {
-            **clean_environment(),
-            **self.sandbox.environment(),
-            "HAPAX_APP": self.topics.app,
-            "HAPAX_INPUT__TOPICS": self.topics.source,
-            "HAPAX_OUTPUT__TOPIC": self.topics.outputs[0],
-            "HAPAX_DEAD_LETTER__TOPIC": self.topics.dead,
-            "HAPAX_TRANSFORM": "tests.fault.business:split",
-            "HAPAX_TELEMETRY__PORT": "0",
-            "HAPAX_TELEMETRY__ADDRESS": "127.0.0.1",
-            "HAPAX_TELEMETRY__LOG_FORMAT": "json",
-            **self.plan.settings,
-        }
+        return (
+            self.topics.environment(
+                **self.sandbox.environment(),
+                HAPAX_TRANSFORM="tests.fault.business:split",
+            )
+            | self.plan.settings
+        )
 
     # -- beginning ------------------------------------------------------------------------
 

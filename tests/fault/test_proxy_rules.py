@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hapax.sandbox import Sandbox
-    from tests.integration.conftest import ProxiedBroker
+    from tests.kit.proxy import ProxiedBroker
 
 INVALID_TRANSACTION_TIMEOUT = 50
 NEVER = 1

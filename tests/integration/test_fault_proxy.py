@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hapax.sandbox import Sandbox
-    from tests.integration.conftest import ProxiedBroker
     from tests.kit.faults import Action
+    from tests.kit.proxy import ProxiedBroker
 
 MESSAGE_TOO_LARGE = 10
 INVALID_TRANSACTION_TIMEOUT = 50

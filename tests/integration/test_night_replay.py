@@ -253,4 +253,4 @@ def test_the_audit_finds_nothing_wrong_after_a_replay(
     found = audited(spark, desk.environment)
     assert found.anomalies == {}
     assert found.totals["dead_letters"] == 2
-    assert replay_id(route.app) not in [worker.instance for worker in route._workers]
+    assert replay_id(route.app) not in [worker.instance for worker in route.workers]

@@ -34,10 +34,9 @@ EVENTS_PER_S = 1200
 def flow(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flow]:
     flow = Flow(
         sandbox,
-        "spark-faults",
         tmp_path_factory.mktemp("spark-faults"),
-        HAPAX_GROUP__SESSION_TIMEOUT="6s",
-        HAPAX_TRANSACTION__TIMEOUT=f"{TRANSACTION_S:.0f}s",
+        GROUP__SESSION_TIMEOUT="6s",
+        TRANSACTION__TIMEOUT=f"{TRANSACTION_S:.0f}s",
     )
     yield flow
     flow.close()

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from hapax.sandbox import Sandbox
 
 QUICK = {
-    "HAPAX_GROUP__SESSION_TIMEOUT": "6s",
-    "HAPAX_TRANSACTION__TIMEOUT": "4s",
-    "HAPAX_GROUP__MEMBERSHIP": "dynamic",
-    "HAPAX_GROUP__PROTOCOL": "consumer",
+    "GROUP__SESSION_TIMEOUT": "6s",
+    "TRANSACTION__TIMEOUT": "4s",
+    "GROUP__MEMBERSHIP": "dynamic",
+    "GROUP__PROTOCOL": "consumer",
 }
 EVENTS_PER_S = 1000
 
@@ -37,7 +37,7 @@ class Pair(NamedTuple):
 
 @pytest.fixture(scope="module")
 def drivers(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    flow = Flow(sandbox, "spark-group", tmp_path_factory.mktemp("spark-group"), **QUICK)
+    flow = Flow(sandbox, tmp_path_factory.mktemp("spark-group"), **QUICK)
     try:
         yield Pair(flow, flow.start(SparkProcess, "s-0"), flow.start(SparkProcess, "s-1"))
     finally:

@@ -27,10 +27,9 @@ EVENTS_PER_S = 600
 def flow(cluster: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flow]:
     flow = Flow(
         cluster,
-        "spark-outside",
         tmp_path_factory.mktemp("spark-outside"),
-        HAPAX_GROUP__SESSION_TIMEOUT="6s",
-        HAPAX_TRANSACTION__TIMEOUT="4s",
+        GROUP__SESSION_TIMEOUT="6s",
+        TRANSACTION__TIMEOUT="4s",
     )
     yield flow
     flow.close()

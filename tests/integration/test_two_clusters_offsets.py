@@ -75,7 +75,7 @@ def reason(worker: WorkerProcess) -> str:
 
 def mirrored(route: PipelineUnderTest, there: Sandbox) -> TopicPartition:
     """Copy the group's offset with what stands beside it, as MirrorMaker 2 does."""
-    source, target = group_of(route, route._sandbox), group_of(route, there)
+    source, target = group_of(route, route.sandbox), group_of(route, there)
     (found,) = source.committed([TopicPartition(route.source, 0)], 30)
     target.commit(
         offsets=[TopicPartition(found.topic, 0, found.offset, found.metadata)], asynchronous=False

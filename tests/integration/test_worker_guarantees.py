@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hapax.sandbox import Sandbox
-    from tests.integration.conftest import ProxiedBroker
+    from tests.kit.proxy import ProxiedBroker
 
 TWENTY = [b"%d" % number for number in range(20)]
 GUARANTEES = ["exactly_once", "at_least_once", "at_most_once"]

@@ -21,6 +21,21 @@ if TYPE_CHECKING:
 LEAVE_S = 30.0
 
 
+def environment(app: str, source: str, target: str, dead: str, **more: str) -> dict[str, str]:
+    """Return the whole environment of a process of the service; ``more`` with ``HAPAX_``."""
+    return {
+        **clean_environment(),
+        "HAPAX_APP": app,
+        "HAPAX_INPUT__TOPICS": source,
+        "HAPAX_OUTPUT__TOPIC": target,
+        "HAPAX_DEAD_LETTER__TOPIC": dead,
+        "HAPAX_TELEMETRY__PORT": "0",
+        "HAPAX_TELEMETRY__ADDRESS": "127.0.0.1",
+        "HAPAX_TELEMETRY__LOG_FORMAT": "json",
+        **more,
+    }
+
+
 class PipelineUnderTest:
     """Topics of its own, ``in``, ``out`` and ``dead``, and the workers between them.
 
@@ -42,23 +57,17 @@ class PipelineUnderTest:
         self.source, self.target, self.dead_letters = (
             f"{self.app}-{name}" for name in ("in", "out", "dead")
         )
-        self._sandbox = sandbox
+        self.sandbox = sandbox
         self._folder = folder
-        self._workers: list[WorkerProcess] = []
+        self.workers: list[WorkerProcess] = []
         self._partitions = partitions
         self._kind = kind
-        self._environment = {
-            **clean_environment(),
-            "HAPAX_APP": self.app,
-            "HAPAX_KAFKA__BOOTSTRAP_SERVERS": self.bootstrap,
-            "HAPAX_INPUT__TOPICS": self.source,
-            "HAPAX_OUTPUT__TOPIC": self.target,
-            "HAPAX_DEAD_LETTER__TOPIC": self.dead_letters,
-            "HAPAX_TRANSFORM": "tests.kit.orders:obey",
-            "HAPAX_TELEMETRY__PORT": "0",
-            "HAPAX_TELEMETRY__ADDRESS": "127.0.0.1",
-            "HAPAX_TELEMETRY__LOG_FORMAT": "json",
-        }
+        names = (self.app, self.source, self.target, self.dead_letters)
+        self._environment = environment(
+            *names,
+            HAPAX_KAFKA__BOOTSTRAP_SERVERS=self.bootstrap,
+            HAPAX_TRANSFORM="tests.kit.orders:obey",
+        )
         self._environment = self._with(settings)
 
     def create(self, **config: Mapping[str, str]) -> None:
@@ -68,7 +77,7 @@ class PipelineUnderTest:
             ("target", self._partitions),
             ("dead_letters", 1),
         ):
-            self._sandbox.create_topic(getattr(self, role), partitions, config.get(role))
+            self.sandbox.create_topic(getattr(self, role), partitions, config.get(role))
 
     # -- processes ------------------------------------------------------------------------
 
@@ -78,9 +87,9 @@ class PipelineUnderTest:
 
     def start(self, kind: type[Kind], instance: str, **settings: str | None) -> Kind:
         """Start a process of some kind."""
-        log = self._folder / f"{self.app}-{len(self._workers)}.log"
+        log = self._folder / f"{self.app}-{len(self.workers)}.log"
         worker = kind(self._with(settings), instance, log)
-        self._workers.append(worker)
+        self.workers.append(worker)
         worker.start()
         return worker
 
@@ -95,7 +104,7 @@ class PipelineUnderTest:
         return worker
 
     def close(self) -> None:
-        for worker in self._workers:
+        for worker in self.workers:
             worker.close()
 
     # -- topics ---------------------------------------------------------------------------
@@ -126,7 +135,7 @@ class PipelineUnderTest:
         await_(lambda: len(self.outputs()) >= count, within_s, self._logs)
 
     def _logs(self) -> str:
-        return "\n".join(worker.text()[-3000:] for worker in self._workers)
+        return "\n".join(worker.text()[-3000:] for worker in self.workers)
 
     def _with(self, settings: Mapping[str, str | None]) -> dict[str, str]:
         environment = dict(self._environment)

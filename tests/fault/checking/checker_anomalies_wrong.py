@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.fault import rules
 from tests.fault.checking.checker_histories import due
+from tests.fault.checking.history import DEAD_WAY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,6 +72,50 @@ def wrong_id(world: World) -> bool:
 
 def wrong_header(world: World) -> bool:
     return _changed(world, lambda one: replace(one, headers=one.headers | {"dup": b"7"}))
+
+
+def header_missing(world: World) -> bool:
+    def drop(one: Effect) -> Effect:
+        kept = {name: text for name, text in one.headers.items() if name != "message-id"}
+        return replace(one, headers=kept)
+
+    return _changed(world, drop, lambda one: one.slot > 0)
+
+
+def header_too_many(world: World) -> bool:
+    return _changed(
+        world,
+        lambda one: replace(one, headers=one.headers | {"more": b"1"}),
+        lambda one: one.slot > 0,
+    )
+
+
+def part_of_one(world: World) -> bool:
+    return _changed(
+        world,
+        lambda one: replace(one, headers=one.headers | {"hapax-part": b"1/1"}),
+        lambda one: one.slot > 0 and "hapax-part" not in one.headers,
+    )
+
+
+def wrong_attempts(world: World) -> bool:
+    return _dead_letter(world, {"hapax-attempts": b"2"})
+
+
+def wrong_error(world: World) -> bool:
+    return _dead_letter(world, {"hapax-error": b"?"})
+
+
+def no_app(world: World) -> bool:
+    return _dead_letter(world, {"hapax-app": b""})
+
+
+def _dead_letter(world: World, wrong: dict[str, bytes]) -> bool:
+    return _changed(
+        world,
+        lambda one: replace(one, headers=one.headers | wrong),
+        lambda one: one.way == DEAD_WAY,
+    )
 
 
 def wrong_parts(world: World) -> bool:

@@ -24,6 +24,7 @@ RUN, SOURCE = "r-1", "in"
 PARTITIONS = 3
 LANES = ((DEAD_WAY, 0), (0, 0), (0, 1), (1, 0), (1, 1))
 TOPICS = {DEAD_WAY: "dead", 0: "out", 1: "out-2"}
+DEAD_HEADERS = {"hapax-error": b"event is poison", "hapax-attempts": b"3", "hapax-app": b"a"}
 TIME_MS = 1_700_000_000_000
 
 
@@ -126,7 +127,7 @@ def due(given: Given) -> list[Effect]:
     }
     key = b"key-%d" % given.content.key
     if rules.is_poison(given.number):
-        return [Effect(given, 0, DEAD_WAY, given.value, key, {**stamp, "hapax-error": b"x"})]
+        return [Effect(given, 0, DEAD_WAY, given.value, key, stamp | DEAD_HEADERS)]
     stamp["who"] = b"w-1/4711"
     made = rules.results(given.value)
     parts = [{"hapax-part": b"%d/%d" % (at + 1, len(made))} for at in range(len(made))]

@@ -13,8 +13,10 @@ from tests.fault.checking import reading
 from tests.fault.checking.checker import check
 from tests.fault.checking.history import DEAD_WAY, History, Lane, found_in, place_keys
 from tests.fault.checking.judge_open import open_transactions
+from tests.kit.pipeline_under_test import environment
 
 if TYPE_CHECKING:
+    from hapax.sandbox import Sandbox
     from tests.fault.checking.reading import Errand, Read
     from tests.fault.checking.reading_columns import Table
     from tests.fault.feeding.ledger import Ledger
@@ -33,6 +35,7 @@ class Topics:
     app      consumer group
     outputs  by way: main, second
     claims   whether second copies of an event are to be dropped
+    headers  whether effects carry exactly the headers that the service promises
     """
 
     bootstrap: str
@@ -41,6 +44,21 @@ class Topics:
     outputs: tuple[str, ...]
     dead: str
     claims: bool = True
+    headers: bool = False
+
+    @classmethod
+    def create(cls, sandbox: Sandbox, app: str, partitions: int, **facts: bool) -> Topics:
+        """Create all topics of a run."""
+        source, outputs, dead = f"{app}-in", (f"{app}-out", f"{app}-out-2"), f"{app}-dead"
+        for name in (source, *outputs):
+            sandbox.create_topic(name, partitions)
+        sandbox.create_topic(dead)
+        bootstrap = sandbox.bootstrap_servers
+        return cls(bootstrap=bootstrap, app=app, source=source, outputs=outputs, dead=dead, **facts)
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """Return the environment of a member; ``more`` with ``HAPAX_``."""
+        return environment(self.app, self.source, self.outputs[0], self.dead, **more)
 
 
 def judge(topics: Topics, ledger: Ledger, live: LiveHistory | None) -> Judgement:
@@ -101,6 +119,7 @@ def read_back(topics: Topics, ledger: Ledger, live: LiveHistory | None) -> Histo
         open=left,
         live=live,
         claims=topics.claims,
+        headers=topics.headers,
     )
 
 

@@ -15,7 +15,7 @@ from tests.fault.checking.judge_open import open_transactions
 from tests.fault.feeding.feed import Feeder
 from tests.fault.results import VIOLATIONS
 from tests.fault.watching.live import LiveReader
-from tests.kit.managed_process import WorkerProcess, clean_environment
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.topics import committed, ends, transaction
 from tests.kit.waiting import await_
 
@@ -45,16 +45,11 @@ class Played:
 @pytest.fixture
 def played(sandbox: Sandbox, tmp_path: Path, unique: Callable[[str], str]) -> Iterator[Played]:
     app = unique("checked")
-    topics = Topics(
-        bootstrap=sandbox.bootstrap_servers,
-        app=app,
-        source=f"{app}-in",
-        outputs=(f"{app}-out", f"{app}-out-2"),
-        dead=f"{app}-dead",
+    topics = Topics.create(sandbox, app, PARTITIONS, headers=True)
+    environment = topics.environment(
+        **sandbox.environment(), HAPAX_TRANSFORM="tests.fault.business:split"
     )
-    for name in (topics.source, *topics.outputs, topics.dead):
-        sandbox.create_topic(name, partitions=PARTITIONS)
-    worker = WorkerProcess(_environment(sandbox, topics), "w-1", tmp_path / "w-1.log")
+    worker = WorkerProcess(environment, "w-1", tmp_path / "w-1.log")
     where = (sandbox.bootstrap_servers,)
     feeder = Feeder(
         *where, topics.source, tmp_path, run=app, partitions=PARTITIONS, rate=5000, seed=1
@@ -165,17 +160,3 @@ def _write(topics: Topics, message: Message) -> None:
         headers=message.headers(),
     )
     assert producer.flush(30) == 0
-
-
-def _environment(sandbox: Sandbox, topics: Topics) -> dict[str, str]:
-    return {
-        **clean_environment(),
-        **sandbox.environment(),
-        "HAPAX_APP": topics.app,
-        "HAPAX_INPUT__TOPICS": topics.source,
-        "HAPAX_OUTPUT__TOPIC": topics.outputs[0],
-        "HAPAX_DEAD_LETTER__TOPIC": topics.dead,
-        "HAPAX_TRANSFORM": "tests.fault.business:split",
-        "HAPAX_TELEMETRY__PORT": "0",
-        "HAPAX_TELEMETRY__ADDRESS": "127.0.0.1",
-    }

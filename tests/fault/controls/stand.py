@@ -20,7 +20,7 @@ from tests.fault.controls.gate import FOLDER, Gate
 from tests.fault.feeding.feed import Feeder
 from tests.fault.members import Member
 from tests.kit.faults import Rule
-from tests.kit.managed_process import WorkerProcess, clean_environment
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.topics import committed, ends, read_back
 from tests.kit.waiting import reaches
 
@@ -39,9 +39,6 @@ SETTINGS = {
     "HAPAX_GROUP__SESSION_TIMEOUT": "6s",
     "HAPAX_TRANSACTION__TIMEOUT": "4s",
     "HAPAX_TRANSFORM": "tests.fault.controls.gated:split",
-    "HAPAX_TELEMETRY__PORT": "0",
-    "HAPAX_TELEMETRY__ADDRESS": "127.0.0.1",
-    "HAPAX_TELEMETRY__LOG_FORMAT": "json",
 }
 
 
@@ -80,17 +77,7 @@ class Stand:
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
         app = f"{self.name}-{uuid.uuid4().hex[:8]}"
-        self.topics = Topics(
-            bootstrap=self._sandbox.bootstrap_servers,
-            app=app,
-            source=f"{app}-in",
-            outputs=(f"{app}-out", f"{app}-out-2"),
-            dead=f"{app}-dead",
-            claims=self.claims,
-        )
-        for topic in (self.topics.source, *self.topics.outputs):
-            self._sandbox.create_topic(topic, PARTITIONS)
-        self._sandbox.create_topic(self.topics.dead)
+        self.topics = Topics.create(self._sandbox, app, PARTITIONS, claims=self.claims)
         self._exits.callback(self._close)
         return self
 
@@ -157,18 +144,15 @@ class Stand:
         """Start a member, all of whose requests go through the proxy."""
         gates = self.folder / "gates"
         gates.mkdir(exist_ok=True)
-        environment = {
-            **clean_environment(),
-            **self._sandbox.environment(),
-            **SETTINGS,
-            FOLDER: str(gates),
-            "HAPAX_APP": self.topics.app,
-            "HAPAX_INPUT__TOPICS": self.topics.source,
-            "HAPAX_OUTPUT__TOPIC": self.topics.outputs[0],
-            "HAPAX_DEAD_LETTER__TOPIC": self.topics.dead,
-            "HAPAX_KAFKA__BOOTSTRAP_SERVERS": self.proxy.bootstrap,
-            **self._settings,
-        }
+        environment = self.topics.environment(
+            **{
+                **self._sandbox.environment(),
+                **SETTINGS,
+                FOLDER: str(gates),
+                "HAPAX_KAFKA__BOOTSTRAP_SERVERS": self.proxy.bootstrap,
+                **self._settings,
+            }
+        )
         log = self.folder / f"{instance}.log"
         member = Member(WorkerProcess(environment, instance, log, self._command), log)
         self.members[instance] = member

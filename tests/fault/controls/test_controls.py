@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hapax.sandbox import Sandbox
-    from tests.integration.conftest import ProxiedBroker
+    from tests.kit.proxy import ProxiedBroker
 
 EACH = {trial.command: undisturbed(trial) for trial in CONTROLS}
 

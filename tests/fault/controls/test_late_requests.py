@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from hapax.sandbox import Sandbox
     from tests.fault.results import Run
-    from tests.integration.conftest import ProxiedBroker
     from tests.kit.proof import Proof
+    from tests.kit.proxy import ProxiedBroker
 
 pytestmark = [pytest.mark.long, pytest.mark.row("S-K1")]
 LATE: dict[recipes.Recipe, tuple[str, ...]] = {

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 START_S = 60.0
-RATE, STOP, READY, WRITTEN, BOUND = range(5)
+RATE, STOP, READY, WRITTEN, BOUND, SAVED = range(6)
 CELLS = 8
 """Places of the shared numbers; what one kind of process needs beyond them comes behind."""
 

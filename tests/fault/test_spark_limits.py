@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from tests.fault.rows import QUICK, numbers, values
+from tests.fault.at_work import QUICK, numbers, values
 from tests.kit.orders import told
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.spark_process import SparkProcess
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hapax.sandbox import Sandbox
-    from tests.integration.conftest import ProxiedBroker
     from tests.kit.proof import Proof
+    from tests.kit.proxy import ProxiedBroker
 
 IDLE_S = 4.0
 REQUESTS_PER_S_MAX = 60

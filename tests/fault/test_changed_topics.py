@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import NewPartitions, NewTopic
 
-from tests.fault.rows import (
+from tests.fault.at_work import (
     QUICK,
     TEN,
     admin,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fault.rows import QUICK, at_work, await_told, event, values
+from tests.fault.at_work import QUICK, at_work, await_told, event, values
 from tests.kit.done import source
 from tests.kit.faults import Rule
 from tests.kit.pipeline_under_test import PipelineUnderTest
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hapax.sandbox import Sandbox
-    from tests.integration.conftest import ProxiedBroker
     from tests.kit.managed_process import WorkerProcess
     from tests.kit.proof import Proof
+    from tests.kit.proxy import ProxiedBroker
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from hapax.sandbox import Sandbox
-from tests.fault.rows import QUICK, at_work, await_exit, await_told, numbers, values
+from tests.fault.at_work import QUICK, at_work, await_exit, await_told, numbers, values
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.refusals import refused, untouched
 

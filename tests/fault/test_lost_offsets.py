@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fault.rows import TEN, admin, at_work, await_exit, values
+from tests.fault.at_work import TEN, admin, at_work, await_exit, values
 from tests.kit.refusals import refused
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fault.rows import QUICK, at_work, await_told, numbers, values
+from tests.fault.at_work import QUICK, at_work, await_told, numbers, values
 from tests.kit.faults import Rule
 from tests.kit.orders import told
 from tests.kit.pipeline_under_test import PipelineUnderTest
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hapax.sandbox import Sandbox
-    from tests.integration.conftest import ProxiedBroker
     from tests.kit.proof import Proof
+    from tests.kit.proxy import ProxiedBroker
 
     MakeRoute = Callable[..., PipelineUnderTest]
 
