@@ -151,6 +151,20 @@ def _committed(bootstrap_servers: str, group: str, topic: str) -> list[TopicPart
 
 
 @patient
+def watermarks(
+    bootstrap_servers: str, topic: str, isolation: Isolation
+) -> dict[int, tuple[int, int]]:
+    """Return where each partition begins, and its end as ``ends`` does."""
+    consumer = _consumer(bootstrap_servers, f"reader-{uuid.uuid4().hex}", isolation)
+    try:
+        return {
+            number: consumer.get_watermark_offsets(TopicPartition(topic, number), _TIMEOUT_S)
+            for number in _partitions(consumer, topic)
+        }
+    finally:
+        consumer.close()
+
+
 def ends(
     bootstrap_servers: str, topic: str, isolation: Isolation = "read_committed"
 ) -> dict[int, int]:
@@ -158,14 +172,8 @@ def ends(
 
     That is the last stable offset for ``read_committed``, else the high watermark.
     """
-    consumer = _consumer(bootstrap_servers, f"reader-{uuid.uuid4().hex}", isolation)
-    try:
-        return {
-            number: consumer.get_watermark_offsets(TopicPartition(topic, number), _TIMEOUT_S)[1]
-            for number in _partitions(consumer, topic)
-        }
-    finally:
-        consumer.close()
+    found = watermarks(bootstrap_servers, topic, isolation)
+    return {number: end for number, (_begin, end) in found.items()}
 
 
 def _producer(bootstrap_servers: str, more: dict[str, Any] | None = None) -> Producer:

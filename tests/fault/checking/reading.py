@@ -19,7 +19,7 @@ import numpy as np
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from tests.fault.checking import reading_columns as columns
-from tests.kit.waiting import patient
+from tests.kit import topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -165,47 +165,11 @@ def consumer_of(bootstrap: str, isolation: str, group: str = "fault-reader") -> 
     )
 
 
-@patient
-def partitions(bootstrap: str, topic: str) -> int:
-    """Return how many partitions a topic has."""
-    consumer = consumer_of(bootstrap, "read_committed")
-    try:
-        found = consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic]
-    finally:
-        consumer.close()
-    if found.error is not None:
-        raise KafkaException(found.error)
-    return len(found.partitions)
-
-
-@patient
-def ends(bootstrap: str, topic: str, count: int) -> list[Ends]:
+def ends(bootstrap: str, topic: str) -> list[Ends]:
     """Return by partition where it begins and ends."""
-    found = []
-    for isolation in ("read_committed", "read_uncommitted"):
-        consumer = consumer_of(bootstrap, isolation)
-        try:
-            found.append(
-                [
-                    consumer.get_watermark_offsets(TopicPartition(topic, number), PATIENCE_S)
-                    for number in range(count)
-                ]
-            )
-        finally:
-            consumer.close()
-    return [Ends(low, stable, high) for (low, stable), (_low, high) in zip(*found, strict=True)]
-
-
-@patient
-def committed(bootstrap: str, group: str, topic: str, count: int) -> list[int | None]:
-    """Return by partition the group's offset, of settled transactions only (require-stable)."""
-    consumer = consumer_of(bootstrap, "read_committed", group)
-    asked = [TopicPartition(topic, number) for number in range(count)]
-    try:
-        answers = consumer.committed(asked, PATIENCE_S)
-    finally:
-        consumer.close()
-    return [answer.offset if answer.offset >= 0 else None for answer in answers]
+    stable = topics.watermarks(bootstrap, topic, "read_committed")
+    high = topics.watermarks(bootstrap, topic, "read_uncommitted")
+    return [Ends(low, end, high[number][1]) for number, (low, end) in sorted(stable.items())]
 
 
 def scratch() -> tempfile.TemporaryDirectory[str]:

@@ -126,13 +126,13 @@ def test_an_open_transaction_is_named_for_as_long_as_it_is_open(
         assert open_transactions(bootstrap, [topic], "feeder") == [f"{name}: ongoing"]
         assert open_transactions(bootstrap, [other], "feeder") == []
         assert open_transactions(bootstrap, [topic], name) == []
-        (end,) = reading.ends(bootstrap, topic, 1)
+        (end,) = reading.ends(bootstrap, topic)
         assert end.stable < end.high
         producer.abort_transaction(30)
     await_(
         lambda: not open_transactions(bootstrap, [topic], "feeder"), 30, lambda: "it is still open"
     )
-    (end,) = reading.ends(bootstrap, topic, 1)
+    (end,) = reading.ends(bootstrap, topic)
     assert end.stable == end.high
 
 
