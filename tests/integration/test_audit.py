@@ -185,7 +185,7 @@ def test_what_retention_took_is_not_judged(
 def test_an_open_transaction_in_the_output_is_remarked(
     spark: SparkSession, pipeline: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hapax.operations.audit.run.SETTLE_MARGIN_S", -4.0)
+    monkeypatch.setattr("hapax.operations.audit.topics.SETTLE_MARGIN_S", -4.0)
     p = pipeline()
     produce(p.bootstrap, p.source, Given(b"0", b"k"), Given(b"1", b"k"))
     produce(p.bootstrap, p.target, p.effect(0, 0, b"0"))
@@ -236,14 +236,17 @@ def test_loops_that_double_or_lose_are_caught(
     assert [one.outputs[0].hidden for one in found] == [0, 0, 4, 4]
 
 
+@pytest.mark.parametrize(
+    "options", [[], ["--engine", "spark", "--master", "local[2]"]], ids=["local", "spark"]
+)
 def test_the_command_tells_a_broken_pipeline_by_its_exit_code(
-    pipeline: Callable[..., Pipeline],
+    pipeline: Callable[..., Pipeline], options: list[str]
 ) -> None:
     p = pipeline()
     produce(p.bootstrap, p.source, Given(b"0", b"k"), Given(b"1", b"k"))
     produce(p.bootstrap, p.target, p.effect(0, 1, b"1"))
     p.commit(ends(p.bootstrap, p.source)[0])
-    command = [sys.executable, "-m", "hapax", "audit", "--json", "--master", "local[2]"]
+    command = [sys.executable, "-m", "hapax", "audit", "--json", *options]
     done = subprocess.run(
         command, env=p.environment, capture_output=True, text=True, check=False, timeout=120
     )

@@ -13,11 +13,10 @@ from hapax.operations.audit.result import (
     Compare,
     InputBounds,
     OutputBounds,
+    Scope,
 )
 from hapax.operations.audit.rows import DEAD_SLOT, POISON, id_hash
-from hapax.operations.audit.spark import Judgement, Tables
-from hapax.operations.audit.spark_frames import EFFECTS, INPUTS, rows_frame
-from hapax.operations.audit.spark_result import result
+from tests.kit.audited import judged_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -153,16 +152,16 @@ def judged(spark: SparkSession) -> Audit:
         lanes.append(
             OutputBounds(topic="out", partition=place, low=0, settled=END, end=END, high=END)
         )
-    tables = Tables(
-        inputs=rows_frame(spark, inputs, INPUTS),
-        effects=rows_frame(spark, effects, EFFECTS),
-        input_bounds=bounds,
-        output_bounds=lanes,
+    scope = Scope(
+        app="a",
+        inputs=bounds,
+        outputs=lanes,
         claimed=True,
         known=True,
         compare=Compare.COUNTS,
+        examples_max=2,
     )
-    return result(Judgement(spark, tables), tables, app="a", examples_max=2)
+    return judged_rows(spark, inputs, effects, scope)
 
 
 @pytest.mark.parametrize("name", SITUATIONS)

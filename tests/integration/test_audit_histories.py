@@ -1,6 +1,6 @@
-"""The judge of hapax audit: what is right passes, and each planted anomaly is called by its name.
+"""The judges of hapax audit: what is right passes, and each planted anomaly is called by its name.
 
-No broker; one Spark job judges many histories.
+No broker; one Spark job judges many histories, and the judge without Spark must agree with it.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from hapax.operations.audit import spark as spark_audit
-from hapax.operations.audit.result import NAMES, Audit, Compare, InputFindings, total
-from hapax.operations.audit.spark import Judgement, Tables
-from hapax.operations.audit.spark_frames import EFFECTS, INPUTS, rows_frame
-from hapax.operations.audit.spark_result import result
+from hapax.operations.audit.result import NAMES, Audit, Compare, InputFindings, Scope, total
 from tests.kit import anomalies, histories
+from tests.kit.audited import judged_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -59,16 +57,16 @@ def judged(
     compare: Compare = Compare.VALUES,
 ) -> Audit:
     inputs, effects, input_bounds, output_bounds = histories.rows(found, known=known)
-    tables = Tables(
-        inputs=rows_frame(spark, inputs, INPUTS),
-        effects=rows_frame(spark, effects, EFFECTS),
-        input_bounds=input_bounds,
-        output_bounds=output_bounds,
+    scope = Scope(
+        app="a",
+        inputs=input_bounds,
+        outputs=output_bounds,
         claimed=claimed,
         known=known,
         compare=compare,
+        examples_max=3,
     )
-    return result(Judgement(spark, tables), tables, app="a", examples_max=0)
+    return judged_rows(spark, inputs, effects, scope)
 
 
 def found_in(audit: Audit, number: int) -> dict[str, int]:

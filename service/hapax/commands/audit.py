@@ -9,8 +9,8 @@ import typer
 
 from hapax.commands.screen import JsonFlag, print_json, refusals
 from hapax.commands.times import point_ms
-from hapax.core.errors import ExitCode
-from hapax.operations.audit.result import Compare
+from hapax.core.errors import ConfigurationError, ExitCode
+from hapax.operations.audit.result import Compare, EngineName
 
 if TYPE_CHECKING:
     from hapax.settings import Settings
@@ -32,8 +32,12 @@ def audit(  # noqa: PLR0913, PLR0917 - each is an option of the command
     output_topic: Annotated[
         list[str] | None, typer.Option(help="A topic that the transform chooses; repeatable.")
     ] = None,
+    engine: Annotated[
+        EngineName, typer.Option(help="What reads and judges: this process, or Spark.")
+    ] = EngineName.LOCAL,
     master: Annotated[
-        str | None, typer.Option(help="Where Spark runs. Default: HAPAX_SPARK__MASTER.")
+        str | None,
+        typer.Option(help="With --engine spark: where it runs. Default: HAPAX_SPARK__MASTER."),
     ] = None,
     examples: Annotated[
         int, typer.Option(min=0, max=1000, help="Examples of each class of anomalies.")
@@ -45,7 +49,7 @@ def audit(  # noqa: PLR0913, PLR0917 - each is an option of the command
     Settings are those of hapax run, from the environment. Every input record
     below the group's committed offsets must have its outputs, or one dead
     letter, or be filtered, or be a duplicate, and nothing else may be there.
-    The transform runs again to know what is due. Reads only; works on Spark.
+    The transform runs again to know what is due. Reads only.
     Exit code 1: something is missing, doubled, out of order, torn or wrong.
 
     Examples:
@@ -53,15 +57,17 @@ def audit(  # noqa: PLR0913, PLR0917 - each is an option of the command
       hapax audit --since 24h --examples 20
       hapax audit --compare counts --output-topic orders-eu
       hapax audit --no-transform --json > audit.json
-      hapax audit --master spark://spark:7077
+      hapax audit --engine spark --master spark://spark:7077
     """
     from hapax.commands.audit_screen import Screen, figures, show  # noqa: PLC0415 - loaded for this command alone
 
     with refusals(as_json=as_json, prefix="hapax audit: ", otherwise=ExitCode.PREFLIGHT):
+        if master is not None and engine is not EngineName.SPARK:
+            raise ConfigurationError(["--master is an option of --engine spark: name both"])
         settings = _settings(master)
         since_ms = None if since is None else point_ms("--since", since)
-        from hapax.operations.audit.run import AuditOptions  # noqa: PLC0415 - clients are loaded for good settings
-        from hapax.operations.audit.run import audit as run  # noqa: PLC0415 - as above
+        from hapax.operations.audit.run import audit as run  # noqa: PLC0415 - clients are loaded for good settings
+        from hapax.operations.audit.topics import AuditOptions  # noqa: PLC0415 - as above
 
         options = AuditOptions(
             compare=compare,
@@ -71,7 +77,7 @@ def audit(  # noqa: PLR0913, PLR0917 - each is an option of the command
             examples_max=examples,
         )
         with Screen() as screen:
-            found = run(settings, options, screen.tell)
+            found = run(settings, options, screen.report, engine)
     if as_json:
         print_json(figures(found))
     else:

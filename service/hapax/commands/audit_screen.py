@@ -35,7 +35,7 @@ class Screen:
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False)
         self._status = self._console.status("") if self._console.is_terminal else None
-        self._told_s = 0.0
+        self._shown_s = 0.0
         self._what = ""
 
     def __enter__(self) -> Self:
@@ -47,15 +47,15 @@ class Screen:
         if self._status is not None:
             self._status.stop()
 
-    def tell(self, what: str, done: int, tasks: int) -> None:
+    def report(self, what: str, done: int, total: int) -> None:
         """Show what goes on."""
-        text = f"{what}: {done} of {tasks} tasks" if tasks else what
+        text = f"{what}: {done:,} of {total:,}" if total else what
         if self._status is not None:
             self._status.update(text)
             return
         now_s = time.monotonic()
-        if what != self._what or now_s - self._told_s > _PLAIN_INTERVAL_S:
-            self._what, self._told_s = what, now_s
+        if what != self._what or now_s - self._shown_s > _PLAIN_INTERVAL_S:
+            self._what, self._shown_s = what, now_s
             self._console.print(text, markup=False)
 
 

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from hapax.core.errors import HapaxError
+
 
 class Compare(StrEnum):
     """How much of what the transform answers today must stand in the output."""
@@ -17,6 +19,13 @@ class Compare(StrEnum):
     VALUES = "values"
     COUNTS = "counts"
     NONE = "none"
+
+
+class EngineName(StrEnum):
+    """What reads and judges: this process, or Spark."""
+
+    LOCAL = "local"
+    SPARK = "spark"
 
 
 class Class(NamedTuple):
@@ -109,6 +118,61 @@ class OutputFindings(msgspec.Struct, kw_only=True):
     hidden: int = 0
 
 
+class Scope(msgspec.Struct, frozen=True, kw_only=True):
+    """What is judged, and by which rules.
+
+    claimed       duplicates of the sender have no effect: ids decide
+    known         a transform (or the identity) says what is due
+    compare       how much of it must be there
+    examples_max  examples of each class of anomalies
+    """
+
+    app: str
+    inputs: list[InputBounds]
+    outputs: list[OutputBounds]
+    claimed: bool
+    known: bool
+    compare: Compare
+    examples_max: int = 5
+
+
+class Offence(NamedTuple):
+    """One anomaly: the input record it is about, and the last of its effects.
+
+    ``place`` and ``lane`` index the bounds; a negative place is no record of the inputs. ``last``:
+    the later record after which the effect was written.
+    """
+
+    place: int
+    offset: int
+    lane: int | None = None
+    at: int | None = None
+    effects: int = 0
+    due: int | None = None
+    last: int | None = None
+
+    def sentence(self, name: str, scope: Scope) -> str:
+        """Return where it is, as an example of the class ``name``."""
+        source = "a record that cannot be identified"
+        if self.place >= 0:
+            one = scope.inputs[self.place]
+            source = f"{one.topic}/{one.partition}/{self.offset}"
+        if self.lane is None:
+            return source
+        lane = scope.outputs[self.lane]
+        effect = f"{lane.topic}/{lane.partition}/{self.at}"
+        if name == "out_of_order":
+            return f"{source} at {effect}, after {self.last}"
+        if name in {"doubled", "torn", "wrong"}:
+            due = "" if self.due is None or self.due < 0 else f", {self.due} due"
+            return f"{source}: {self.effects} effects{due}, the last at {effect}"
+        return f"{source} at {effect}"
+
+
+class IncompleteError(HapaxError):
+    """Less was read than was requested: nothing is concluded."""
+
+
 class Audit(msgspec.Struct, kw_only=True):
     """The result. ``totals`` sums the inputs' counts, and what belongs to no partition."""
 
@@ -130,6 +194,29 @@ class Audit(msgspec.Struct, kw_only=True):
     def clean(self) -> bool:
         """Whether the promise was kept, as far as it was judged."""
         return not self.anomalies
+
+
+def audit_of(
+    scope: Scope, counts: dict[int, dict[str, int]], outputs: list[OutputFindings]
+) -> Audit:
+    """Return the result without examples. ``counts``: of each place; negative: of no partition."""
+    inputs = [
+        InputFindings(bounds=bounds, counts={"records": 0} | counts.get(place, {}))
+        for place, bounds in enumerate(scope.inputs)
+    ]
+    nowhere: dict[str, int] = {}
+    for place, found in counts.items():
+        if place < 0:
+            nowhere = {name: nowhere.get(name, 0) + count for name, count in found.items()}
+    return Audit(
+        app=scope.app,
+        compare=scope.compare.value if scope.known else "nothing",
+        inputs=inputs,
+        outputs=outputs,
+        totals=total(inputs, nowhere),
+        examples={},
+        remarks=[],
+    )
 
 
 def total(findings: list[InputFindings], more: dict[str, int]) -> dict[str, int]:

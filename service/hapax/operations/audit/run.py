@@ -1,167 +1,58 @@
-"""Composition of ``hapax audit``: settings to topics, tasks that read them, and Spark."""
+"""``hapax audit``: topics of one pipeline, read and judged by one of two engines."""
 
 from __future__ import annotations
 
 import time
 from contextlib import closing
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from hapax.core.errors import ConfigurationError
 from hapax.core.transform import load_transform
-from hapax.engines.spark.session import SparkOptions
 from hapax.kafka.read.offset_client import Marks
-from hapax.operations.audit.result import Audit, Compare, OutputBounds
-from hapax.operations.audit.tasks import ReadEffects, ReadInputs, cut
+from hapax.operations.audit.local import LocalAudit
+from hapax.operations.audit.result import EngineName
+from hapax.operations.audit.steps import run
+from hapax.operations.audit.topics import AuditOptions, AuditTopics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
-    from hapax.core.records import Progress, TopicPartition
+    from hapax.operations.audit.result import Audit
+    from hapax.operations.audit.steps import Engine, Report
     from hapax.settings import Settings
 
-    Tell = Callable[[str, int, int], None]
 
-SETTLE_MARGIN_S, SETTLE_REST_S = 12.0, 0.1
-"""Longer than a transaction's timeout: brokers look for those of dead producers every 10 s."""
-
-
-class AuditOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line adds to the settings.
-
-    transform      False: business code is not called
-    output_topics  further topics that the transform writes to
-    since_ms       judge input records from this time on, Unix time; None: all that is there
-    """
-
-    compare: Compare = Compare.VALUES
-    transform: bool = True
-    output_topics: tuple[str, ...] = ()
-    since_ms: int | None = None
-    examples_max: int = 5
-
-
-def audit(settings: Settings, options: AuditOptions, tell: Tell) -> Audit:
-    """Read, judge, and return the result; ``tell`` hears how far it is.
+def audit(
+    settings: Settings,
+    options: AuditOptions,
+    report: Report,
+    engine: EngineName = EngineName.LOCAL,
+) -> Audit:
+    """Read, judge, and return the result; ``report`` is called with how far it is.
 
     Raises ConfigurationError, PreflightError, and HapaxError when not everything could be read.
     """
     began_s = time.monotonic()
     if options.transform:
-        load_transform(settings.transform)  # what is wrong with it is said before Spark starts
-    with closing(Marks(settings)) as marks:
-        topics = AuditTopics(settings, options, marks, tell)
-        spark = SparkOptions(
-            f"{settings.app}-audit", settings.spark.master, dict(settings.spark.properties)
+        load_transform(settings.transform)  # its errors are reported before anything starts
+    if engine is EngineName.SPARK and find_spec("pyspark") is None:
+        raise ConfigurationError(
+            ["--engine spark needs PySpark. Type: pip install 'hapax-kafka[spark]'"]
         )
-        from hapax.operations.audit.spark_run import audit_on_spark  # noqa: PLC0415 - an extra
-
-        found = audit_on_spark(spark, topics, tell, examples_max=options.examples_max)
+    with closing(Marks(settings)) as marks:
+        topics = AuditTopics(settings, options, marks, report)
+        with _opened(engine, settings, report) as reader:
+            found = run(reader, topics, examples_max=options.examples_max)
     found.duration_s = round(time.monotonic() - began_s, 1)
     return found
 
 
-class AuditTopics:
-    """The topics of one pipeline, as ``hapax.operations.audit.spark_run.Topics`` wants them."""
+def _opened(
+    engine: EngineName, settings: Settings, report: Report
+) -> AbstractContextManager[Engine]:
+    if engine is EngineName.SPARK:
+        from hapax.operations.audit.spark_run import opened  # noqa: PLC0415 - an extra
 
-    def __init__(self, settings: Settings, options: AuditOptions, marks: Marks, tell: Tell) -> None:
-        self._settings = settings
-        self._options = options
-        self._marks = marks
-        self._tell = tell
-        self.app = settings.app
-        self.claimed = settings.dedup.enabled
-        self.known = options.transform or settings.transform is None
-        self.compare = options.compare
-        self.remarks: list[str] = []
-        self.places = marks.partitions(settings.input.topics)
-        marks.partitions(self._outputs(set()))  # refuses those that are not there
-
-    def lows(self) -> Progress:
-        """Return the first input offsets to read."""
-        lows = self._marks.lows(self.places)
-        since_ms = self._options.since_ms
-        if since_ms is None:
-            return lows
-        late = self._marks.at_time(self.places, since_ms)
-        return {where: late.get(where, end) for where, end in self.ends().items()}
-
-    def ends(self) -> Progress:
-        """Return the last stable offsets of the inputs."""
-        return self._marks.stable_ends(self.places)
-
-    def compacted(self) -> set[str]:
-        """Return the input topics that are compacted."""
-        return self._marks.compacted(self._settings.input.topics)
-
-    def settled_outputs(
-        self, named: set[str]
-    ) -> tuple[list[OutputBounds], dict[TopicPartition, int | None]]:
-        """Return where outputs are read to, and the committed offsets asked for in between."""
-        marks = self._marks
-        lanes = marks.partitions(self._outputs(self._existing(named)))
-        settled = marks.stable_ends(lanes)
-        committed = marks.committed(self.places)
-        ends, highs, lows = self._stable(lanes), marks.highs(lanes), marks.lows(lanes)
-        bounds = [
-            OutputBounds(
-                topic=topic,
-                partition=number,
-                low=lows[(topic, number)],
-                settled=settled[(topic, number)],
-                end=ends[(topic, number)],
-                high=highs[(topic, number)],
-            )
-            for topic, number in lanes
-        ]
-        return bounds, committed
-
-    def input_task(self, lows: Progress, ends: Progress, cores: int) -> tuple[ReadInputs, int]:
-        """Return what reads stretches of the inputs, and how many there are."""
-        spans = [(*where, lows[where], ends[where]) for where in self.places]
-        cuts = cut(spans, cores)
-        return ReadInputs(self._settings, self.places, cuts, self.compare, self.known), len(cuts)
-
-    def effect_task(
-        self, lows: Progress, outputs: list[OutputBounds], cores: int
-    ) -> tuple[ReadEffects, int]:
-        """Return what reads stretches of the outputs, and how many there are."""
-        cuts = cut([(one.topic, one.partition, one.low, one.end) for one in outputs], cores)
-        starts = [lows[where] for where in self.places]
-        return ReadEffects(self._settings, self.places, starts, cuts, self.compare), len(cuts)
-
-    def _stable(self, lanes: list[TopicPartition]) -> Progress:
-        """Wait until all that was begun by now is decided; return the last stable offsets."""
-        begun = self._marks.highs(lanes)
-        give_up_s = time.monotonic() + self._settings.transaction.timeout_ms / 1000
-        give_up_s += SETTLE_MARGIN_S
-        while True:
-            ends = self._marks.stable_ends(lanes)
-            behind = [where for where in lanes if ends[where] < begun[where]]
-            if not behind:
-                return ends
-            if time.monotonic() > give_up_s:
-                break
-            self._tell("waiting for open transactions in the output", 0, 0)
-            time.sleep(SETTLE_REST_S)
-        self.remarks += [
-            f"{topic}/{number}: a transaction is open at {ends[(topic, number)]}, and nobody reads"
-            f" what is after it up to {begun[(topic, number)]}"
-            for topic, number in behind
-        ]
-        return ends
-
-    def _existing(self, named: set[str]) -> set[str]:
-        """Return those that are there; whose outputs go elsewhere has become a dead letter."""
-        absent = self._marks.absent(named)
-        self.remarks += [
-            f"topic {topic}, which the transform names, does not exist" for topic in sorted(absent)
-        ]
-        return named - absent
-
-    def _outputs(self, named: set[str]) -> list[str]:
-        settings = self._settings
-        topics = [settings.output.topic, *self._options.output_topics, *sorted(named)]
-        if settings.dead_letter.topic:
-            topics.append(settings.dead_letter.topic)
-        return list(dict.fromkeys(topics))
+        return opened(settings, report)
+    return LocalAudit.opened(report)

@@ -21,7 +21,7 @@ import msgspec
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
-from hapax.operations.audit.result import ACCOUNTS, NAMES, Compare, InputBounds, OutputBounds
+from hapax.operations.audit.result import ACCOUNTS, NAMES
 from hapax.operations.audit.spark_frames import rows_frame
 from hapax.operations.audit.spark_steps import (
     counted,
@@ -35,6 +35,8 @@ from hapax.operations.audit.spark_steps import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from hapax.operations.audit.result import Scope
+
 CHUNK_OFFSETS = 1 << 18
 """Offsets of one output partition that are sorted by one task."""
 _BOUNDS = "place int, start long, until long, committed long, compacted boolean"
@@ -43,20 +45,11 @@ _COUNTED = ("outputs", "hidden", "gone", "unchecked", "unexpected_dead")
 
 
 class Tables(msgspec.Struct, frozen=True):
-    """What is judged, and by what.
-
-    claimed   duplicates of the sender have no effect: ids decide
-    known     a transform (or the identity) told what is due
-    compare   how much of it must be there
-    """
+    """What is judged, and by which rules."""
 
     inputs: DataFrame
     effects: DataFrame
-    input_bounds: list[InputBounds]
-    output_bounds: list[OutputBounds]
-    claimed: bool
-    known: bool
-    compare: Compare
+    scope: Scope
 
 
 class Judgement:
@@ -66,9 +59,9 @@ class Judgement:
         self._tables = tables
         bounds = [
             (place, one.start, one.until, one.committed or 0, one.compacted)
-            for place, one in enumerate(tables.input_bounds)
+            for place, one in enumerate(tables.scope.inputs)
         ]
-        lanes = [(lane, one.settled) for lane, one in enumerate(tables.output_bounds)]
+        lanes = [(lane, one.settled) for lane, one in enumerate(tables.scope.outputs)]
         self._bounds = f.broadcast(rows_frame(spark, bounds, _BOUNDS))
         self._lanes = f.broadcast(rows_frame(spark, lanes, _LANES))
         self.effects = self._placed()
@@ -164,7 +157,7 @@ class Judgement:
     def _decided(self, matched: DataFrame) -> DataFrame:
         tables = self._tables
         real = f.expr("visible and judged")
-        if tables.claimed:
+        if tables.scope.claimed:
             matched = with_ids(matched, self.effects)
         else:
             matched = matched.select(
@@ -172,7 +165,7 @@ class Judgement:
             )
         torn = f.expr("outs > 0 and (least_parts <> most_parts or outs <> most_parts)")
         none = ~f.col("has") & ~f.col("outputs").eqNullSafe(0)
-        wrong = f.col("has") & ~torn & differs(tables.compare)
+        wrong = f.col("has") & ~torn & differs(tables.scope.compare)
         unknown = f.col("outputs").isNull()
         flags = {
             "records": real,

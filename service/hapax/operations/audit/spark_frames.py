@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     Row = tuple[Any, ...]
-    Tell = Callable[[str, int, int], None]
-    """Takes what goes on, the tasks that are done, and those there are; 0 of 0: not known."""
+    Report = Callable[[str, int, int], None]
 
 INPUTS = (
     "place int, offset long, visible boolean, owner_place int, owner_offset long, id binary,"
@@ -85,8 +84,8 @@ def rows_frame(spark: SparkSession, rows: list[Row], columns: str) -> DataFrame:
 
 
 @contextmanager
-def telling(spark: SparkSession, what: str, tell: Tell) -> Iterator[None]:
-    """Tell how many tasks are done while the block runs Spark jobs."""
+def reporting(spark: SparkSession, what: str, report: Report) -> Iterator[None]:
+    """Report how many tasks are done while the block runs Spark jobs."""
     context = spark.sparkContext
     group = f"audit: {what}"
     context.setJobGroup(group, group)
@@ -103,9 +102,9 @@ def telling(spark: SparkSession, what: str, tell: Tell) -> Iterator[None]:
                     if known is not None:
                         done += known.numCompletedTasks
                         tasks += known.numTasks
-            tell(what, done, tasks)
+            report(f"{what} (tasks)", done, tasks)
 
-    tell(what, 0, 0)
+    report(what, 0, 0)
     watcher = threading.Thread(target=watch, name="audit-progress", daemon=True)
     watcher.start()
     try:

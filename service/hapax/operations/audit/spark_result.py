@@ -1,4 +1,4 @@
-"""From a judgement to the result: counts by partition, and a few examples of each anomaly."""
+"""From a judgement on Spark to the result: counts by partition, and examples of each anomaly."""
 
 from __future__ import annotations
 
@@ -6,50 +6,29 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
-from hapax.core.errors import HapaxError
 from hapax.operations.audit.result import (
     Audit,
-    InputFindings,
+    IncompleteError,
+    Offence,
     OutputFindings,
-    total,
+    audit_of,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
-    from hapax.operations.audit.result import OutputBounds
     from hapax.operations.audit.spark import Judgement, Tables
 
 
-class IncompleteError(HapaxError):
-    """Less was read than was asked for: nothing is concluded."""
-
-
-def result(judgement: Judgement, tables: Tables, *, app: str, examples_max: int) -> Audit:
-    """Ask the judgement everything and return it."""
-    counts = judgement.counts()
-    inputs = [
-        InputFindings(bounds=bounds, counts={"records": 0} | counts.get(place, {}))
-        for place, bounds in enumerate(tables.input_bounds)
-    ]
-    nowhere: dict[str, int] = {}
-    for place, found in counts.items():
-        if place < 0:
-            nowhere = {name: nowhere.get(name, 0) + count for name, count in found.items()}
-    audit = Audit(
-        app=app,
-        compare=tables.compare.value if tables.known else "nothing",
-        inputs=inputs,
-        outputs=_outputs(tables.effects, tables.output_bounds),
-        totals=total(inputs, nowhere),
-        examples={},
-        remarks=[],
-    )
-    if audit.anomalies and examples_max:
-        odd = judgement.odd().persist()  # each class asks it again
+def result(judgement: Judgement, tables: Tables) -> Audit:
+    """Collect counts and examples."""
+    scope = tables.scope
+    audit = audit_of(scope, judgement.counts(), _outputs(tables))
+    if audit.anomalies and scope.examples_max:
+        odd = judgement.odd().persist()  # each class reads it again
         for name in audit.anomalies:
-            rows = _offenders(judgement, odd, name).limit(examples_max).collect()
-            audit.examples[name] = [_sentence(name, row, tables) for row in rows]
+            rows = _offenders(judgement, odd, name).limit(scope.examples_max).collect()
+            audit.examples[name] = [_offence(row).sentence(name, scope) for row in rows]
         odd.unpersist()
     return audit
 
@@ -67,62 +46,51 @@ def named_topics(inputs: DataFrame) -> set[str]:
     return {row["topic"] for row in rows.distinct().collect()}
 
 
-def trimmed_starts(effects: DataFrame, bounds: list[OutputBounds]) -> dict[int, int]:
-    """Return by place of input the first record whose effects retention cannot have taken.
-
-    Effects of one input partition keep their order in an output partition. So where the oldest
-    outputs are gone, everything behind the first record that is named there is still complete.
-    """
-    trimmed = [lane for lane, one in enumerate(bounds) if one.low > 0]
-    if not trimmed:
-        return {}
+def first_named(effects: DataFrame, lanes: list[int]) -> dict[int, int]:
+    """Return by place of input the highest of the first offsets that these lanes name."""
     rows = (
-        effects.where(f.col("lane").isin(trimmed) & (f.col("place") >= 0))
+        effects.where(f.col("lane").isin(lanes) & (f.col("place") >= 0))
         .groupBy("place", "lane")
         .agg(f.min("offset").alias("first"))
         .groupBy("place")
         .agg(f.max("first").alias("first"))
         .collect()
     )
-    return {row["place"]: row["first"] + 1 for row in rows}
+    return {row["place"]: row["first"] for row in rows}
 
 
-def _outputs(effects: DataFrame, bounds: list[OutputBounds]) -> list[OutputFindings]:
-    found = [OutputFindings(bounds=one) for one in bounds]
+def _outputs(tables: Tables) -> list[OutputFindings]:
+    found = [OutputFindings(bounds=one) for one in tables.scope.outputs]
     sums = [f.sum(name).alias(name) for name in ("read", "foreign", "hidden")]
-    for row in effects.where("read is not null").groupBy("lane").agg(*sums).collect():
+    ended = tables.effects.where("read is not null")
+    for row in ended.groupBy("lane").agg(*sums).collect():
         one = found[row["lane"]]
         one.records, one.foreign, one.hidden = row["read"], row["foreign"], row["hidden"]
     return found
 
 
 def _offenders(judgement: Judgement, odd: DataFrame, name: str) -> DataFrame:
+    order = ("place", "offset", "lane", "at")
     if name == "out_of_order":
         return judgement.disordered().orderBy("lane", "at")
     if name == "ahead":
-        return judgement.effects.where("where_ = 'ahead'").orderBy("place", "offset")
+        return judgement.effects.where("where_ = 'ahead'").orderBy(*order)
     rows = odd.where(f.col(name) > 0)
     if name == "orphaned":
         columns = ["place", "offset", "lane", "at"]
         nowhere = judgement.effects.where("where_ = 'nowhere'").select(*columns)
         rows = rows.select(*columns).unionByName(nowhere)
-    return rows.orderBy("place", "offset")
+    return rows.orderBy(*order)
 
 
-def _sentence(name: str, row: Row, tables: Tables) -> str:
-    """Return where it is: the record, and one of its effects."""
-    if row["place"] < 0:
-        source = "a record that cannot be told"
-    else:
-        one = tables.input_bounds[row["place"]]
-        source = f"{one.topic}/{one.partition}/{row['offset']}"
-    if row["at"] is None:
-        return source
-    lane = tables.output_bounds[row["lane"]]
-    effect = f"{lane.topic}/{lane.partition}/{row['at']}"
-    if name == "out_of_order":
-        return f"{source} at {effect}, after {row['last']['offset']}"
-    if name in {"doubled", "torn", "wrong"}:
-        due = "" if row["due"] is None or row["due"] < 0 else f", {row['due']} due"
-        return f"{source}: {row['effects']} effects{due}, the last at {effect}"
-    return f"{source} at {effect}"
+def _offence(row: Row) -> Offence:
+    fields = row.asDict()
+    return Offence(
+        fields["place"],
+        fields["offset"],
+        fields["lane"],
+        fields["at"],
+        fields.get("effects", 0),
+        fields.get("due"),
+        fields["last"]["offset"] if "last" in fields else None,
+    )

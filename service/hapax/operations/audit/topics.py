@@ -1,0 +1,141 @@
+"""The topics of one pipeline as an audit reads them: bounds, committed offsets, ranges to read."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hapax.operations.audit.result import Compare, OutputBounds
+from hapax.operations.audit.tasks import ReadEffects, ReadInputs, cut
+
+if TYPE_CHECKING:
+    from hapax.core.records import Progress, TopicPartition
+    from hapax.kafka.read.offset_client import Marks
+    from hapax.operations.audit.steps import Report
+    from hapax.settings import Settings
+
+SETTLE_MARGIN_S, SETTLE_REST_S = 12.0, 0.1
+"""Longer than a transaction's timeout: brokers look for those of dead producers every 10 s."""
+
+
+class AuditOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line adds to the settings.
+
+    transform      False: business code is not called
+    output_topics  further topics that the transform writes to
+    since_ms       judge input records from this time on, Unix time; None: all that is there
+    """
+
+    compare: Compare = Compare.VALUES
+    transform: bool = True
+    output_topics: tuple[str, ...] = ()
+    since_ms: int | None = None
+    examples_max: int = 5
+
+
+class AuditTopics:
+    """What an audit reads of one pipeline. ``remarks`` grow while it answers."""
+
+    def __init__(
+        self, settings: Settings, options: AuditOptions, marks: Marks, report: Report
+    ) -> None:
+        self._settings = settings
+        self._options = options
+        self._marks = marks
+        self._report = report
+        self.app = settings.app
+        self.claimed = settings.dedup.enabled
+        self.known = options.transform or settings.transform is None
+        self.compare = options.compare
+        self.remarks: list[str] = []
+        self.places = marks.partitions(settings.input.topics)
+        marks.partitions(self._outputs(set()))  # refuses those that are not there
+
+    def lows(self) -> Progress:
+        """Return the first input offsets to read."""
+        lows = self._marks.lows(self.places)
+        since_ms = self._options.since_ms
+        if since_ms is None:
+            return lows
+        late = self._marks.at_time(self.places, since_ms)
+        return {where: late.get(where, end) for where, end in self.ends().items()}
+
+    def ends(self) -> Progress:
+        """Return the last stable offsets of the inputs."""
+        return self._marks.stable_ends(self.places)
+
+    def compacted(self) -> set[str]:
+        """Return the input topics that are compacted."""
+        return self._marks.compacted(self._settings.input.topics)
+
+    def settled_outputs(
+        self, named: set[str]
+    ) -> tuple[list[OutputBounds], dict[TopicPartition, int | None]]:
+        """Return where outputs are read to, and the committed offsets asked for in between."""
+        marks = self._marks
+        lanes = marks.partitions(self._outputs(self._existing(named)))
+        settled = marks.stable_ends(lanes)
+        committed = marks.committed(self.places)
+        ends, highs, lows = self._stable(lanes), marks.highs(lanes), marks.lows(lanes)
+        bounds = [
+            OutputBounds(
+                topic=topic,
+                partition=number,
+                low=lows[(topic, number)],
+                settled=settled[(topic, number)],
+                end=ends[(topic, number)],
+                high=highs[(topic, number)],
+            )
+            for topic, number in lanes
+        ]
+        return bounds, committed
+
+    def input_task(self, lows: Progress, ends: Progress, cores: int) -> ReadInputs:
+        """Return what reads these ranges of the inputs."""
+        spans = [(*where, lows[where], ends[where]) for where in self.places]
+        cuts = cut(spans, cores)
+        return ReadInputs(self._settings, self.places, cuts, self.compare, self.known)
+
+    def effect_task(self, lows: Progress, outputs: list[OutputBounds], cores: int) -> ReadEffects:
+        """Return what reads the outputs."""
+        cuts = cut([(one.topic, one.partition, one.low, one.end) for one in outputs], cores)
+        starts = [lows[where] for where in self.places]
+        return ReadEffects(self._settings, self.places, starts, cuts, self.compare)
+
+    def _stable(self, lanes: list[TopicPartition]) -> Progress:
+        """Wait until all that was begun by now is decided; return the last stable offsets."""
+        begun = self._marks.highs(lanes)
+        give_up_s = time.monotonic() + self._settings.transaction.timeout_ms / 1000
+        give_up_s += SETTLE_MARGIN_S
+        while True:
+            ends = self._marks.stable_ends(lanes)
+            behind = [where for where in lanes if ends[where] < begun[where]]
+            if not behind:
+                return ends
+            if time.monotonic() > give_up_s:
+                break
+            self._report("waiting for open transactions in the output", 0, 0)
+            time.sleep(SETTLE_REST_S)
+        self.remarks += [
+            f"{topic}/{number}: a transaction is open at {ends[(topic, number)]}, and nobody reads"
+            f" what is after it up to {begun[(topic, number)]}"
+            for topic, number in behind
+        ]
+        return ends
+
+    def _existing(self, named: set[str]) -> set[str]:
+        """Return those that are there; whose outputs go elsewhere has become a dead letter."""
+        absent = self._marks.absent(named)
+        self.remarks += [
+            f"topic {topic}, which the transform names, does not exist" for topic in sorted(absent)
+        ]
+        return named - absent
+
+    def _outputs(self, named: set[str]) -> list[str]:
+        settings = self._settings
+        topics = [settings.output.topic, *self._options.output_topics, *sorted(named)]
+        if settings.dead_letter.topic:
+            topics.append(settings.dead_letter.topic)
+        return list(dict.fromkeys(topics))
