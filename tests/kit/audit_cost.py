@@ -1,6 +1,6 @@
 """What an audit costs: so many records in and out on a broker of its own, read and judged::
 
-    python -m tests.kit.audit_cost --records 1000000 --master local[2]
+    python -m tests.kit.audit_cost --records 1000000 [--engine spark --master local[2]]
 
 Prints for each mode the seconds, the CPU seconds of all processes of the audit, and the load.
 """
@@ -102,8 +102,12 @@ def cost(environment: dict[str, str], options: list[str]) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--engine", default="local", choices=("local", "spark"))
     parser.add_argument("--master", default="local[2]")
     arguments = parser.parse_args()
+    engine = ["--engine", arguments.engine]
+    if arguments.engine == "spark":
+        engine += ["--master", arguments.master]
     sandbox = Sandbox(nodes=1)
     sandbox.start()
     try:
@@ -119,7 +123,7 @@ def main() -> None:
                 "HAPAX_OUTPUT__TOPIC": "out",
                 **settings,
             }
-            found = cost(environment, ["--master", arguments.master, *options])
+            found = cost(environment, [*engine, *options])
             sys.stdout.write(f"{mode}: {found}\n")
             sys.stdout.flush()
     finally:
