@@ -18,7 +18,6 @@ HOURS     ?= 1
 SEED      ?= 1
 # Files of tests beside each other, where they mostly wait.
 LANES     ?= 3
-HEADING    = @printf '\n== %s\n'
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -54,28 +53,27 @@ sandbox: setup  ## fetch what a real Kafka and a real Redis on this machine need
 demo: setup  ## the whole promise on a real broker, in a minute
 	$(BIN)/python -m hapax demo
 
-test: lint unit integration  ## everything that must be green before a commit
+# Types and rules need one core for minutes, and tests on brokers mostly wait: they share the time.
+test: unit  ## everything that must be green before a commit
+	@mkdir -p build/ci; $(MAKE) --no-print-directory lint >build/ci/lint.log 2>&1 & lint=$$!; \
+	failed=; $(MAKE) --no-print-directory integration || failed="$$failed integration"; \
+	wait $$lint || failed="$$failed lint"; cat build/ci/lint.log; \
+	test -z "$$failed" || { echo "*** failed:$$failed"; exit 1; }
 
 lint: setup  ## format check, rules, types, import contracts
-	$(HEADING) 'format (ruff format --check)'
-	@$(BIN)/ruff format --check $(SOURCES)
-	$(HEADING) 'rules (ruff check)'
-	@$(BIN)/ruff check $(SOURCES)
-	$(HEADING) 'types (mypy --strict)'
-	@$(BIN)/mypy $(SOURCES)
-	$(HEADING) 'import contracts (lint-imports)'
-	@$(BIN)/lint-imports
+	@.ci/part 'format (ruff format --check)' $(BIN)/ruff format --check $(SOURCES)
+	@.ci/part 'rules (ruff check)' $(BIN)/ruff check $(SOURCES)
+	@.ci/part 'types (mypy --strict)' $(BIN)/mypy $(SOURCES)
+	@.ci/part 'import contracts (lint-imports)' $(BIN)/lint-imports
 
 unit: setup  ## tests without a broker, and the contract suites
-	$(HEADING) 'tests: $(FAST), and the fault suite without brokers'
-	@$(BIN)/pytest -n 2 --dist loadfile -m 'not long' $(FAST)
-	@$(BIN)/pytest -m 'not real' tests/fault
+	@.ci/part 'tests: $(FAST)' $(BIN)/pytest -n 2 --dist loadfile -m 'not long' $(FAST)
+	@.ci/part 'tests: the fault suite without brokers' \
+	    $(BIN)/pytest -n 2 --dist loadfile -m 'not real' tests/fault
 
 integration: setup  ## tests on a real broker
-	$(HEADING) 'tests: $(REAL)'
-	@$(BIN)/pytest -n 2 --dist loadfile -m 'not long' $(REAL)
-	$(HEADING) 'a short campaign of faults'
-	@$(BIN)/pytest -m real tests/fault/test_campaign.py
+	@.ci/part 'tests: $(REAL)' \
+	    $(BIN)/pytest -n $(LANES) --dist loadfile -m 'not long' --durations 15 $(REAL)
 
 sbom: setup  ## bills of materials of both images, from the locks
 	$(BIN)/python deploy/sbom.py build/sbom
@@ -84,26 +82,30 @@ manifests: setup  ## copies within deploy/ of what stands elsewhere: alerts, nam
 	$(BIN)/python -m tests.deploy.generated
 
 simulate: setup  ## COUNT schedules of the real core and loop; SEED=7 COUNT=1 plays one again
-	$(HEADING) 'simulation: $(COUNT) schedules from seed $(SEED)'
-	@$(BIN)/python -m tests.simulation --seed $(SEED) --count $(COUNT) --jobs 2
+	@.ci/part 'simulation: $(COUNT) schedules from seed $(SEED)' \
+	    $(BIN)/python -m tests.simulation --seed $(SEED) --count $(COUNT) --jobs 2
 
-# Everything runs, whatever fails: the report tells of all of it. Tests wait most of the time, so
-# several files of them go beside each other, and so do runs in which times do not matter; the
-# campaign of all faults measures times and has the machine for itself.
+# Everything runs, whatever fails: the report names all of it. Tests wait most of the time, so
+# several go beside each other, and so do the campaign, Spark and the controls. Their times say
+# nothing then (--shared); make fault-long plays the campaign with the machine for itself.
+FAULT      = $(BIN)/python -m tests.fault
+CAMPAIGN   = $(FAULT) run ci --rate 2000 --shared --folder $(PROOF)
+SPARK_RUN  = $(FAULT) run spark --seconds 120 --shared --folder $(PROOF)
+MIXED_RUN  = $(FAULT) run chaos --engine mixed --seconds 60 --shared --folder $(PROOF)
+PROVE      = --quick --folder $(PROOF)
 fault: setup  ## faults on real brokers, controls that must fail, and the report of both
-	$(HEADING) 'faults on real brokers, test by test'
 	@mkdir -p $(PROOF); failed=; \
-	$(BIN)/pytest -n $(LANES) --dist loadfile -m long $(REAL) tests/deploy tests/fault \
-	    || failed="$$failed long-tests"; \
-	printf '\n== %s\n' 'all faults, one after another'; \
-	$(BIN)/python -m tests.fault run ci --folder $(PROOF) || failed="$$failed campaign"; \
-	printf '\n== %s\n' 'Spark, both engines, controls and mutants'; \
+	.ci/part 'faults on real brokers, test by test' \
+	    $(BIN)/pytest -n $(LANES) --dist worksteal -m long --durations 25 \
+	    $(REAL) tests/deploy tests/fault || failed="$$failed long-tests"; \
+	( wrong=0; \
+	    .ci/part 'Spark' $(SPARK_RUN) || wrong=1; \
+	    .ci/part 'both engines' $(MIXED_RUN) || wrong=1; exit $$wrong ) >$(PROOF)/spark.log 2>&1 & spark=$$!; \
 	( wrong=0; for kind in controls mutants; do \
-	    $(BIN)/python -m tests.fault.$$kind --quick --folder $(PROOF) || wrong=1; \
+	    .ci/part "$$kind" $(FAULT).$$kind $(PROVE) || wrong=1; \
 	done; exit $$wrong ) >$(PROOF)/controls.log 2>&1 & controls=$$!; \
-	for plan in 'spark --seconds 120' 'chaos --engine mixed --seconds 60'; do \
-	    $(BIN)/python -m tests.fault run $$plan --shared --folder $(PROOF) || failed="$$failed $${plan%% *}"; \
-	done; \
+	.ci/part 'all faults, one after another' $(CAMPAIGN) || failed="$$failed campaign"; \
+	wait $$spark || failed="$$failed spark"; cat $(PROOF)/spark.log; \
 	wait $$controls || failed="$$failed controls"; cat $(PROOF)/controls.log; \
 	$(BIN)/python -m tests.fault.reporting --folder $(PROOF) >$(PROOF)/proof.md \
 	    || failed="$$failed report"; \
@@ -111,9 +113,16 @@ fault: setup  ## faults on real brokers, controls that must fail, and the report
 	test -z "$$failed" || { echo "*** failed:$$failed"; exit 1; }
 
 SHARES := worker:0.6 mixed:0.2 spark:0.2
-fault-long: setup  ## random pairs of faults for HOURS=1, from SEED=1
-	$(HEADING) 'faults for $(HOURS) h from seed $(SEED)'
-	@mkdir -p $(PROOF); failed=0; for share in $(SHARES); do \
+fault-long: setup  ## what repeats: long kills, the timed campaign, random pairs for HOURS=1
+	@mkdir -p $(PROOF); failed=0; \
+	ROUNDS=full .ci/part 'faults with all their rounds' \
+	    $(BIN)/pytest -m rounds $(REAL) tests/fault || failed=1; \
+	.ci/part 'all faults, with the machine for itself' \
+	    $(FAULT) run ci --seed $(SEED) --folder $(PROOF) || failed=1; \
+	.ci/part '100,000 schedules' \
+	    $(BIN)/python -m tests.simulation --seed $(SEED) --count 100000 --jobs 2 || failed=1; \
+	echo '== random pairs of faults for $(HOURS) h from seed $(SEED)'; \
+	for share in $(SHARES); do \
 	    seconds=$$(awk "BEGIN { print int($(HOURS) * 3600 * $${share#*:}) }"); \
 	    $(BIN)/python -m tests.fault run chaos --engine $${share%:*} --seconds $$seconds \
 	        --seed $(SEED) --folder $(PROOF) || failed=1; \

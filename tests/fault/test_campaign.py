@@ -149,6 +149,7 @@ def test_events_are_counted_once_although_the_log_is_read_while_it_grows(tmp_pat
 
 
 @pytest.mark.real
+@pytest.mark.long  # make fault plays it beside other tests
 @pytest.mark.timeout(600)
 def test_a_short_campaign_strikes_with_each_kind_and_finds_nothing(tmp_path: Path) -> None:
     plan: Plan = plans.smoke(Wish(seed=3))

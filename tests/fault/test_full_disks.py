@@ -90,7 +90,7 @@ CONFINED = """
 import resource, runpy, signal, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (30000, 30000))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-sys.argv = ["service", "run"]
+sys.argv = ["hapax", "run"]
 runpy.run_module("hapax", run_name="__main__")
 """
 

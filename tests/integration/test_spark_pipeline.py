@@ -13,6 +13,7 @@ from hapax.sandbox.ports import Ports
 from tests.kit import topics
 from tests.kit.pipeline_chaos import run
 from tests.kit.pipeline_process import environment, pipeline_process
+from tests.kit.rounds import rounds
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
@@ -24,21 +25,23 @@ if TYPE_CHECKING:
 
 @pytest.mark.row("SP5")
 @pytest.mark.long
+@pytest.mark.rounds
 def test_windows_without_doubles_come_out_once_through_kills(
     sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
+    records = rounds(5000, 8000)
     outcome = run(
         sandbox,
         unique("windows"),
         tmp_path,
-        records=8000,
+        records=records,
         strikes=["all", "jvm"],
         rng=random.Random(7),
         batch_max=1500,
     )
     assert outcome.lost == []
     assert outcome.doubled == []
-    assert len(outcome.expected) == 400
+    assert len(outcome.expected) == records // 20
     assert outcome.batches > 5
 
 
