@@ -22,7 +22,7 @@ LANES     ?= 3
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup sandbox demo test unit lint format integration simulate fault fault-long proof \
-        sbom manifests bench lock upgrade clean
+        sbom generate bench lock upgrade clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
@@ -78,7 +78,7 @@ integration: setup  ## tests on a real broker
 sbom: setup  ## bills of materials of both images, from the locks
 	$(BIN)/python deploy/sbom.py build/sbom
 
-manifests: setup  ## copies within deploy/ of what stands elsewhere: alerts, names of settings
+generate: setup  ## what is made from code: pages of settings and metrics, copies within deploy/
 	$(BIN)/python -m tests.deploy.generated
 
 simulate: setup  ## COUNT schedules of the real core and loop; SEED=7 COUNT=1 plays one again
@@ -86,7 +86,7 @@ simulate: setup  ## COUNT schedules of the real core and loop; SEED=7 COUNT=1 pl
 	    $(BIN)/python -m tests.simulation --seed $(SEED) --count $(COUNT) --jobs 2
 
 # Everything runs, whatever fails: the report names all of it. Tests wait most of the time, so
-# several go beside each other, and so do the campaign, Spark and the controls. Their times say
+# several run side by side, and so do the campaign, Spark and the controls. Their times say
 # nothing then (--shared); make fault-long plays the campaign with the machine for itself.
 FAULT      = $(BIN)/python -m tests.fault
 CAMPAIGN   = $(FAULT) run ci --rate 2000 --shared --folder $(PROOF)
