@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Self
 
 from hapax.core.ports import Batch, Message
 from hapax.kafka.consume.source import KafkaSource
+from hapax.kafka.produce.base import ProducerConfig
 from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.kafka.properties import consumer_properties, producer_properties
 from hapax.settings import load_settings
+from tests.kit.committing import Committing
 
 if TYPE_CHECKING:
     from hapax.core.records import Record
@@ -53,18 +55,16 @@ class Parts:
             clock=clock,
             watch=lambda _call: nullcontext(),
         )
-        self.transaction = KafkaTransaction(
-            producer_properties(self.settings),
-            self.source,
-            required_topics=frozenset(),
-            round_robin=False,
-            deadline_s=8.0,
+        transaction = KafkaTransaction(
+            ProducerConfig(properties=producer_properties(self.settings), deadline_s=8.0),
+            meet_cluster=self.source.meet_cluster,
             clock=clock,
             forward=lambda _client, _level, facility, text: self.lines.append(
                 f"{facility}: {text}"
             ),
             watch=lambda _call: nullcontext(),
         )
+        self.transaction = Committing(transaction, self.source)
 
     def __enter__(self) -> Self:
         self.transaction.open()

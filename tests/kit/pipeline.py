@@ -127,9 +127,7 @@ class Pipeline:
             clock, self.interrupt, timeout_s=self._shutdown_s, wait=clock.wait
         )
         self.source = MemorySource(broker, name, wait=clock.wait, faults=self.faults)
-        self.transaction = MemoryTransaction(
-            broker, self.source, "app-w", clock=clock, faults=self.faults
-        )
+        self.transaction = MemoryTransaction(broker, "app-w", clock=clock, faults=self.faults)
         self.owners = MemoryOwners(broker, wait=clock.wait) if self._trust == "checked" else None
         self.patience = Patience(ATTEMPTS_MAX)
         self.ends = Ends(idle_s=0.3, interval_s=1.0)
@@ -148,6 +146,7 @@ class Pipeline:
             claims=self.claims,
             transformer=self.isolation,
             planner=Planner(Destinations("app", "out", "dead")),
+            source=self.source,
             transaction=self.transaction,
             dead_letter_rate=DeadLetterRate(topic="dead", rate_max=0.1, records_min=10_000),
             clock=clock,

@@ -5,14 +5,16 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
+from hapax.core.offset_commit import GroupOffset, OffsetCommit, require_assigned
 from hapax.kafka.produce import producer as kafka_producer
+from hapax.kafka.produce.base import ProducerConfig
 from hapax.kafka.produce.transaction import KafkaTransaction
 from tests.kit.doubles import Ticking
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import pytest
 
@@ -64,17 +66,16 @@ class FakeSource:
 
     ours = frozenset({("in", 0)})
 
-    def assignment(self) -> frozenset[tuple[str, int]]:
-        return self.ours
+    def offset_commit(
+        self, progress: Mapping[tuple[str, int], int], _marks: object = None
+    ) -> OffsetCommit:
+        require_assigned(progress, self.ours)
+        return commit_of(progress)
 
-    def member(self) -> bytes:
-        return b"member"
 
-    def offset(self, where: tuple[str, int], offset: int) -> TopicPartition:
-        return TopicPartition(*where, offset)
-
-    def meet_cluster(self, cluster_id: str | None) -> None:
-        """Accept every cluster."""
+def commit_of(progress: Mapping[tuple[str, int], int]) -> OffsetCommit:
+    """Return progress in the name of a member."""
+    return OffsetCommit([GroupOffset(*at, offset) for at, offset in progress.items()], b"member")
 
 
 def transaction(
@@ -83,13 +84,13 @@ def transaction(
     """Return a real, opened KafkaTransaction on a fake producer."""
     FakeProducer.fail = fail
     patch.setattr(kafka_producer, "Producer", FakeProducer)
-    clock, source = Ticking(), FakeSource()
+    clock = Ticking()
     made = KafkaTransaction(
-        {"transaction.timeout.ms": 10_000},
-        source,  # type: ignore[arg-type] # all that a transaction asks of its source
-        required_topics=frozenset({"out"}),
-        round_robin=False,
-        deadline_s=10.0,
+        ProducerConfig(
+            properties={"transaction.timeout.ms": 10_000},
+            required_topics=frozenset({"out"}),
+            deadline_s=10.0,
+        ),
         clock=clock,
         forward=lambda *_line: None,
         watch=lambda _call: nullcontext(),

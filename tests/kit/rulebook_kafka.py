@@ -21,9 +21,11 @@ from confluent_kafka.admin import (
 
 from hapax.kafka.consume.client import parse_metadata
 from hapax.kafka.consume.source import KafkaSource
+from hapax.kafka.produce.base import ProducerConfig
 from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.kafka.properties import consumer_properties, producer_properties
 from hapax.settings import load_settings
+from tests.kit.committing import Committing
 from tests.kit.faults import Rule
 from tests.kit.parts import MachineClock, Quiet
 from tests.kit.proxy import FaultProxy
@@ -106,20 +108,16 @@ class KafkaRulebook:
     def leave(self, source: Source) -> None:
         cast("KafkaSource", source).close()
 
-    def producer(self, source: Source | Claim, instance: str = "w") -> KafkaTransaction:
+    def producer(self, source: Source | Claim, instance: str = "w") -> Committing:
         properties = producer_properties(self._settings(instance, self._proxy.bootstrap))
         transaction = KafkaTransaction(
-            properties,
-            cast("KafkaSource", source),  # all that it asks: assignment, member and offset
-            required_topics=frozenset(),
-            round_robin=False,
-            deadline_s=8.0,
+            ProducerConfig(properties=properties, deadline_s=8.0),
             clock=MachineClock(),
             forward=lambda *_line: None,
             watch=lambda _call: nullcontext(),
         )
         self._exits.callback(transaction.close)
-        return transaction
+        return Committing(transaction, source)
 
     def write(self, *values: bytes, partition: int = 0) -> None:
         given = (Given(value, partition=partition) for value in values)

@@ -8,6 +8,7 @@ from hapax.core.errors import ProducerDeadError
 from hapax.testing.broker import MemoryBroker
 from hapax.testing.source import MemorySource
 from hapax.testing.transaction import MemoryTransaction
+from tests.kit.committing import Committing
 from tests.kit.doubles import Ticking
 from tests.kit.rulebook import ACCEPTED, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, PARTITIONS
 from tests.simulation.classic import ClassicGroup
@@ -82,14 +83,11 @@ class MemoryRulebook:
     def leave(self, source: Source) -> None:
         cast("MemorySource", source).close()
 
-    def producer(self, source: Source | Claim, instance: str = "w") -> MemoryTransaction:
-        return MemoryTransaction(
-            self.broker,
-            cast("MemorySource", source),  # all that it asks: assignment and member
-            f"app-{instance}",
-            clock=self._clock,
-            wire=self._carry,
+    def producer(self, source: Source | Claim, instance: str = "w") -> Committing:
+        transaction = MemoryTransaction(
+            self.broker, f"app-{instance}", clock=self._clock, wire=self._carry
         )
+        return Committing(transaction, source)
 
     def write(self, *values: bytes, partition: int = 0) -> None:
         for value in values:

@@ -164,8 +164,7 @@ class MemoryTask(Task):
         world = self._world
         self._source: Any = Range(world.broker, self._plan, wait=world.clock.wait, faults=self._at)
         self._transaction: Any = Producing(
-            world.broker, self._source, f"app-w/{self._plan.lane}", clock=world.clock,
-            faults=self._at,
+            world.broker, f"app-w/{self._plan.lane}", clock=world.clock, faults=self._at
         )  # fmt: skip
 
     def _at(self, step: str) -> Fault | None:
@@ -258,12 +257,11 @@ class Peer:
     def __init__(self, world: World) -> None:
         self._broker = world.broker
         self._source = MemorySource(world.broker, PEER, wait=world.clock.wait)
-        self._transaction = MemoryTransaction(
-            world.broker, self._source, "app-x", clock=world.clock
-        )
+        self._transaction = MemoryTransaction(world.broker, "app-x", clock=world.clock)
         self._transaction.open()
         self._core = core(
             world.settings,
+            self._source,
             cast("Any", self._transaction),
             None,
             Transformer(upper, 1),

@@ -8,20 +8,23 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 from hapax.core.ports import Message
+from hapax.kafka.produce.base import ProducerConfig
 from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.kafka.properties import producer_properties
 from hapax.testing.broker import MemoryBroker
 from hapax.testing.source import MemorySource
 from hapax.testing.transaction import MemoryTransaction
+from tests.kit.committing import Committing
 from tests.kit.doubles import Ticking
 from tests.kit.parts import MachineClock, Parts
 from tests.kit.topics import FOREVER, Given, committed, ends, produce, produce_aborted, read_back
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from hapax.core.ports import Batch, Source, Transaction
+    from hapax.core.ports import Batch
     from hapax.core.records import Progress, Record
     from hapax.sandbox import Sandbox
+    from tests.kit.rulebook import Member
 
 PARTITIONS = 2
 BYTES_MAX = 900_000
@@ -36,17 +39,17 @@ class World(Protocol):
     target: str
 
     @property
-    def source(self) -> Source:
+    def source(self) -> Member:
         """Its source."""
 
     @property
-    def transaction(self) -> Transaction:
+    def transaction(self) -> Committing:
         """Its producer; not yet open."""
 
     def join(self) -> None:
         """Begin to be a member of the group."""
 
-    def twin(self) -> Transaction:
+    def twin(self) -> Committing:
         """Return another producer under the same name."""
 
     def write(self, *values: bytes, partition: int = 0) -> None:
@@ -77,8 +80,9 @@ class MemoryWorld:
     def join(self) -> None:
         """Nothing: the first intake joins."""
 
-    def twin(self) -> MemoryTransaction:
-        return MemoryTransaction(self.broker, self.source, "app-w", clock=self._clock)
+    def twin(self) -> Committing:
+        transaction = MemoryTransaction(self.broker, "app-w", clock=self._clock)
+        return Committing(transaction, self.source)
 
     def write(self, *values: bytes, partition: int = 0) -> None:
         for value in values:
@@ -114,26 +118,23 @@ class KafkaWorld:
             self._app,
             HAPAX_KAFKA__PROPERTIES=f'{{"message.max.bytes": {BYTES_MAX}}}',
         )
-        self.source: Source = self._parts.source
-        self.transaction: Transaction = self._parts.transaction
+        self.source: Member = self._parts.source
+        self.transaction = self._parts.transaction
         self._twins: list[KafkaTransaction] = []
 
     def join(self) -> None:
         self._parts.source.subscribe()
 
-    def twin(self) -> KafkaTransaction:
+    def twin(self) -> Committing:
         twin = KafkaTransaction(
-            producer_properties(self._parts.settings),
-            self._parts.source,
-            required_topics=frozenset(),
-            round_robin=False,
-            deadline_s=8.0,
+            ProducerConfig(properties=producer_properties(self._parts.settings), deadline_s=8.0),
+            meet_cluster=self._parts.source.meet_cluster,
             clock=MachineClock(),
             forward=lambda *_line: None,
             watch=lambda _call: nullcontext(),
         )
         self._twins.append(twin)
-        return twin
+        return Committing(twin, self._parts.source)
 
     def write(self, *values: bytes, partition: int = 0) -> None:
         given = (Given(value, b"key", partition=partition) for value in values)
@@ -159,8 +160,9 @@ class KafkaWorld:
         }
 
     def close(self) -> None:
-        for transaction in (self._parts.transaction, *self._twins):
-            transaction.close()
+        self._parts.transaction.close()
+        for twin in self._twins:
+            twin.close()
         self._parts.source.close()
 
 

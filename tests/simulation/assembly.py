@@ -52,7 +52,6 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
     source = MemorySource(world.broker, process.name, wait=process.pause, faults=process.at_step)
     transaction = MemoryTransaction(
         world.broker,
-        source,
         f"app-{process.instance}",
         clock=clock,
         faults=process.at_step,
@@ -72,6 +71,7 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
         claims=store,
         transformer=isolation,
         planner=Planner(Destinations("app", OUT, DEAD)),
+        source=source,
         transaction=transaction,
         dead_letter_rate=DeadLetterRate(topic=DEAD, rate_max=0.1, records_min=10_000),
         clock=clock,

@@ -24,6 +24,7 @@ from hapax.testing.transaction import MemoryTransaction
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from hapax.core.offset_commit import OffsetCommit
     from hapax.core.ports import Batch
     from hapax.core.records import Progress
 
@@ -44,8 +45,9 @@ class Mutant(NamedTuple):
 def offsets_outside_the_transaction(patch: pytest.MonkeyPatch) -> None:
     commit = MemoryTransaction.commit
 
-    def send_offsets(self: MemoryTransaction, progress: Progress, _marks: object = None) -> None:
-        self._mutant_progress = dict(progress)  # type: ignore[attr-defined]
+    def send_offsets(self: MemoryTransaction, offsets: OffsetCommit) -> None:
+        progress = {(one.topic, one.partition): one.offset for one in offsets.offsets}
+        self._mutant_progress = progress  # type: ignore[attr-defined]
 
     def late(self: MemoryTransaction) -> None:
         commit(self)
@@ -141,13 +143,13 @@ def reset_to_latest(patch: pytest.MonkeyPatch) -> None:
 
 
 def two_transactions_without_gate(patch: pytest.MonkeyPatch) -> None:
-    send_offsets = MemoryTransaction.send_offsets
+    send = MemoryTransaction.send
 
-    def split(self: MemoryTransaction, *progress: Any) -> None:
+    def split(self: MemoryTransaction, messages: Any) -> None:
+        send(self, messages)
         self.commit()
-        send_offsets(self, *progress)
 
-    patch.setattr(MemoryTransaction, "send_offsets", split)
+    patch.setattr(MemoryTransaction, "send", split)
 
 
 def no_fence_on_doubt(patch: pytest.MonkeyPatch) -> None:

@@ -118,7 +118,7 @@ def test_ends_alone_are_committed_in_a_transaction() -> None:
 def test_ends_of_partitions_that_are_not_ours_are_refused() -> None:
     pipeline = opened(Pipeline())
     taken(pipeline)
-    with pytest.raises(HapaxError, match="no longer ours"):
+    with pytest.raises(HapaxError, match="no longer assigned"):
         pipeline.core.end({("other", 0): 3})
     assert pipeline.committed() == {}
 

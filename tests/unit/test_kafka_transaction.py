@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from confluent_kafka import KafkaError
@@ -15,11 +15,23 @@ from hapax.core.errors import (
     ProducerDeadError,
     StopError,
 )
+from hapax.core.offset_commit import send_progress
 from hapax.kafka.produce import transaction as kafka_transaction
 from hapax.kafka.produce.base import MessageSets
 from hapax.kafka.produce.producer import ClientLog, Outbox
 from hapax.kafka.produce.transaction import KafkaTransaction
-from tests.kit.producers import FakeProducer, failing, message, transaction, transactional
+from tests.kit.producers import (
+    FakeProducer,
+    FakeSource,
+    commit_of,
+    failing,
+    message,
+    transaction,
+    transactional,
+)
+
+if TYPE_CHECKING:
+    from hapax.core.ports import Source
 
 K = KafkaError
 P0 = {("in", 0): 5}
@@ -29,7 +41,7 @@ Patch = pytest.MonkeyPatch
 def whole(kafka: KafkaTransaction) -> None:
     kafka.begin()
     kafka.send([message()])
-    kafka.send_offsets(P0)
+    kafka.send_offsets(commit_of(P0))
     kafka.commit()
 
 
@@ -150,8 +162,8 @@ def test_a_full_queue_is_waited_for(monkeypatch: Patch) -> None:
 def test_offsets_of_partitions_that_are_not_ours_are_never_sent(monkeypatch: Patch) -> None:
     kafka, producer, _ = transaction(monkeypatch)
     kafka.begin()
-    with pytest.raises(BatchAbortedError, match="no longer ours"):
-        kafka.send_offsets({("in", 1): 3})
+    with pytest.raises(BatchAbortedError, match="no longer assigned"):
+        send_progress(cast("Source", FakeSource()), kafka, {("in", 1): 3})
     assert transactional(producer) == ["begin_transaction", "abort_transaction"]
 
 
@@ -217,7 +229,7 @@ def test_whoever_is_refused_in_a_set_of_its_own_is_blamed_and_then_sets_come_bac
     kafka.open()
     assert kafka._producer().alone
     kafka.begin()  # offsets alone between two attempts: nothing is learned from them
-    kafka.send_offsets({("in", 0): 1})
+    kafka.send_offsets(commit_of({("in", 0): 1}))
     kafka.commit()
     assert refused() == [0]
     kafka.open()
@@ -289,7 +301,7 @@ def test_offsets_whose_call_never_returns_cost_the_producer_and_not_the_process(
     kafka.begin()
     kafka.send([message()])
     with pytest.raises(ProducerDeadError, match="hangs"):
-        kafka.send_offsets(P0)
+        kafka.send_offsets(commit_of(P0))
     with pytest.raises(ProducerDeadError, match="no producer"):
         kafka.begin()
     kafka.open()
@@ -316,7 +328,7 @@ def test_offsets_that_wait_after_a_lost_connection_are_given_up_soon(
     kafka.begin()
     began_s = time.monotonic()
     with pytest.raises(ProducerDeadError, match="hangs"):
-        kafka.send_offsets(P0)
+        kafka.send_offsets(commit_of(P0))
     gate.set()
     assert time.monotonic() - began_s < kafka_transaction.RESEND_S / 2
     assert kafka._hung == hung + 1, "the next call may take twice as long"

@@ -24,6 +24,7 @@ from hapax.core.claim_owners import ClaimOwners
 from hapax.core.claiming import Claiming
 from hapax.core.dead_letters import condemn
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
+from hapax.core.offset_commit import send_progress
 from hapax.core.transform import Failure
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from hapax.core.isolation import Applies
     from hapax.core.limits import DeadLetterRate
     from hapax.core.plan import Plan, Planner
-    from hapax.core.ports import Batch, Claims, Clock, OwnerLookup, Transaction
+    from hapax.core.ports import Batch, Claims, Clock, OwnerLookup, Source, Transaction
     from hapax.core.records import Coordinates, Progress, Record
     from hapax.core.suspicion import Marks
     from hapax.core.transform import Result
@@ -66,6 +67,7 @@ class ExactlyOnce:
         claims: Claims | None,
         transformer: Applies,
         planner: Planner,
+        source: Source,
         transaction: Transaction,
         dead_letter_rate: DeadLetterRate,
         clock: Clock,
@@ -82,6 +84,7 @@ class ExactlyOnce:
         )
         self._transformer = transformer
         self._planner = planner
+        self._source = source
         self._transaction = transaction
         self._dead_letter_rate = dead_letter_rate
         self._clock = clock
@@ -128,7 +131,7 @@ class ExactlyOnce:
     def end(self, progress: Progress, marks: Marks | None = None) -> None:
         """Commit progress alone: beyond control records and aborted data, or for its ``marks``."""
         self._transaction.begin()
-        self._transaction.send_offsets(progress, marks)
+        send_progress(self._source, self._transaction, progress, marks)
         self._transaction.commit()
         self._claims.settle(progress)
 
@@ -163,7 +166,7 @@ class ExactlyOnce:
         try:
             transaction.send(plan.messages)
             times.append(monotonic())
-            transaction.send_offsets(plan.progress, batch.marks)
+            send_progress(self._source, transaction, plan.progress, batch.marks)
             times.append(monotonic())
             transaction.commit()
             times.append(monotonic())

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from hapax.core.batch_result import Settled
     from hapax.core.committed_metadata import CommittedMetadata
+    from hapax.core.offset_commit import OffsetCommit
     from hapax.core.records import Coordinates, Progress, Record, TopicPartition
     from hapax.core.suspicion import Marks
     from hapax.core.transform import Failure
@@ -121,8 +122,14 @@ class Source(Protocol):
     def assignment(self) -> frozenset[TopicPartition]:
         """Return the partitions that are ours now."""
 
-    def member(self) -> bytes:
-        """Return the live group metadata; raise BatchAbortedError when we are no live member."""
+    def offset_commit(
+        self, progress: Mapping[TopicPartition, int], marks: Marks | None = None
+    ) -> OffsetCommit:
+        """Return progress as one value to send: offsets, and the metadata of a live member.
+
+        ``marks``: what to write beside these offsets; without one the mark there is dropped.
+        Raises BatchAbortedError when a partition is not assigned, or the member is not live.
+        """
 
     def changes(self) -> Changes:
         """Return and forget what happened since the last call."""
@@ -174,16 +181,14 @@ class Transaction(Protocol):
     def send(self, messages: Sequence[Message]) -> None:
         """Hand the outputs over. Not yet durable, not yet visible."""
 
-    def send_offsets(
-        self, progress: Mapping[TopicPartition, int], marks: Marks | None = None
-    ) -> None:
-        """Add the progress, with the metadata of a live member of the group.
-
-        ``marks``: what is to stand beside these offsets; without one the mark there is dropped.
-        """
+    def send_offsets(self, commit: OffsetCommit) -> None:
+        """Add the progress of a group, as its source has just returned it."""
 
     def commit(self) -> None:
         """Make all of it visible. Returns only when it is certain."""
+
+    def abort(self) -> None:
+        """Make none of it visible. Raises ProducerDeadError when that is not certain."""
 
 
 class Core(Protocol):
@@ -193,7 +198,7 @@ class Core(Protocol):
         """Give every record of ``batch`` its one effect, or raise and leave none."""
 
     def end(self, progress: Progress, marks: Marks | None = None) -> None:
-        """Commit progress alone, without a record; ``marks`` as in ``send_offsets``."""
+        """Commit progress alone, without a record; ``marks`` as in ``offset_commit``."""
 
 
 class Claims(Protocol):

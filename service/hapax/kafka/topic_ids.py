@@ -16,9 +16,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from confluent_kafka import TopicPartition
-
 from hapax.core.committed_metadata import CommittedMetadata
+from hapax.core.offset_commit import GroupOffset
 
 if TYPE_CHECKING:
     from hapax.core.records import TopicPartition as Where
@@ -111,13 +110,10 @@ class TopicIds:
 
     def offset(
         self, where: Where, offset: int, *, began: int | None = None, epoch: int | None = None
-    ) -> TopicPartition:
-        """Return an offset to commit, with the ids of its cluster and topic beside it."""
-        beside = CommittedMetadata(self._known.get(where[0]), self.cluster, began).encode()
-        known_epoch = -1 if epoch is None else epoch
-        if not beside:
-            return TopicPartition(*where, offset, leader_epoch=known_epoch)
-        return TopicPartition(*where, offset, beside, known_epoch)
+    ) -> GroupOffset:
+        """Return an offset to commit, with the ids of its cluster and topic in its metadata."""
+        metadata = CommittedMetadata(self._known.get(where[0]), self.cluster, began).encode()
+        return GroupOffset(*where, offset, metadata or None, epoch)
 
     def other(self, topic: str, beside: CommittedMetadata) -> str | None:
         """Return the id beside a committed offset when it is not that of the topic we know.

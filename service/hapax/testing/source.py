@@ -14,13 +14,15 @@ import msgspec
 
 from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import BatchAbortedError, MemberFencedError
+from hapax.core.offset_commit import GroupOffset, OffsetCommit, require_assigned
 from hapax.core.ports import Batch, Changes, Stuck
+from hapax.core.suspicion import marked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from hapax.core.records import Progress, TopicPartition
-    from hapax.core.suspicion import Mark
+    from hapax.core.suspicion import Mark, Marks
     from hapax.testing.broker import MemoryBroker
 
 
@@ -137,6 +139,18 @@ class MemorySource:
     def assignment(self) -> frozenset[TopicPartition]:
         """Return the partitions that are ours now."""
         return frozenset(self._position) | self._unplaced
+
+    def offset_commit(
+        self, progress: Mapping[TopicPartition, int], marks: Marks | None = None
+    ) -> OffsetCommit:
+        """Return progress to commit, as a live member that is assigned all of it."""
+        require_assigned(progress, self.assignment())
+        marks = marks or {}
+        offsets = [
+            GroupOffset(*where, offset, marked(None, marks[where]) if where in marks else None)
+            for where, offset in progress.items()
+        ]
+        return OffsetCommit(offsets, self.member())
 
     def member(self) -> bytes:
         """Return ``member id:generation``; raise BatchAbortedError when we are no live member."""

@@ -10,19 +10,21 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
+from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from hapax.core.ports import IN_DOUBT
+from hapax.core.suspicion import Mark
 from hapax.testing.coordinator import OFFSETS, InvalidTransactionStateError
 from hapax.testing.source import no_faults
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
+    from hapax.core.offset_commit import OffsetCommit
     from hapax.core.ports import Clock, Message
     from hapax.core.records import Progress, TopicPartition
-    from hapax.core.suspicion import Marks
     from hapax.testing.broker import MemoryBroker
-    from hapax.testing.source import Fault, Faults, MemorySource
+    from hapax.testing.source import Fault, Faults
 
 
 Wire = Callable[[str, Callable[[], None], Callable[[], None]], None]
@@ -41,7 +43,6 @@ class MemoryTransaction:
     def __init__(
         self,
         broker: MemoryBroker,
-        source: MemorySource,
         transactional_id: str,
         *,
         clock: Clock,
@@ -50,7 +51,6 @@ class MemoryTransaction:
     ) -> None:
         self.doubts: list[str] = []
         self._broker = broker
-        self._source = source
         self._transactional_id = transactional_id
         self._clock = clock
         self._faults = faults
@@ -96,7 +96,7 @@ class MemoryTransaction:
         fault = self._before("send")
         for index, message in enumerate(messages):
             if self._broker.bytes_max is not None and _size(message) > self._broker.bytes_max:
-                self._abort()
+                self.abort()
                 raise BatchAbortedError(
                     "MSG_SIZE_TOO_LARGE", refused={index: "MSG_SIZE_TOO_LARGE"}, content=True
                 )
@@ -105,27 +105,28 @@ class MemoryTransaction:
         self._rejected = any(self._broker.rejects(message) for message in messages)
         self._after("send", fault)
 
-    def send_offsets(
-        self, progress: Mapping[TopicPartition, int], marks: Marks | None = None
-    ) -> None:
-        """Add the progress, of partitions that are ours, in the name of a live member."""
+    def send_offsets(self, commit: OffsetCommit) -> None:
+        """Add the progress, in the name of the member that it comes from."""
         fault = self._before("send_offsets")
+        name, _, generation = commit.group_metadata.decode().rpartition(":")
+        member = (name, int(generation))
+        progress = {(one.topic, one.partition): one.offset for one in commit.offsets}
+        marks = {
+            (one.topic, one.partition): Mark(known.deaths, known.until)
+            for one in commit.offsets
+            if one.metadata
+            for known in [CommittedMetadata.decode(one.metadata)]
+        }
+        broker = self._broker
         try:
             if self._refused:
                 raise BatchAbortedError("_STATE: a message was refused")  # noqa: TRY301 - one way out for all refusals
-            foreign = progress.keys() - self._source.assignment()
-            if foreign:
-                raise BatchAbortedError(f"partitions are no longer ours: {sorted(foreign)}")  # noqa: TRY301 - as above
-            name, _, generation = self._source.member().decode().rpartition(":")
-            member = (name, int(generation))
-            broker = self._broker
             self._add("AddOffsetsToTxn", OFFSETS)
             self._ask(
-                "TxnOffsetCommit",
-                lambda name: broker.add_offsets(name, member, dict(progress), marks),
+                "TxnOffsetCommit", lambda name: broker.add_offsets(name, member, progress, marks)
             )
         except BatchAbortedError:
-            self._abort()
+            self.abort()
             raise
         if fault is not None and fault.doubt:
             self._doubt("send_offsets", offsets=dict(progress))
@@ -137,7 +138,7 @@ class MemoryTransaction:
         if self._refused:
             self._die("Produce: INVALID_TXN_STATE", fenced=False)
         if self._rejected:
-            self._abort()
+            self.abort()
             raise BatchAbortedError("INVALID_RECORD", content=True, resolved=False)
         self._end(commit=True)
         if fault is not None and fault.doubt:
@@ -154,7 +155,7 @@ class MemoryTransaction:
         fault = self._faults(step)
         if fault is not None and not fault.after:
             if fault.error == "aborted":
-                self._abort()
+                self.abort()
             self._fail(step, fault)
         return fault
 
@@ -162,7 +163,7 @@ class MemoryTransaction:
         if fault is None or not fault.after:
             return
         if fault.error == "aborted" and step != "commit":
-            self._abort()
+            self.abort()
         self._fail(step, fault)
 
     def _fail(self, step: str, fault: Fault) -> None:
@@ -173,7 +174,8 @@ class MemoryTransaction:
             raise BatchAbortedError(f"{step} failed", resolved=step != "commit")
         self._die(f"{step} failed", fenced=fault.error == "fenced")
 
-    def _abort(self) -> None:
+    def abort(self) -> None:
+        """Make none of it visible."""
         fault = self._faults("abort")
         if fault is not None and fault.error is not None:
             self._die("abort failed", fenced=fault.error == "fenced")

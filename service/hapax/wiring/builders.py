@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,6 +20,7 @@ from hapax.engines.suspects import Suspects
 from hapax.engines.watchdog import Watchdog
 from hapax.engines.worker import Sizing, Worker
 from hapax.kafka.consume.source import KafkaSource
+from hapax.kafka.produce.base import ProducerConfig
 from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.kafka.produce.weaker import KafkaAtLeastOnce, KafkaAtMostOnce
 from hapax.kafka.properties import consumer_properties, producer_properties
@@ -31,13 +32,13 @@ from hapax.wiring.tracing import traced
 if TYPE_CHECKING:
     from hapax.core.claim_store import ClaimStore
     from hapax.core.isolation import Applies
+    from hapax.core.ports import Source
     from hapax.core.transform import Transformer
     from hapax.settings import Settings
     from hapax.telemetry.events import Events
 
     Producing = KafkaTransaction | KafkaAtLeastOnce
 
-Kind = TypeVar("Kind", bound=KafkaTransaction | KafkaAtLeastOnce)
 CUT_AFTER_S = 1.0
 """Longest that business code holds one batch: revokes, probes and SIGTERM wait for it."""
 FAREWELL_S = 10.0
@@ -48,8 +49,7 @@ CALL_SHARE = 0.9
 ENDS_IDLE_S, ENDS_INTERVAL_S = 0.3, 1.0
 PRODUCER_FENCES_MAX, MEMBER_FENCES_MAX = 4, 2
 
-TRANSACTIONS: dict[str, type[Producing]] = {
-    "exactly_once": KafkaTransaction,
+WEAKER: dict[str, type[KafkaAtLeastOnce]] = {
     "at_least_once": KafkaAtLeastOnce,
     "at_most_once": KafkaAtMostOnce,
 }
@@ -125,34 +125,26 @@ def source(shared: Shared) -> KafkaSource:
 
 def transaction(shared: Shared, source: KafkaSource) -> Producing:
     """Return the producing side of the guarantee that is wanted; it has no producer yet."""
-    settings = shared.settings
-    return producing(
-        TRANSACTIONS[settings.guarantee],
-        settings,
-        producer_properties(settings),
-        source,
-        clock=shared.clock,
-        forward=shared.events.librdkafka_logged,
-        watch=shared.watchdog.watch,
-    )
+    config = producer_config(shared.settings, producer_properties(shared.settings))
+    around: dict[str, Any] = {
+        "clock": shared.clock,
+        "forward": shared.events.librdkafka_logged,
+        "watch": shared.watchdog.watch,
+        "meet_cluster": source.meet_cluster,
+    }
+    if shared.settings.guarantee == "exactly_once":
+        return KafkaTransaction(config, **around)
+    return WEAKER[shared.settings.guarantee](config, commit_offsets=source.commit, **around)
 
 
-def producing(
-    kind: type[Kind],
-    settings: Settings,
-    properties: dict[str, Any],
-    source: KafkaSource,
-    **around: Any,
-) -> Kind:
-    """Return a producing side of some kind. ``around``: clock, forward and watch."""
+def producer_config(settings: Settings, properties: dict[str, Any]) -> ProducerConfig:
+    """Return what a producing side is built with, under these properties."""
     topics = {settings.output.topic, settings.dead_letter.topic or settings.output.topic}
-    return kind(
-        properties,
-        source,
+    return ProducerConfig(
+        properties=properties,
         required_topics=frozenset(topics),
         round_robin=settings.output.partitioner == "round_robin",
         deadline_s=settings.transaction.timeout_ms / 1000,
-        **around,
     )
 
 
@@ -199,6 +191,7 @@ def worker(
     )
     bare = core(
         settings,
+        source,
         transaction,
         claims,
         isolation,
@@ -226,6 +219,7 @@ def worker(
 
 def core(  # noqa: PLR0913 - what differs between a worker and a task
     settings: Settings,
+    source: Source,
     transaction: Producing,
     claims: ClaimStore | None,
     transformer: Applies,
@@ -246,6 +240,7 @@ def core(  # noqa: PLR0913 - what differs between a worker and a task
         planner=Planner(
             Destinations(settings.app, settings.output.topic, settings.dead_letter.topic)
         ),
+        source=source,
         transaction=transaction,
         dead_letter_rate=rate,
         clock=clock,

@@ -40,7 +40,7 @@ from hapax.wiring.builders import (
     SystemClock,
     call_limit_s,
     core,
-    producing,
+    producer_config,
 )
 from hapax.wiring.claims import claim_store
 from hapax.wiring.task_suspects import TaskSuspects, hung, task_isolation
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
     from hapax.core.ports import Core
     from hapax.core.records import Progress, TopicPartition
-    from hapax.kafka.consume.source import KafkaSource
     from hapax.settings import Settings
 
 WAIT_S = 0.05
@@ -167,6 +166,7 @@ class Task:
             settings,
             core(
                 settings,
+                self._source,
                 self._transaction,
                 claims,
                 isolation,
@@ -223,10 +223,10 @@ class Task:
         self._transaction = _transaction(
             settings,
             name,
-            self._source,
             clock=self._clock,
             forward=lines.librdkafka_logged,
             watch=self._watchdog.watch,
+            meet_cluster=self._source.meet_cluster,
         )
 
     def _take_all(self, run: Core) -> None:
@@ -316,13 +316,11 @@ def _overrun(call: str, seconds: float) -> None:
     sys.stderr.flush()
 
 
-def _transaction(
-    settings: Settings, name: str, source: KafkaSource, **around: Any
-) -> KafkaTransaction:
+def _transaction(settings: Settings, name: str, **around: Any) -> KafkaTransaction:
     """Return the producing side under a transactional id that is not the worker's."""
     named = {"client.id": name, "transactional.id": name}
-    return producing(
-        KafkaTransaction, settings, producer_properties(settings) | named, source, **around
+    return KafkaTransaction(
+        producer_config(settings, producer_properties(settings) | named), **around
     )
 
 
@@ -331,13 +329,10 @@ def fence_lane(settings: Settings, transactional_id: str) -> None:
 
     What it left open is aborted. Raises ProducerDeadError when brokers do not answer: call again.
     """
-    clock = SystemClock()
-    unused: Any = None
     transaction = _transaction(
         settings,
         transactional_id,
-        unused,
-        clock=clock,
+        clock=SystemClock(),
         forward=_ignore,
         watch=Watchdog(1.0, on_overrun=_overrun).watch,
     )

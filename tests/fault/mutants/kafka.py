@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from hapax.core.errors import BatchAbortedError
+from hapax.core.offset_commit import OffsetCommit
 from hapax.kafka import properties as kafka_clients
 from hapax.kafka.consume.client import parse_metadata
 from hapax.kafka.consume.source import KafkaSource
@@ -25,13 +26,17 @@ if TYPE_CHECKING:
 def offsets_outside_the_transaction() -> None:
     """Commit the offsets through the consumer, just before the transaction."""
 
-    def send_offsets(
-        self: KafkaTransaction, progress: Mapping[tuple[str, int], int], marks: object = None
-    ) -> None:
-        source = self._source
-        assert isinstance(source, KafkaSource)
-        source.commit([source.offset(where, offset) for where, offset in progress.items()])
+    def offset_commit(
+        self: KafkaSource, progress: Mapping[tuple[str, int], int], marks: object = None
+    ) -> OffsetCommit:
+        commit = OffsetCommit([self.offset(at, offset) for at, offset in progress.items()], b"")
+        self.commit(commit)
+        return commit
 
+    def send_offsets(self: KafkaTransaction, commit: OffsetCommit) -> None:
+        pass
+
+    KafkaSource.offset_commit = offset_commit  # type: ignore[method-assign]
     KafkaTransaction.send_offsets = send_offsets  # type: ignore[method-assign]
 
 

@@ -29,6 +29,9 @@ class Member(Source, Protocol):
         None: another member is about to; ask again soon.
         """
 
+    def member(self) -> bytes:
+        """Return the live group metadata; raise BatchAbortedError when it is no live member."""
+
     @property
     def cluster_id(self) -> str | None:
         """Kafka's id of the cluster; None: it is not known."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import BatchAbortedError, MemberFencedError, PositionLostError
+from hapax.kafka.offset_commit import client_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -88,7 +89,9 @@ class Beginning:
     def _commit(self, places: Progress, began: int | None) -> Progress:
         """Commit where the group begins; outside of transactions."""
         ids = self._consumer.log.topics
-        offsets = [ids.offset(where, offset, began=began) for where, offset in places.items()]
+        offsets = client_offsets(
+            ids.offset(where, offset, began=began) for where, offset in places.items()
+        )
         self._breaks = self._consumer.log.breaks
         with self._consumer.asking("commit"):
             answers = self._consumer.client.commit(offsets=offsets, asynchronous=False)

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, TopicPartition
 
 from hapax.core.errors import PositionLostError, StopError
+from hapax.core.offset_commit import OffsetCommit, require_assigned
 from hapax.core.ports import Batch, Changes
+from hapax.core.suspicion import marked
 from hapax.kafka.consume.client import GroupConsumer, places
 from hapax.kafka.consume.decode import read, without
 from hapax.kafka.consume.partition_state import Stands
@@ -21,6 +23,7 @@ from hapax.kafka.consume.positions import Positions
 from hapax.kafka.consume.topic_check import TopicIdentity
 from hapax.kafka.errors import COORDINATOR_MOVES, describe
 from hapax.kafka.group_state import orphans
+from hapax.kafka.offset_commit import client_offsets
 from hapax.kafka.undecodable import UNDECODABLE
 
 if TYPE_CHECKING:
@@ -29,9 +32,11 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
     from hapax.core.committed_metadata import CommittedMetadata
+    from hapax.core.offset_commit import GroupOffset
     from hapax.core.ports import Clock, Stuck, Watch
     from hapax.core.records import Progress
     from hapax.core.records import TopicPartition as Where
+    from hapax.core.suspicion import Marks
 
 
 WAITING_MAX, WAITING_BYTES_MAX = 500, 16 << 20
@@ -283,8 +288,27 @@ class KafkaSource:
         """
         return self._positions.committed(partitions)
 
-    def offset(self, where: Where, offset: int) -> TopicPartition:
-        """Return an offset to commit, with what is to stand beside it, and the leader's epoch."""
+    def offset_commit(
+        self, progress: Mapping[Where, int], marks: Marks | None = None
+    ) -> OffsetCommit:
+        """Return progress to commit, as a live member that is assigned all of it.
+
+        Raises BatchAbortedError when it is not: the broker checks neither who is assigned a
+        partition nor, without a live member, anything else.
+        """
+        require_assigned(progress, self.assignment())
+        offsets = [self.offset(where, offset) for where, offset in progress.items()]
+        if marks:
+            offsets = [
+                one
+                if (mark := marks.get((one.topic, one.partition))) is None
+                else one._replace(metadata=marked(one.metadata, mark))
+                for one in offsets
+            ]
+        return OffsetCommit(offsets, self.member())
+
+    def offset(self, where: Where, offset: int) -> GroupOffset:
+        """Return an offset to commit, with its metadata and the leader's epoch."""
         stand, ids = self._stands.get(where), self._consumer.log.topics
         if stand is None:
             return ids.offset(where, offset)
@@ -297,10 +321,10 @@ class KafkaSource:
             self.committed([where])
         return self._stands[where].committed
 
-    def commit(self, offsets: list[TopicPartition]) -> None:
+    def commit(self, commit: OffsetCommit) -> None:
         """Commit offsets outside of any transaction (the weaker guarantees only)."""
         with self._consumer.asking("commit"):
-            self._consumer.client.commit(offsets=offsets, asynchronous=False)
+            self._consumer.client.commit(offsets=client_offsets(commit.offsets), asynchronous=False)
 
     def group_knows(self) -> bool:
         """Return whether the group has an offset in any of the topics. Before or after joining."""

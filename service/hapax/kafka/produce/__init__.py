@@ -11,5 +11,5 @@ standalone     transactions without a source: replays
 group_offsets  offsets of an idle group, moved in a transaction
 publish        records from outside, for the input
 
-Does not know consume, but for the weaker guarantees.
+Does not know consume: offsets arrive as a value (core/offset_commit.py).
 """

@@ -2,56 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaException, TopicPartition
+import msgspec
+from confluent_kafka import KafkaException
 
 from hapax.core.errors import ProducerDeadError, StopError
-from hapax.core.ports import Source
-from hapax.core.suspicion import marked
 from hapax.kafka.errors import describe
 from hapax.kafka.produce.producer import Outbox
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from hapax.core.ports import Clock, Watch
-    from hapax.core.records import TopicPartition as Where
-    from hapax.core.suspicion import Mark, Marks
     from hapax.kafka.produce.producer import LogLine
-
-
-class Placing(Source, Protocol):
-    """A source that knows what is to stand beside an offset of its own."""
-
-    def offset(self, where: Where, offset: int) -> TopicPartition:
-        """Return an offset to commit."""
-
-    def meet_cluster(self, cluster_id: str | None) -> None:
-        """Raise PositionLostError when our positions belong to another cluster than this."""
-
-
-def offsets_of(
-    source: Placing, progress: Mapping[Where, int], marks: Marks | None
-) -> list[TopicPartition]:
-    """Return offsets to commit, each with what is to stand beside it."""
-    offsets = [source.offset(where, offset) for where, offset in progress.items()]
-    if not marks:
-        return offsets
-    return [
-        one if (mark := marks.get((one.topic, one.partition))) is None else _marked(one, mark)
-        for one in offsets
-    ]
-
-
-def _marked(one: TopicPartition, mark: Mark) -> TopicPartition:
-    known = cast("int | None", one.leader_epoch)
-    epoch = () if known is None else (known,)  # the client refuses a None
-    return TopicPartition(one.topic, one.partition, one.offset, marked(one.metadata, mark), *epoch)
-
-
-Bringing = TypeVar("Bringing", bound=Source)
-"""The weaker guarantees also commit through their source, the transaction never does."""
 
 
 SET_BYTES = 1_000_000
@@ -104,31 +68,48 @@ class MessageSets:
         return True
 
 
-class KafkaProducing(Generic[Bringing]):
+class ProducerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What a producing side is built with.
+
+    properties       of the client
+    required_topics  those of the settings: one that is gone is no record's fault
+    round_robin      whether records without a key are spread evenly
+    deadline_s       longest that one transaction, or one step of it, may take
+    """
+
+    properties: dict[str, Any]
+    required_topics: frozenset[str] = frozenset()
+    round_robin: bool = False
+    deadline_s: float
+
+
+def any_cluster(_cluster_id: str | None) -> None:
+    """Accept the cluster: there are no positions that could belong to another one."""
+
+
+class KafkaProducing:
     """One producer at a time, rebuilt on demand."""
 
-    def __init__(  # noqa: PLR0913 - what a transaction needs of the world
+    def __init__(
         self,
-        properties: Mapping[str, Any],
-        source: Bringing,
+        config: ProducerConfig,
         *,
-        required_topics: frozenset[str],
-        round_robin: bool,
-        deadline_s: float,
         clock: Clock,
         forward: LogLine,
         watch: Watch,
+        meet_cluster: Callable[[str | None], None] = any_cluster,
     ) -> None:
-        self._properties = properties
-        self._source = source
-        self._required_topics = required_topics
-        self._round_robin = round_robin
-        self._deadline_s = deadline_s
+        """``meet_cluster`` raises when positions belong to another cluster than the producer's."""
+        self._properties = config.properties
+        self._required_topics = config.required_topics
+        self._round_robin = config.round_robin
+        self._deadline_s = config.deadline_s
         self._clock = clock
         self._forward = forward
         self._watch = watch
+        self._meet_cluster = meet_cluster
         self._outbox: Outbox | None = None
-        self._sets = MessageSets(int(properties.get("batch.size", SET_BYTES)))
+        self._sets = MessageSets(int(config.properties.get("batch.size", SET_BYTES)))
         self._began_s = 0.0
         self.doubts: list[str] = []
         """What may have been sent twice; always empty without transactions, where that is only a

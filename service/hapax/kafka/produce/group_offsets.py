@@ -16,6 +16,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 
 from hapax.core.errors import HapaxError, PreflightError, ProducerDeadError
+from hapax.core.offset_commit import GroupOffset, OffsetCommit
 from hapax.kafka.admin.adoption import cluster_id
 from hapax.kafka.admin.group_members import members
 from hapax.kafka.errors import COORDINATOR_MOVES, FORBIDDEN, describe
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from hapax.core.committed_metadata import CommittedMetadata
     from hapax.core.ports import Clock, Message
     from hapax.core.records import TopicPartition as Where
-    from hapax.kafka.produce.base import Placing
     from hapax.settings import Settings
 
 ANSWER_TIMEOUT_S = 10.0
@@ -155,14 +155,12 @@ class GroupOffsets:
         refused, PreflightError for members, HapaxError when brokers do not answer.
         """
         operator = _Operator(self._properties, offsets)
-        transaction = alone(
-            self._settings, replay_id(self._settings.app), clock, cast("Placing", operator)
-        )
+        transaction = alone(self._settings, replay_id(self._settings.app), clock)
         try:
             transaction.open()
             transaction.begin()
             transaction.send([message])
-            transaction.send_offsets({where: offset for where, (offset, _) in offsets.items()})
+            transaction.send_offsets(operator.offset_commit())
             try:
                 self.require_empty()
                 if operator.committed() != before:
@@ -179,7 +177,7 @@ class GroupOffsets:
 
 
 class _Operator:
-    """What a transaction asks of its source, for a person who is no member of the group."""
+    """The source of offsets of an operator, who is no member of the group."""
 
     def __init__(self, properties: Mapping[str, Any], offsets: Offsets) -> None:
         self._offsets = offsets
@@ -187,17 +185,12 @@ class _Operator:
         open_ = {**properties, "isolation.level": "read_uncommitted"}
         self._consumer = build(Consumer, open_, None)
 
-    def meet_cluster(self, cluster_id: str | None) -> None:
-        """Nothing to compare: what is written beside the offsets was looked up here just now."""
-
-    def offset(self, where: Where, offset: int) -> TopicPartition:
-        return TopicPartition(*where, offset, self._offsets[where][1].encode())
-
-    def assignment(self) -> frozenset[Where]:
-        return frozenset(self._offsets)
-
-    def member(self) -> bytes:
-        return bytes(cast("Any", self._consumer.consumer_group_metadata()))
+    def offset_commit(self) -> OffsetCommit:
+        offsets = [
+            GroupOffset(*where, offset, beside.encode())
+            for where, (offset, beside) in self._offsets.items()
+        ]
+        return OffsetCommit(offsets, bytes(cast("Any", self._consumer.consumer_group_metadata())))
 
     def committed(self) -> dict[Where, int | None]:
         asked = [TopicPartition(*where) for where in self._offsets]

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -26,7 +26,9 @@ from hapax.core.errors import (
     StopError,
 )
 from hapax.core.micro_batches import Marker, due
+from hapax.core.offset_commit import GroupOffset, OffsetCommit
 from hapax.kafka.errors import FORBIDDEN, describe
+from hapax.kafka.produce.base import ProducerConfig
 from hapax.kafka.produce.published import PublishedRecords
 from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.kafka.properties import build, consumer_properties, producer_properties
@@ -38,8 +40,6 @@ if TYPE_CHECKING:
 
     from hapax.core.micro_batches import MicroBatch, PublishedRecord
     from hapax.core.ports import Clock, Message, Watch
-    from hapax.core.records import TopicPartition as Where
-    from hapax.kafka.produce.base import Placing
     from hapax.kafka.produce.producer import LogLine
     from hapax.settings import Settings
 
@@ -91,13 +91,14 @@ class KafkaPublisher:
         self._published = PublishedRecords(settings)
         name = sink_id(settings.app)
         self._group = build(Consumer, _group_properties(settings, name), logger)
-        self._alone = _Alone(self._group, self._where)
         self._transaction = _CountedTransaction(
-            producer_properties(settings) | {"transactional.id": name, "client.id": name},
-            cast("Placing", self._alone),
-            required_topics=frozenset({settings.output.topic}),
-            round_robin=settings.output.partitioner == "round_robin",
-            deadline_s=self._deadline_s,
+            ProducerConfig(
+                properties=producer_properties(settings)
+                | {"transactional.id": name, "client.id": name},
+                required_topics=frozenset({settings.output.topic}),
+                round_robin=settings.output.partitioner == "round_robin",
+                deadline_s=self._deadline_s,
+            ),
             clock=clock,
             forward=forward,
             watch=watch,
@@ -201,12 +202,14 @@ class KafkaPublisher:
 
     def _write(self, marker: Marker, chunks: Iterable[Sequence[Message]]) -> dict[str, int]:
         transaction, records = self._transaction, Counter[str]()
-        self._alone.words = marker.metadata
         transaction.begin()
         for chunk in self._given(chunks):
             transaction.send(chunk)
             records.update(message.topic for message in chunk)
-        transaction.send_offsets({self._where: marker.next})
+        offset = GroupOffset(*self._where, marker.next, marker.metadata)
+        transaction.send_offsets(
+            OffsetCommit([offset], bytes(self._group.consumer_group_metadata()))
+        )
         transaction.commit()
         return dict(records)
 
@@ -243,27 +246,6 @@ class _CountedTransaction(KafkaTransaction):
                 return before + index, refused[index]
             before += count
         return None
-
-
-class _Alone:
-    """What the transaction asks of a source, answered for a group without members."""
-
-    def __init__(self, group: Consumer, where: Where) -> None:
-        self._group = group
-        self._where = where
-        self.words = ""
-
-    def assignment(self) -> frozenset[Where]:
-        return frozenset({self._where})
-
-    def member(self) -> bytes:
-        return bytes(self._group.consumer_group_metadata())
-
-    def offset(self, where: Where, offset: int) -> TopicPartition:
-        return TopicPartition(*where, offset, self.words)
-
-    def meet_cluster(self, cluster_id: str | None) -> None:
-        """Accept any cluster: what was published before is looked for by its marker."""
 
 
 def _group_properties(settings: Settings, name: str) -> Mapping[str, Any]:

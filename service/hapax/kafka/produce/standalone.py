@@ -7,7 +7,7 @@ left, and no other can commit beside it. Offsets have no part in it, so there is
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from hapax.core.errors import (
     BatchAbortedError,
@@ -16,6 +16,7 @@ from hapax.core.errors import (
     StopError,
     TwinError,
 )
+from hapax.kafka.produce.base import ProducerConfig
 from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.kafka.properties import producer_properties
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hapax.core.ports import Clock, Message
-    from hapax.kafka.produce.base import Placing
     from hapax.settings import Settings
 
 
@@ -32,19 +32,16 @@ def replay_id(app: str) -> str:
     return f"{app}/replay"
 
 
-def alone(
-    settings: Settings, transactional_id: str, clock: Clock, source: Placing | None = None
-) -> KafkaTransaction:
-    """Return transactions under any id; without offsets, unless ``source`` knows about them."""
+def alone(settings: Settings, transactional_id: str, clock: Clock) -> KafkaTransaction:
+    """Return transactions under any id."""
     strict = settings.model_copy(update={"guarantee": "exactly_once"})
     named = {"transactional.id": transactional_id, "client.id": transactional_id}
     return KafkaTransaction(
-        # A replay is its record and one header more, so that the largest records would be refused.
-        {"compression.type": "lz4"} | producer_properties(strict) | named,
-        cast("Placing", source),  # asked for offsets alone, and none are sent
-        required_topics=frozenset(),
-        round_robin=False,
-        deadline_s=settings.transaction.timeout_ms / 1000,
+        ProducerConfig(
+            # A replay is its record and a header more: the largest records would be refused.
+            properties={"compression.type": "lz4"} | producer_properties(strict) | named,
+            deadline_s=settings.transaction.timeout_ms / 1000,
+        ),
         clock=clock,
         forward=lambda *_line: None,
         watch=lambda _call: nullcontext(),

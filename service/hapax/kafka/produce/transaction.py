@@ -13,7 +13,6 @@ from confluent_kafka import KafkaError, KafkaException
 
 from hapax.core.errors import (
     BatchAbortedError,
-    MemberFencedError,
     PreflightError,
     ProducerDeadError,
     StopError,
@@ -29,7 +28,8 @@ from hapax.kafka.errors import (
     reaction,
     transactional_error,
 )
-from hapax.kafka.produce.base import KafkaProducing, Placing, offsets_of
+from hapax.kafka.offset_commit import client_offsets
+from hapax.kafka.produce.base import KafkaProducing
 from hapax.kafka.produce.call_timeout import Caller, HangingError
 from hapax.kafka.properties import SOCKET_TIMEOUT_MS
 
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from confluent_kafka import TopicPartition
 
+    from hapax.core.offset_commit import OffsetCommit
     from hapax.core.ports import Message
-    from hapax.core.suspicion import Marks
     from hapax.kafka.produce.producer import Outbox
 
 CALL_TIMEOUT_S = 3.0
@@ -59,7 +59,7 @@ call a killed broker cost 8 to 14 s in 5 of 8 cases, without it 3 to 6 s more th
 """
 
 
-class KafkaTransaction(KafkaProducing[Placing]):
+class KafkaTransaction(KafkaProducing):
     """One transactional producer at a time, rebuilt on demand under the same id."""
 
     _diagnosing = False
@@ -84,8 +84,7 @@ class KafkaTransaction(KafkaProducing[Placing]):
         self.doubts = []
         deadline_s = self._clock.monotonic() + self._deadline_s
         outbox, metadata = self._connect()
-        if self._source is not None:  # what only fences has none
-            self._source.meet_cluster(metadata.cluster_id)  # before anything is fenced there
+        self._meet_cluster(metadata.cluster_id)  # before anything is fenced there
         while (failure := self._init(outbox)) is not None:
             if reaction(failure) is Reaction.AGAIN and self._clock.monotonic() < deadline_s:
                 continue
@@ -158,29 +157,17 @@ class KafkaTransaction(KafkaProducing[Placing]):
             self._check_topics(outbox)
             raise
 
-    def send_offsets(
-        self, progress: Mapping[tuple[str, int], int], marks: Marks | None = None
-    ) -> None:
-        """Add the progress, with the metadata of a live member of the group, read just now.
+    def send_offsets(self, commit: OffsetCommit) -> None:
+        """Add the progress of a group, as its source has just returned it.
 
-        The broker never checks who owns a partition, and takes offsets without a live member
-        unfenced: both are refused here.
+        The broker never checks who is assigned a partition, and takes offsets without a live member
+        unfenced: the source refuses both.
         """
         outbox = self._producer()
-        offsets = offsets_of(self._source, progress, marks)
-        try:
-            foreign = progress.keys() - self._source.assignment()
-            if foreign:
-                raise BatchAbortedError(  # noqa: TRY301 - one way out for both refusals
-                    f"partitions are no longer ours: {sorted(foreign)}"
-                )
-            member = self._source.member()
-        except (BatchAbortedError, MemberFencedError):
-            self.abort()
-            raise
+        offsets = client_offsets(commit.offsets)
         deadline_s = self._clock.monotonic() + self._deadline_s
         while True:
-            error = self._send_offsets(outbox, offsets, member)
+            error = self._send_offsets(outbox, offsets, commit.group_metadata)
             if error is None:
                 return
             self._doubt("send_offsets_to_transaction", error)

@@ -6,36 +6,45 @@ at most once   offsets first, then outputs. A crash between loses.
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError, StopError
-from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.errors import CONTENT, FORBIDDEN, describe
-from hapax.kafka.produce.base import KafkaProducing, offsets_of
+from hapax.kafka.produce.base import KafkaProducing
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from hapax.core.offset_commit import OffsetCommit
     from hapax.core.ports import Message
-    from hapax.core.suspicion import Marks
+    from hapax.kafka.produce.base import ProducerConfig
     from hapax.kafka.produce.producer import Outbox
 
 
-class KafkaAtLeastOnce(KafkaProducing[KafkaSource]):
+class KafkaAtLeastOnce(KafkaProducing):
     """Outputs are flushed before their offsets commit."""
 
-    _progress: Mapping[tuple[str, int], int] = MappingProxyType({})
     _messages: Sequence[Message] = ()
-    _marks: Marks | None = None
+    _offsets: OffsetCommit | None = None
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        *,
+        commit_offsets: Callable[[OffsetCommit], None],
+        **around: Any,
+    ) -> None:
+        """``commit_offsets``: commits outside of any transaction. ``around``: as KafkaProducing."""
+        super().__init__(config, **around)
+        self._commit_outside = commit_offsets
 
     def open(self) -> Any:
         """Build a producer; return cluster metadata."""
         self._outbox = None
         self._outbox, metadata = self._connect()
-        self._source.meet_cluster(metadata.cluster_id)
+        self._meet_cluster(metadata.cluster_id)
         return metadata
 
     def close(self) -> None:
@@ -45,20 +54,15 @@ class KafkaAtLeastOnce(KafkaProducing[KafkaSource]):
     def begin(self) -> None:
         """Start; nothing is sent before commit, so an abort has nothing to undo."""
         self._began_s = self._clock.monotonic()
-        self._messages, self._progress, self._marks = (), {}, None
+        self._messages, self._offsets = (), None
 
     def send(self, messages: Sequence[Message]) -> None:
         """Keep the outputs until commit."""
         self._messages = messages
 
-    def send_offsets(
-        self, progress: Mapping[tuple[str, int], int], marks: Marks | None = None
-    ) -> None:
+    def send_offsets(self, commit: OffsetCommit) -> None:
         """Keep the progress until commit."""
-        foreign = progress.keys() - self._source.assignment()
-        if foreign:
-            raise BatchAbortedError(f"partitions are no longer ours: {sorted(foreign)}")
-        self._progress, self._marks = progress, marks
+        self._offsets = commit
 
     def commit(self) -> None:
         """Flush the outputs, then commit the offsets."""
@@ -67,7 +71,7 @@ class KafkaAtLeastOnce(KafkaProducing[KafkaSource]):
 
     def abort(self) -> None:
         """Forget what was kept."""
-        self._messages, self._progress = (), {}
+        self._messages, self._offsets = (), None
 
     def _flush(self) -> None:
         outbox = self._producer()
@@ -108,8 +112,9 @@ class KafkaAtLeastOnce(KafkaProducing[KafkaSource]):
             self._outbox, _metadata = self._connect()
 
     def _commit_offsets(self) -> None:
-        with self._watch("commit"):
-            self._source.commit(offsets_of(self._source, self._progress, self._marks))
+        if self._offsets is not None:
+            with self._watch("commit"):
+                self._commit_outside(self._offsets)
 
 
 class KafkaAtMostOnce(KafkaAtLeastOnce):
