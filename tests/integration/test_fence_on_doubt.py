@@ -86,7 +86,7 @@ def test_late_offsets_do_not_move_the_progress_back(
         assert outbox.producer.flush(10) == 0
         parts.transaction.send_offsets(batch.next)
         parts.transaction.commit()
-        parts.source.settle(batch.next)
+        parts.source.mark_processed(batch.next)
         assert late.hit.is_set()
         assert parts.transaction.doubts
         if fenced:

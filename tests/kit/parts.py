@@ -93,7 +93,7 @@ class Parts:
         self.begin(batch)
         self.transaction.send_offsets(batch.next)
         self.transaction.commit()
-        self.source.settle(batch.next)
+        self.source.mark_processed(batch.next)
 
     def fence_doubt(self) -> None:
         """Do what the worker does between two transactions."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, cast
 
-from hapax.core.batch_result import Settled
+from hapax.core.batch_result import BatchResult
 from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.exactly_once import Interrupt
 from hapax.core.limits import DeadLetterRate, FenceBudget
@@ -312,10 +312,10 @@ class Driver:
 
 def settled(
     spans: dict[TopicPartition, tuple[int, int]], records: int | None = None, **facts: Any
-) -> Settled:
+) -> BatchResult:
     """Return what one committed transaction came to."""
     count = sum(offset - first for first, offset in spans.values()) if records is None else records
-    return Settled(offsets=spans, records=count, **facts)
+    return BatchResult(offsets=spans, records=count, **facts)
 
 
 def done(where: TopicPartition, first: int, offset: int) -> dict[str, Any]:

@@ -276,7 +276,7 @@ class Peer:
         if batch.records:
             with suppress(BatchAbortedError):
                 self._core.run(batch, {}, 1)
-                self._source.settle(batch.next)
+                self._source.mark_processed(batch.next)
                 return
             self.leave()
 

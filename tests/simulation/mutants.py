@@ -173,11 +173,11 @@ def rewind_without_a_place_for_partitions_never_committed(patch: pytest.MonkeyPa
     whole = Recovery._rewind
 
     def rewind(self: Recovery, batch: Batch, *, resolved: bool) -> Progress:
-        settled, self._source.settled = self._source.settled, dict  # type: ignore[method-assign]
+        settled, self._source.processed = self._source.processed, dict  # type: ignore[method-assign]
         try:
             return whole(self, batch, resolved=resolved)
         finally:
-            self._source.settled = settled  # type: ignore[method-assign]
+            self._source.processed = settled  # type: ignore[method-assign]
 
     patch.setattr(Recovery, "_rewind", rewind)
 

@@ -251,7 +251,7 @@ def test_a_position_that_is_missing_starts_where_it_should(
     consumer.queue = [event(RESET)]
     kafka.take(10, 0.1)
     assert consumer.seeks == [("in", 0, to)]
-    assert kafka.settled().get(P0, offsets.get(P0)) == to
+    assert kafka.processed().get(P0, offsets.get(P0)) == to
 
 
 def test_latest_begins_all_partitions_at_once_whoever_owns_them(monkeypatch: Patch) -> None:
@@ -491,7 +491,7 @@ def test_a_missing_position_is_asked_for_again_when_the_group_gave_no_answer(
     consumer.fail["committed"] = [TIMED_OUT]
     with pytest.raises(BatchAbortedError):
         kafka.take(10, 0.1)
-    kafka.rewind(kafka.settled())
+    kafka.rewind(kafka.processed())
     kafka.take(10, 0.1)
     kafka.attend(0.0)
     assert consumer.seeks == [("in", 0, 0)]

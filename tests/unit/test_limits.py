@@ -26,7 +26,7 @@ def rate() -> DeadLetterRate:
 
 def commit(limit: DeadLetterRate, count: int, failed: int) -> None:
     limit.admit(count, failures(failed), records(count))
-    limit.settle(count, failed)
+    limit.record_batch(count, failed)
 
 
 def test_the_first_poison_stops_the_service_when_it_has_nowhere_to_go() -> None:
@@ -184,44 +184,44 @@ def test_a_batch_starts_small_and_never_above_the_limit() -> None:
 
 def test_full_and_fast_batches_grow_fourfold_up_to_the_limit() -> None:
     size = pace()
-    size.settle(500, 0.01, 500, 0.01)
+    size.record_commit(500, 0.01, 500, 0.01)
     assert size.records == 2000
-    size.settle(2000, 0.01, 2000, 0.01)
-    size.settle(8000, 0.01, 8000, 0.01)
+    size.record_commit(2000, 0.01, 2000, 0.01)
+    size.record_commit(8000, 0.01, 8000, 0.01)
     assert size.records == 10_000
 
 
 def test_a_batch_that_was_not_full_teaches_nothing_about_speed() -> None:
     size = pace()
-    size.settle(10, 0.01, 10, 0.01)
+    size.record_commit(10, 0.01, 10, 0.01)
     assert size.records == 500
 
 
 def test_slow_business_code_shrinks_batches_to_the_interval() -> None:
     size = pace()
-    size.settle(500, 5.0, 500, 0.01)
+    size.record_commit(500, 5.0, 500, 0.01)
     assert size.records == 10
-    size.settle(10, 60.0, 10, 0.01)
+    size.record_commit(10, 60.0, 10, 0.01)
     assert size.records == 1
 
 
 def test_a_full_batch_within_twice_the_interval_is_left_to_grow() -> None:
     size = pace()
-    size.settle(500, 0.2, 500, 0.01)
+    size.record_commit(500, 0.2, 500, 0.01)
     assert size.records == 2000
 
 
 def test_large_records_bound_the_batch_by_bytes_and_are_remembered_for_a_while() -> None:
     size = pace(bytes_max=1_000_000)
-    size.settle(500, 0.01, 500 * 10_000, 0.01)
+    size.record_commit(500, 0.01, 500 * 10_000, 0.01)
     assert size.records == 100
-    size.settle(100, 0.01, 100, 0.01)
+    size.record_commit(100, 0.01, 100, 0.01)
     assert size.records == 200  # halved memory of 10 kB: 5 kB each
 
 
 def test_records_without_values_are_bounded_by_number_only() -> None:
     size = pace(bytes_max=1)
-    size.settle(500, 0.01, 0, 0.01)
+    size.record_commit(500, 0.01, 0, 0.01)
     assert size.records == 2000
 
 
@@ -248,20 +248,20 @@ def test_a_transaction_that_fails_late_in_its_time_halves_the_next_one() -> None
 
 def test_batches_grow_no_further_than_a_quarter_of_the_transaction_timeout() -> None:
     size = pace()
-    size.settle(500, 0.01, 500, 1.25)
+    size.record_commit(500, 0.01, 500, 1.25)
     assert size.records == 1000
-    size.settle(1000, 0.01, 1000, 2.5)
+    size.record_commit(1000, 0.01, 1000, 2.5)
     assert size.records == 1000
-    size.settle(1000, 0.01, 1000, 4.0)
+    size.record_commit(1000, 0.01, 1000, 4.0)
     assert size.records == 1000, "within half of it"
-    size.settle(1000, 0.01, 1000, 6.25)
+    size.record_commit(1000, 0.01, 1000, 6.25)
     assert size.records == 500
 
 
 def test_a_transaction_that_is_slow_whatever_its_size_does_not_shrink_batches_to_nothing() -> None:
     size = pace()
     for _ in range(20):
-        size.settle(size.records, 0.01, 1, 6.0)
+        size.record_commit(size.records, 0.01, 1, 6.0)
     assert size.records == 250
 
 
@@ -270,7 +270,7 @@ def test_a_size_that_failed_is_tried_again_only_after_many_that_did_not() -> Non
     size.fail(500, 11.0)
     sizes = []
     for _ in range(300):
-        size.settle(size.records, 0.001, 1, 0.01)
+        size.record_commit(size.records, 0.001, 1, 0.01)
         sizes.append(size.records)
     assert sizes[:20] == [250] * 20
     assert max(sizes) == 10_000
@@ -279,26 +279,26 @@ def test_a_size_that_failed_is_tried_again_only_after_many_that_did_not() -> Non
 def test_a_size_that_was_quick_before_an_outage_is_back_after_it() -> None:
     size = pace()
     for _ in range(3):
-        size.settle(size.records, 0.001, 1, 0.3)
+        size.record_commit(size.records, 0.001, 1, 0.3)
     assert size.records == 10_000
-    size.settle(10_000, 0.001, 1, 0.3)
+    size.record_commit(10_000, 0.001, 1, 0.3)
     assert size.fail(10_000, 11.0)
     assert size.records == 5_000
-    size.settle(5_000, 0.001, 1, 0.3)
+    size.record_commit(5_000, 0.001, 1, 0.3)
     assert size.records == 10_000
 
 
 def test_a_size_that_was_quick_once_and_then_fails_again_is_held_against_it() -> None:
     size = pace()
     for _ in range(4):
-        size.settle(size.records, 0.001, 1, 0.3)
+        size.record_commit(size.records, 0.001, 1, 0.3)
     for records in (10_000, 5_000, 2_500):
         assert size.fail(records, 11.0)
-    size.settle(1_250, 0.001, 1, 0.3)
+    size.record_commit(1_250, 0.001, 1, 0.3)
     assert size.records == 5_000
     assert size.fail(5_000, 11.0), "more than what went through since"
     for _ in range(10):
-        size.settle(size.records, 0.001, 1, 0.3)
+        size.record_commit(size.records, 0.001, 1, 0.3)
     assert size.records == 2_500
 
 
@@ -313,7 +313,7 @@ def test_the_size_converges_to_what_a_slow_link_takes(bytes_per_s: float) -> Non
             size.fail(batch, 10.0)
             lost_s += 10
         else:
-            size.settle(batch, 0.001, batch * 10_000, transaction_s)
+            size.record_commit(batch, 0.001, batch * 10_000, transaction_s)
             done += batch
         now_s += min(transaction_s, 10.0)
     assert lost_s <= 80

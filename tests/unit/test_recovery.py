@@ -58,7 +58,7 @@ def test_an_open_outcome_is_decided_by_what_the_group_has_committed() -> None:
 def test_without_committed_offset_the_last_settled_place_decides() -> None:
     pipeline = filled()
     batch = taken(pipeline)
-    pipeline.source.settle({P0: 1})
+    pipeline.source.mark_processed({P0: 1})
     pipeline.recovery.recover(BatchAbortedError("unknown", resolved=False), batch)
     assert pipeline.source.take(500, 0.0).first == {P0: 1}
 
@@ -165,9 +165,9 @@ def test_refused_content_is_tried_three_times_then_halved_until_the_culprit_is_c
         pipeline.recovery.recover(refused_at(pipeline), single)
     culprit = Failure("Refused", "refused", 1)
     assert pipeline.recovery.condemned == {single.records[0].coordinates: culprit}
-    pipeline.recovery.settle({P1: 1})
+    pipeline.recovery.record_success({P1: 1})
     assert pipeline.recovery.condemned, "its record is still to come"
-    pipeline.recovery.settle({P0: 1})
+    pipeline.recovery.record_success({P0: 1})
     assert pipeline.recovery.condemned == {}
 
 
@@ -190,7 +190,7 @@ def test_repeated_aborts_back_off_up_to_a_second() -> None:
         pipeline.recovery.recover(BatchAbortedError("aborted"), batch)
         waits.append(round(pipeline.clock.now_s - before_s, 2))
     assert waits == [0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0, 1.0, 1.0]
-    pipeline.recovery.settle({})
+    pipeline.recovery.record_success({})
     pipeline.recovery.recover(BatchAbortedError("aborted"), batch)
     assert pipeline.told.of("batch_aborted")[-1]["attempt"] == 1
 
@@ -200,7 +200,7 @@ def test_doubts_of_a_committed_transaction_are_fenced_off_before_the_next() -> N
     pipeline = filled(script)
     taken(pipeline)
     pipeline.transaction.doubts = ["commit: sent twice"]
-    pipeline.recovery.settle({})
+    pipeline.recovery.record_success({})
     assert script.steps[-1] == "open"
     assert pipeline.told.of("in_doubt_fenced") == [{"evidence": "commit: sent twice"}]
     assert pipeline.told.of("producer_rebuilt")[0]["cause"] == "doubt"
@@ -218,7 +218,7 @@ def test_doubts_of_an_aborted_transaction_are_fenced_off_too() -> None:
 def test_without_doubts_nothing_is_rebuilt() -> None:
     pipeline = filled()
     taken(pipeline)
-    pipeline.recovery.settle({})
+    pipeline.recovery.record_success({})
     assert pipeline.told.events == []
 
 

@@ -34,7 +34,7 @@ def test_wanted_is_what_lies_behind_our_position() -> None:
 
 def test_progress_of_a_partition_that_left_meanwhile_is_not_ours_to_remember() -> None:
     one = lane(p0=5)
-    one.settle(Report(lane=0, settled=[settled({P0: (5, 6), P1: (0, 3)})]))
+    one.record_report(Report(lane=0, settled=[settled({P0: (5, 6), P1: (0, 3)})]))
     assert one.positions == {P0: 6}
 
 
@@ -51,9 +51,9 @@ def test_progress_ends_both_impatience_and_rest() -> None:
     one = lane(p0=5)
     one.patience.records_max, one.patience.attempts = 4, 2
     one.rest(100.0)
-    one.settle(Report(lane=0))
+    one.record_report(Report(lane=0))
     assert (one.patience.records_max, one.patience.attempt, one.failures) == (4, 3, 1)
-    one.settle(Report(lane=0, ended={P0: 6}))
+    one.record_report(Report(lane=0, ended={P0: 6}))
     assert (one.patience.records_max, one.patience.attempt, one.failures) == (8, 1, 0)
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hapax.core.batch_result import Settled
+from hapax.core.batch_result import BatchResult
 from hapax.core.lag import Standing
 from hapax.core.micro_batches import Numbers
 from hapax.core.ports import Stuck
@@ -191,7 +191,7 @@ CASES = [
     ),
     Case(
         "transaction_committed",
-        {"settled": Settled(offsets={ORDERS: (0, 5)}, records=5)},
+        {"settled": BatchResult(offsets={ORDERS: (0, 5)}, records=5)},
         {"outcome": "committed", "records": 5},
         ("transactions_total", {"outcome": "committed"}, 1),
     ),

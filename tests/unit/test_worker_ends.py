@@ -60,7 +60,7 @@ def test_told_to_stop_with_a_request_in_doubt_the_worker_opens_no_further_transa
     script = Script(send_offsets=[Fault("aborted", after=True)])
     pipeline = Pipeline(2, faults=script)
     pipeline.broker.hide(P1, 3)
-    pipeline.ends.settle({}, pipeline.clock.now_s)  # busy a moment ago: the end has to wait
+    pipeline.ends.record_commit({}, pipeline.clock.now_s)  # busy a moment ago: the end has to wait
 
     def then(step: str) -> None:
         if step == "take" and script.steps.count("take") == 2:
@@ -89,7 +89,7 @@ def test_ends_of_a_partition_that_left_are_not_committed() -> None:
     pipeline = Pipeline(2, faults=script)
     pipeline.broker.hide(P0, 3)
     pipeline.broker.hide(P1, 3)
-    pipeline.ends.settle({}, pipeline.clock.now_s)  # busy a moment ago
+    pipeline.ends.record_commit({}, pipeline.clock.now_s)  # busy a moment ago
     taken: list[int] = []
 
     def then(step: str) -> None:
@@ -219,7 +219,7 @@ def test_partitions_that_belong_to_nobody_are_looked_for_soon_after_an_assignmen
 ) -> None:
     pipeline = Pipeline()
     pipeline.broker.hide(P0, 1)
-    pipeline.ends.settle({}, pipeline.clock.now_s + 25.0)  # busy until then
+    pipeline.ends.record_commit({}, pipeline.clock.now_s + 25.0)  # busy until then
     looked: list[float] = []
 
     def adopt() -> list[tuple[str, int]] | None:

@@ -15,11 +15,9 @@ After 6 nothing at all, because nothing follows.
 
 from __future__ import annotations
 
-from collections import Counter
-from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
-from hapax.core.batch_result import Settled
+from hapax.core.batch_result import BatchResult, PhaseTimer
 from hapax.core.claim_owners import ClaimOwners
 from hapax.core.claiming import Claiming
 from hapax.core.dead_letters import condemn
@@ -28,9 +26,8 @@ from hapax.core.offset_commit import send_progress
 from hapax.core.transform import Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from hapax.core.claiming import Claimed
     from hapax.core.identity import Identified, Identity
     from hapax.core.isolation import Applies
     from hapax.core.limits import DeadLetterRate
@@ -39,10 +36,6 @@ if TYPE_CHECKING:
     from hapax.core.records import Coordinates, Progress, Record
     from hapax.core.suspicion import Marks
     from hapax.core.transform import Result
-
-
-EXAMPLES_MAX = 10
-"""Dead letters of one batch that are told one by one; the rest is counted."""
 
 
 class Interrupt:
@@ -90,41 +83,39 @@ class ExactlyOnce:
         self._clock = clock
         self._interrupt = interrupt
 
-    def run(self, batch: Batch, condemned: Mapping[Coordinates, Failure], attempt: int) -> Settled:
+    def run(
+        self, batch: Batch, condemned: Mapping[Coordinates, Failure], attempt: int
+    ) -> BatchResult:
         """Give every record of ``batch`` its one effect, or raise and leave none.
 
         ``condemned`` names records that the broker refused in earlier attempts: they become dead
         letters. Raises ClaimsUnavailableError, BatchAbortedError, ProducerDeadError, StopError.
-        When step 4 was interrupted the answer covers a prefix: read on from ``settled.offsets``.
+        When step 4 was interrupted the answer covers a prefix: read on from ``result.offsets``.
         """
-        monotonic = self._clock.monotonic
-        times = [monotonic()]
+        timer = PhaseTimer(self._clock)
         found = self._identity.identify(batch.records)  # 2
         for index in batch.unreadable:
             found.claims[index] = b""  # without its headers it would claim another event's id
-        times.append(monotonic())
+        timer.end("identify")
         claimed = self._claims.claim(batch, found)  # 3
-        times.append(monotonic())
+        timer.end("claim")
         results = self._transform(batch, found, claimed.twins, condemned)  # 4
-        times.append(monotonic())
+        timer.end("transform")
         progress = _progress(batch, len(results))
         plan = self._planner.plan(  # 5
             batch.records, found.ids, results, progress, unchecked=claimed.unchecked
         )
         self._dead_letter_rate.admit(len(results), plan.failures, batch.records)
-        times.append(monotonic())
-        self._execute(batch, plan, times)  # 6
+        timer.end("plan")
+        self._execute(batch, plan, timer)  # 6
         self._claims.settle(plan.progress)
-        self._dead_letter_rate.settle(len(results), len(plan.failures))
-        phases = ("identify", "claim", "transform", "plan", "send", "send_offsets", "commit")
-        durations = [after - before for before, after in pairwise(times)]
-        return _settled(  # 7
+        self._dead_letter_rate.record_batch(len(results), len(plan.failures))
+        return BatchResult.of(  # 7
             batch,
-            found,
             plan,
-            len(results),
-            dict(zip(phases, durations, strict=True)),
-            claimed=claimed,
+            found.ids[: len(results)],
+            claimed,
+            phases_s=timer.phases_s,
             attempt=attempt,
         )
 
@@ -159,23 +150,22 @@ class ExactlyOnce:
         interrupt.record = None
         return results
 
-    def _execute(self, batch: Batch, plan: Plan, times: list[float]) -> None:
-        transaction, monotonic = self._transaction, self._clock.monotonic
-        began_s = monotonic()
+    def _execute(self, batch: Batch, plan: Plan, timer: PhaseTimer) -> None:
+        transaction, began_s = self._transaction, self._clock.monotonic()
         transaction.begin()
         try:
             transaction.send(plan.messages)
-            times.append(monotonic())
+            timer.end("send")
             send_progress(self._source, transaction, plan.progress, batch.marks)
-            times.append(monotonic())
+            timer.end("send_offsets")
             transaction.commit()
-            times.append(monotonic())
+            timer.end("commit")
         except BatchAbortedError as error:
-            error.transaction_s = monotonic() - began_s
+            error.transaction_s = self._clock.monotonic() - began_s
             _blame(error, batch, plan)
             raise
         except ProducerDeadError as error:
-            error.transaction_s = monotonic() - began_s
+            error.transaction_s = self._clock.monotonic() - began_s
             raise
 
 
@@ -205,13 +195,6 @@ def _refused(
     return refused
 
 
-def _inputs(batch: Batch, records: Sequence[Record]) -> dict[str, int]:
-    topics = {topic for topic, _partition in batch.first}
-    if len(topics) == 1:  # the common case, without looking at each record
-        return {topics.pop(): len(records)}
-    return dict(Counter([record.topic for record in records]))
-
-
 def _progress(batch: Batch, done: int) -> Progress:
     """Return the progress that the first ``done`` records make."""
     if done == len(batch.records):
@@ -220,45 +203,3 @@ def _progress(batch: Batch, done: int) -> Progress:
     for record in batch.records[:done]:
         progress[(record.topic, record.partition)] = record.offset + 1
     return progress
-
-
-def _settled(  # noqa: PLR0913 - one fact of the canonical line each
-    batch: Batch,
-    found: Identified,
-    plan: Plan,
-    done: int,
-    phases_s: dict[str, float],
-    *,
-    claimed: Claimed,
-    attempt: int,
-) -> Settled:
-    records = batch.records if done == len(batch.records) else batch.records[:done]
-    without_id = found.ids[:done].count(b"")
-    timestamps_ms = [record.timestamp_ms for record in records]
-    return Settled(
-        outcome="committed",
-        offsets={
-            where: (batch.first.get(where, offset), offset)
-            for where, offset in plan.progress.items()
-        },
-        records=done,
-        outputs=dict(Counter([message.topic for message in plan.messages])),
-        duplicates=plan.duplicates,
-        filtered=plan.filtered,
-        dead_letters=len(plan.failures),
-        dead_letter_reasons=dict(Counter(failure.reason for failure in plan.failures.values())),
-        dead_letter_examples=[
-            (batch.records[index].coordinates, failure)
-            for index, failure in islice(plan.failures.items(), EXAMPLES_MAX)
-        ],
-        inputs=_inputs(batch, records),
-        without_id=without_id,
-        unchecked=done - without_id if claimed.unchecked else 0,
-        claims_new_or_own=done - without_id - plan.duplicates if claimed.checked else 0,
-        claims_taken_over=claimed.taken_over,
-        bytes_in=sum([len(record.value) for record in records if record.value]),
-        phases_s=phases_s,
-        oldest_timestamp_ms=min(timestamps_ms, default=0),
-        newest_timestamp_ms=max(timestamps_ms, default=0),
-        attempt=attempt,
-    )

@@ -84,7 +84,7 @@ class Isolation:
         """Make calls for records below ``until`` elsewhere."""
         self.suspects[where] = (until, deaths)
 
-    def settle(self, where: TopicPartition, offset: int) -> None:
+    def record_progress(self, where: TopicPartition, offset: int) -> None:
         """Take note that everything below has had its effect.
 
         After a call that hung the rest goes on as ever: what it waited for (a database that is

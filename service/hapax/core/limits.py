@@ -59,7 +59,7 @@ class DeadLetterRate:
                 f" input, then start again (nothing of the last batch was committed).{example}"
             )
 
-    def settle(self, count: int, failures: int) -> None:
+    def record_batch(self, count: int, failures: int) -> None:
         """Count a batch that was committed; one that is taken again counts once."""
         self._window.append((count, failures))
         self._records += count
@@ -223,7 +223,9 @@ class Pace:
         self._slow: tuple[int, float] | None = None
         self.records = max(1, min(start, records_max))
 
-    def settle(self, records: int, duration_s: float, bytes_in: int, transaction_s: float) -> None:
+    def record_commit(
+        self, records: int, duration_s: float, bytes_in: int, transaction_s: float
+    ) -> None:
         """Learn from a committed batch.
 
         duration_s     its own work, until its transaction began

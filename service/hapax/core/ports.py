@@ -14,7 +14,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from hapax.core.batch_result import Settled
+    from hapax.core.batch_result import BatchResult
     from hapax.core.committed_metadata import CommittedMetadata
     from hapax.core.offset_commit import OffsetCommit
     from hapax.core.records import Coordinates, Progress, Record, TopicPartition
@@ -104,10 +104,10 @@ class Source(Protocol):
     def attend(self, wait_s: float) -> None:
         """Serve rebalances without taking records."""
 
-    def settle(self, progress: Mapping[TopicPartition, int]) -> None:
+    def mark_processed(self, progress: Mapping[TopicPartition, int]) -> None:
         """Take note that everything below these offsets has had its effect."""
 
-    def settled(self) -> Progress:
+    def processed(self) -> Progress:
         """Return per partition where to read again when nothing later is certain."""
 
     def rewind(self, progress: Mapping[TopicPartition, int]) -> None:
@@ -194,7 +194,9 @@ class Transaction(Protocol):
 class Core(Protocol):
     """Runs batches; ``ExactlyOnce`` is the one that does the work."""
 
-    def run(self, batch: Batch, condemned: Mapping[Coordinates, Failure], attempt: int) -> Settled:
+    def run(
+        self, batch: Batch, condemned: Mapping[Coordinates, Failure], attempt: int
+    ) -> BatchResult:
         """Give every record of ``batch`` its one effect, or raise and leave none."""
 
     def end(self, progress: Progress, marks: Marks | None = None) -> None:

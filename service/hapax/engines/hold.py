@@ -53,8 +53,10 @@ class Hold:
 
     def _place(self, source: Source) -> None:
         """Look up where partitions are that came meanwhile: their lag is counted from there."""
-        unknown = source.assignment() - source.settled().keys()
+        unknown = source.assignment() - source.processed().keys()
         if unknown and unknown != self._asked:
             stable = source.committed(unknown)
-            source.settle({where: told for where, told in stable.items() if told is not None})
+            source.mark_processed(
+                {where: told for where, told in stable.items() if told is not None}
+            )
             self._asked = unknown

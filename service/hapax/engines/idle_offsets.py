@@ -31,7 +31,7 @@ class Ends:
             if self._stable.get(where) != offset:
                 self._pending[where] = offset
 
-    def settle(self, progress: Mapping[TopicPartition, int], now_s: float) -> None:
+    def record_commit(self, progress: Mapping[TopicPartition, int], now_s: float) -> None:
         """Take note of what was committed."""
         self._busy_s = now_s
         self._stable.update(progress)
@@ -99,7 +99,7 @@ class Bounds:
         """Return how many records the next intake may bring."""
         return records_max if self.left is None else min(records_max, self.left)
 
-    def settle(self, records: int) -> None:
+    def count(self, records: int) -> None:
         """Count records that had their effect."""
         if self.left is not None:
             self.left -= records

@@ -113,7 +113,7 @@ class Recovery:
             case _:
                 raise error
 
-    def settle(self, progress: Mapping[TopicPartition, int]) -> None:
+    def record_success(self, progress: Mapping[TopicPartition, int]) -> None:
         """Take note of a committed transaction, and fence it off when it left doubts."""
         self._aborts = 0
         self._fences.commit()
@@ -155,7 +155,7 @@ class Recovery:
         self._ends.forget()  # the seeks below bring new end-of-partition events
         ours = self._source.assignment()
         stable = self._source.committed(ours)
-        fallback = self._source.settled()
+        fallback = self._source.processed()
         progress: Progress = {}
         for where, offset in stable.items():
             if offset is not None:

@@ -107,13 +107,15 @@ class Suspects:
         ]
         if not new:
             return {}
-        places = self._source.settled()  # where a partition without an offset has begun
+        places = self._source.processed()  # where a partition without an offset has begun
         for where, offset in self._source.committed(new).items():
             if offset is not None:
                 places[where] = offset
         return {where: places[where] for where in new if where in places}
 
-    def settle(self, progress: Mapping[TopicPartition, int], batch: Batch | None = None) -> None:
+    def record_progress(
+        self, progress: Mapping[TopicPartition, int], batch: Batch | None = None
+    ) -> None:
         """Take note of what was committed, with or without a batch."""
         if not self._probation:
             return
@@ -127,7 +129,7 @@ class Suspects:
             known.base, known.moved = None, True
             known.mark = None if batch is None else batch.marks.get(where)
             known.offset = None if known.mark is None else offset
-            self._isolation.settle(where, offset)
+            self._isolation.record_progress(where, offset)
             if known.left <= 0 and known.mark is None:
                 self._trust(where)
 
@@ -164,7 +166,7 @@ class Suspects:
 
     def _commit(self, offsets: Progress, marks: Marks) -> None:
         self._core.end(offsets, marks)
-        self._source.settle(offsets)
+        self._source.mark_processed(offsets)
         for where, offset in offsets.items():
             known = self._probation[where]
             known.mark = marks.get(where)

@@ -19,7 +19,6 @@ from hapax.engines.membership import Membership
 from hapax.engines.recovery import REACTIONS
 
 if TYPE_CHECKING:
-    from hapax.core.batch_result import Settled
     from hapax.core.exactly_once import Interrupt
     from hapax.core.ports import Clock, Core, Source, Stuck
     from hapax.core.records import Progress, TopicPartition
@@ -126,29 +125,25 @@ class Worker:
     def _process(self, batch: Batch) -> None:
         self._interrupt.due = self._lifecycle.stopping
         self._watchdog.alarm(self._cut_after_s, self._interrupt)
-        settled = self._core.run(batch, self._recovery.condemned, self._patience.attempt)
+        result = self._core.run(batch, self._recovery.condemned, self._patience.attempt)
         # From here on nothing may put this batch back: what fails later in this turn is not it.
         self._batch = Batch([], {}, {})
-        progress = {where: offset for where, (_first, offset) in settled.offsets.items()}
-        self._source.settle(progress)
-        self._suspects.settle(progress, batch)
-        if settled.records < len(batch.records):
+        progress = result.progress
+        self._source.mark_processed(progress)
+        self._suspects.record_progress(progress, batch)
+        if result.records < len(batch.records):
             self._source.rewind({**batch.first, **progress})
-        self._events.transaction_committed(settled)
-        for coordinates, failure in settled.dead_letter_examples:
+        self._events.transaction_committed(result)
+        for coordinates, failure in result.dead_letter_examples:
             self._events.dead_letter_written(
                 coordinates, failure.reason, failure.attempts, failure.text
             )
-        self._settle(settled, progress)
-
-    def _settle(self, settled: Settled, progress: dict[tuple[str, int], int]) -> None:
-        self._ends.settle(progress, self._clock.monotonic())
-        self._bounds.settle(settled.records)
-        phases_s = settled.phases_s
-        working_s = sum(phases_s[step] for step in ("identify", "claim", "transform", "plan"))
-        transaction_s = sum(phases_s[step] for step in ("send", "send_offsets", "commit"))
-        self._pace.settle(settled.records, working_s, settled.bytes_in, transaction_s)
-        self._recovery.settle(progress)
+        self._ends.record_commit(progress, self._clock.monotonic())
+        self._bounds.count(result.records)
+        self._pace.record_commit(
+            result.records, result.working_s, result.bytes_in, result.transaction_s
+        )
+        self._recovery.record_success(progress)
 
     def _end_idle(self, batch: Batch) -> None:
         """Commit ends of partitions on which nothing is in flight."""
@@ -161,7 +156,9 @@ class Worker:
     def _commit_ends(self, partitions: list[tuple[str, int]]) -> None:
         ours = self._source.assignment()
         stable = self._source.committed([where for where in partitions if where in ours])
-        self._source.settle({where: told for where, told in stable.items() if told is not None})
+        self._source.mark_processed(
+            {where: told for where, told in stable.items() if told is not None}
+        )
         moved = self._ends.moved(stable, self._clock.monotonic())
         if moved:
             try:
@@ -169,11 +166,11 @@ class Worker:
             except REACTIONS:
                 self._ends.note(moved)
                 raise
-            self._source.settle(moved)
-            self._suspects.settle(moved)
-            self._ends.settle(moved, 0.0)
+            self._source.mark_processed(moved)
+            self._suspects.record_progress(moved)
+            self._ends.record_commit(moved, 0.0)
             self._events.idle_offsets_committed(moved)
-            self._recovery.settle(moved)
+            self._recovery.record_success(moved)
 
     def _observe(self) -> None:
         changes = self._membership.observe()

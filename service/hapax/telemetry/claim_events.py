@@ -9,7 +9,7 @@ from hapax.telemetry.event_base import Narrator, printable
 if TYPE_CHECKING:
     from typing import Literal
 
-    from hapax.core.batch_result import Settled
+    from hapax.core.batch_result import BatchResult
 
 
 class ClaimEvents(Narrator):
@@ -43,7 +43,7 @@ class ClaimEvents(Narrator):
         self._metrics.dedup_clock_jumps.of().inc()
         self._logger.error("claims_clock_jumped", seconds=round(seconds, 3))
 
-    def _claims_settled(self, settled: Settled) -> None:
+    def _claims_settled(self, settled: BatchResult) -> None:
         """Conclude from a batch that the store went away or came back.
 
         Under ``pass`` nobody else notices: the core goes on without claims.

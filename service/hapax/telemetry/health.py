@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hapax.core.batch_result import Settled
+    from hapax.core.batch_result import BatchResult
     from hapax.core.lag import Standing
     from hapax.core.ports import Stuck
     from hapax.core.records import TopicPartition
@@ -91,7 +91,7 @@ class Health:
         self.standings: Mapping[TopicPartition, Standing] = {}
         self.surveyed_s: float | None = None
         self.lags: Mapping[TopicPartition, int] = {}
-        self.last_settled: tuple[float, Settled] | None = None
+        self.last_settled: tuple[float, BatchResult] | None = None
         self.loop_s: float | None = None
         self._failures_s: tuple[float, float] | None = None  # the first one and the last one
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hapax.core.batch_result import Settled
+from hapax.core.batch_result import BatchResult
 from hapax.telemetry.event_base import Narrator, named
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ class MicroBatchEvents(Narrator):
         self._logger.info("marker_refreshed", next=number)
 
 
-def _settled(numbers: Numbers) -> Settled:
+def _settled(numbers: Numbers) -> BatchResult:
     """Return the micro-batch as what the status page knows: a transaction."""
     phases_s = {phase: each for phase, each in numbers.phases_s.items() if phase != "total"}
-    return Settled(
+    return BatchResult(
         outcome="repeated" if numbers.repeated else "committed",
         attempt=numbers.attempts,
         offsets={},

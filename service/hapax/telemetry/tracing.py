@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.trace import Span, TracerProvider
 
-    from hapax.core.batch_result import Settled
+    from hapax.core.batch_result import BatchResult
     from hapax.core.ports import Batch, Core
     from hapax.core.records import Coordinates, Progress, Record
     from hapax.core.suspicion import Marks
@@ -47,7 +47,9 @@ class TracedCore:
         self._group = group
         self._client = client
 
-    def run(self, batch: Batch, condemned: Mapping[Coordinates, Failure], attempt: int) -> Settled:
+    def run(
+        self, batch: Batch, condemned: Mapping[Coordinates, Failure], attempt: int
+    ) -> BatchResult:
         """Give every record its one effect, as ``ExactlyOnce.run``; the answer names the span."""
         topics = sorted({topic for topic, _partition in batch.first})
         name = f"process {topics[0]}" if len(topics) == 1 else "process"
@@ -113,7 +115,7 @@ def links(records: Iterable[Record]) -> list[Link]:
     return list(found.values())
 
 
-def _outcome(settled: Settled) -> Attributes:
+def _outcome(settled: BatchResult) -> Attributes:
     phases = {f"hapax.{phase}_ms": 1000 * value for phase, value in settled.phases_s.items()}
     return {
         "hapax.outcome": settled.outcome,

@@ -11,7 +11,7 @@ from hapax.telemetry.claim_events import ClaimEvents
 from hapax.telemetry.event_base import named, printable
 
 if TYPE_CHECKING:
-    from hapax.core.batch_result import Settled
+    from hapax.core.batch_result import BatchResult
     from hapax.core.records import Coordinates, Progress, TopicPartition
 
 LINES_PER_MINUTE: Final = 10
@@ -23,7 +23,7 @@ SEVERAL_TOPICS: Final = "several"
 class TransactionEvents(ClaimEvents):
     """What happens to batches, from a failing record to a twin of the whole process."""
 
-    def transaction_committed(self, settled: Settled) -> None:
+    def transaction_committed(self, settled: BatchResult) -> None:
         """Say what a batch came to, in the canonical line."""
         now_s = self._wall_s()
         self._health.succeed()
@@ -109,7 +109,7 @@ class TransactionEvents(ClaimEvents):
         self._metrics.in_doubt_fences.of().inc()
         self._logger.warning("in_doubt_fenced", evidence=printable(evidence))
 
-    def _count(self, settled: Settled) -> None:
+    def _count(self, settled: BatchResult) -> None:
         metrics = self._metrics
         metrics.transactions.of(settled.outcome).inc()
         for topic, count in _inputs(settled).items():
@@ -126,7 +126,7 @@ class TransactionEvents(ClaimEvents):
         metrics.dedup_lookups.of("hit").inc(settled.duplicates)
         metrics.bytes_consumed.of().inc(settled.bytes_in)
 
-    def _measure(self, settled: Settled, now_s: float) -> None:
+    def _measure(self, settled: BatchResult, now_s: float) -> None:
         metrics, phases_s = self._metrics, settled.phases_s
         for phase, seconds in phases_s.items():
             metrics.transaction_duration_seconds.of(phase).observe(seconds)
@@ -142,7 +142,7 @@ class TransactionEvents(ClaimEvents):
         metrics.last_commit_timestamp_seconds.of().set(now_s)
 
 
-def _line(settled: Settled, now_s: float) -> dict[str, object]:
+def _line(settled: BatchResult, now_s: float) -> dict[str, object]:
     return {
         "outcome": settled.outcome,
         "attempt": settled.attempt,
@@ -166,13 +166,13 @@ def _line(settled: Settled, now_s: float) -> dict[str, object]:
     }
 
 
-def _trace(settled: Settled) -> dict[str, str]:
+def _trace(settled: BatchResult) -> dict[str, str]:
     if settled.trace is None:
         return {}
     return {"trace_id": settled.trace[0], "span_id": settled.trace[1]}
 
 
-def _inputs(settled: Settled) -> dict[str, int]:
+def _inputs(settled: BatchResult) -> dict[str, int]:
     if settled.inputs:
         return settled.inputs
     topics = {topic for topic, _ in settled.offsets}

@@ -104,11 +104,11 @@ class MemorySource:
         self.paused = frozenset()  # the flags end with the client
         _raise(fault, "reopen")
 
-    def settle(self, progress: Mapping[TopicPartition, int]) -> None:
+    def mark_processed(self, progress: Mapping[TopicPartition, int]) -> None:
         """Take note that everything below these offsets has had its effect."""
         self._settled.update(progress)
 
-    def settled(self) -> Progress:
+    def processed(self) -> Progress:
         """Return per partition where to read again when nothing later is certain."""
         return dict(self._settled)
 

@@ -232,7 +232,7 @@ def core(  # noqa: PLR0913 - what differs between a worker and a task
     """Return the core. ``failed``: records and failures of the recent past."""
     rate = dead_letter_rate(settings)
     if failed[0]:
-        rate.settle(*failed)
+        rate.record_batch(*failed)
     return ExactlyOnce(
         identity=Identity(settings.dedup.id, inputs=settings.input.topics),
         claims=claims,

@@ -259,23 +259,22 @@ class Task:
         self._fence_doubt()
         self._interrupt.due = False
         self._watchdog.alarm(CUT_AFTER_S, self._interrupt)
-        settled = run.run(batch, self._plan.condemned, self._plan.attempt)
+        result = run.run(batch, self._plan.condemned, self._plan.attempt)
         self._batch = Batch([], {}, {})
-        self._report.settled.append(settled)
-        progress = {where: offset for where, (_first, offset) in settled.offsets.items()}
-        self._source.settle(progress)
-        self._suspects.settle(progress, batch)
+        self._report.settled.append(result)
+        progress = result.progress
+        self._source.mark_processed(progress)
+        self._suspects.record_progress(progress, batch)
         self._certain |= progress
         for where in progress:
             self._ends.pop(where, None)
-        if settled.records < len(batch.records):
+        if result.records < len(batch.records):
             self._source.rewind({**batch.first, **progress})
-        phases_s = settled.phases_s
-        working_s = sum(phases_s[step] for step in ("identify", "claim", "transform", "plan"))
-        transaction_s = sum(phases_s[step] for step in ("send", "send_offsets", "commit"))
-        self._pace.settle(settled.records, working_s, settled.bytes_in, transaction_s)
+        self._pace.record_commit(
+            result.records, result.working_s, result.bytes_in, result.transaction_s
+        )
         self._fence_doubt()
-        return settled.records
+        return result.records
 
     def _end(self, run: Core) -> None:
         """Commit ends that lie behind what is committed; nothing is in flight now."""
@@ -283,7 +282,7 @@ class Task:
         behind = {where: end for where, end in self._ends.items() if end > certain.get(where, -1)}
         if behind:
             run.end(behind)
-            self._suspects.settle(behind)
+            self._suspects.record_progress(behind)
             self._report.ended = behind
             self._fence_doubt()
 

@@ -173,7 +173,7 @@ class SparkEngine:
             except Exception as error:  # noqa: BLE001 - whatever Spark says of a task without report
                 self._lose(lane, error, now_s)
             else:
-                self._bounds.settle(sum(settled.records for settled in report.settled))
+                self._bounds.count(sum(settled.records for settled in report.settled))
                 self._reports.take(lane, report, now_s)
 
     def _lose(self, lane: Lane, error: Exception, now_s: float) -> None:

@@ -71,7 +71,7 @@ class Lane:
             if where in ends and (position is None or position < ends[where])
         }
 
-    def settle(self, report: Report) -> None:
+    def record_report(self, report: Report) -> None:
         """Take note of what a range committed."""
         progress = report.progress
         for where, offset in progress.items():

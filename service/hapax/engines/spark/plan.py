@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from hapax.core.batch_result import Settled  # noqa: TC001 - as above
+from hapax.core.batch_result import BatchResult  # noqa: TC001 - as above
 from hapax.core.ports import Stuck  # noqa: TC001 - msgspec reads the types
 from hapax.core.records import (  # noqa: TC001 - msgspec reads the types
     Coordinates,
@@ -98,7 +98,7 @@ class Report(msgspec.Struct, kw_only=True):
     lane: int
     outcome: Outcome = Outcome.DONE
     reason: str = ""
-    settled: list[Settled] = []
+    settled: list[BatchResult] = []
     ended: Progress = {}
     open_s: float = 0.0
     work_s: float = 0.0
@@ -125,6 +125,6 @@ class Report(msgspec.Struct, kw_only=True):
     def progress(self) -> Progress:
         """Per partition the next offset, as far as this range committed it."""
         progress: Progress = {}
-        for settled in self.settled:
-            progress |= {where: offset for where, (_first, offset) in settled.offsets.items()}
+        for result in self.settled:
+            progress |= result.progress
         return progress | self.ended

@@ -26,7 +26,7 @@ from hapax.core.errors import (
 from hapax.engines.spark.plan import Outcome
 
 if TYPE_CHECKING:
-    from hapax.core.batch_result import Settled
+    from hapax.core.batch_result import BatchResult
     from hapax.core.limits import DeadLetterRate, FenceBudget
     from hapax.core.ports import Claims, Clock, Stuck
     from hapax.core.records import Progress, TopicPartition
@@ -74,7 +74,7 @@ class Reports:
     def take(self, lane: Lane, report: Report, now_s: float) -> None:
         """Count what was committed, then react to how the range ended."""
         self._tell(lane, report, now_s)
-        lane.settle(report)
+        lane.record_report(report)
         match report.outcome:
             case Outcome.DONE:
                 self._stick(lane.number, report.stuck)
@@ -183,13 +183,13 @@ class Reports:
         for reason in report.isolation_failures:
             self._events.isolation_failed(reason)
 
-    def _settled(self, settled: Settled) -> None:
+    def _settled(self, settled: BatchResult) -> None:
         self._events.transaction_committed(settled)
         for coordinates, failure in settled.dead_letter_examples:
             self._events.dead_letter_written(
                 coordinates, failure.reason, failure.attempts, failure.text
             )
-        self._dead_letter_rate.settle(settled.records, settled.dead_letters)
+        self._dead_letter_rate.record_batch(settled.records, settled.dead_letters)
         self._fences.commit()
 
     def _hold(self, reason: str, now_s: float) -> None:

@@ -260,12 +260,12 @@ class KafkaSource:
 
     # -- positions ------------------------------------------------------------------------
 
-    def settle(self, progress: Mapping[Where, int]) -> None:
+    def mark_processed(self, progress: Mapping[Where, int]) -> None:
         """Take note that everything below these offsets has had its effect."""
         for where, offset in progress.items():
             self._stands[where].settled = offset
 
-    def settled(self) -> Progress:
+    def processed(self) -> Progress:
         """Return per partition where to read again when nothing later is certain.
 
         A partition without committed offset always has its place here: it started by a rewind.
@@ -273,7 +273,7 @@ class KafkaSource:
         return self._stands.settled_offsets()
 
     def positions(self) -> Progress:
-        """Return per partition the next offset to take. Any thread may ask, as for ``settled``."""
+        """Return per partition the next offset to take. Any thread may call."""
         return self._stands.next_offsets()
 
     def rewind(self, progress: Mapping[Where, int]) -> None:

@@ -84,7 +84,7 @@ class Outbox:
         with suppress(*CLIENT_ERRORS):
             self.producer.poll(wait_s)
 
-    def settle(self, timeout_s: float) -> None:
+    def await_deliveries(self, timeout_s: float) -> None:
         """Give what is under way time to arrive."""
         with suppress(*CLIENT_ERRORS):
             self.producer.flush(timeout_s)

@@ -238,7 +238,7 @@ class KafkaTransaction(KafkaProducing):
         outbox = self._producer()
         # An abort right behind the first produce can overtake its registration and kill the
         # producer (librdkafka #4849): let what is under way arrive first.
-        outbox.settle(ABORT_FLUSH_S)
+        outbox.await_deliveries(ABORT_FLUSH_S)
         deadline_s = self._clock.monotonic() + self._deadline_s
         while True:
             error = self._call(outbox, "abort_transaction", CALL_TIMEOUT_S)
