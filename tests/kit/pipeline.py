@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, cast
 
-from hapax.core.exactly_once import ExactlyOnce, Interrupt
+from hapax.core.exactly_once import ExactlyOnce
 from hapax.core.identity import Identity
+from hapax.core.interrupt import Interrupt
 from hapax.core.isolation import Death, Isolation
 from hapax.core.limits import DeadLetterRate, FenceBudget, Pace, Patience
 from hapax.core.plan import Destinations, Planner
@@ -135,7 +136,6 @@ class Pipeline:
         self.isolation = Isolation(
             Transformer(self._transform, 1),
             self.elsewhere,
-            self.interrupt,
             on_death=lambda record, how, deaths: events.crashing_record_found(
                 record.coordinates, how, deaths
             ),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hapax.core.batch_result import BatchResult
 from hapax.core.errors import ClaimsUnavailableError
-from hapax.core.exactly_once import Interrupt
+from hapax.core.interrupt import Interrupt
 from hapax.core.limits import DeadLetterRate, FenceBudget
 from hapax.core.ports import Changes
 from hapax.engines.idle_offsets import Bounds

@@ -20,7 +20,7 @@ from hapax.core.errors import (
     ProducerDeadError,
     StopError,
 )
-from hapax.core.exactly_once import Interrupt
+from hapax.core.interrupt import Interrupt
 from hapax.core.limits import DeadLetterRate, FenceBudget
 from hapax.core.transform import Transformer
 from hapax.engines.idle_offsets import Bounds

@@ -62,7 +62,6 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
     isolation = Isolation(
         Transformer(process.work, 1),
         _Elsewhere(process),
-        process.interrupt,
         on_death=lambda record, _how, _deaths: world.judge.note("condemned", str(record)),
         on_failure=lambda _reason: None,
     )

@@ -12,7 +12,7 @@ from hapax.core.errors import (
     ProducerDeadError,
     StopError,
 )
-from hapax.core.exactly_once import Interrupt
+from hapax.core.interrupt import Interrupt
 from hapax.engines.lifecycle import Lifecycle
 from hapax.testing.source import Fault
 from tests.kit.doubles import CrashError

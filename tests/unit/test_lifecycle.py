@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hapax.core.exactly_once import Interrupt
+from hapax.core.interrupt import Interrupt
 from hapax.engines.lifecycle import Lifecycle
 from tests.kit.doubles import Ticking
 

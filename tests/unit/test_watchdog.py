@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hapax.core.exactly_once import Interrupt
+from hapax.core.interrupt import Interrupt
 from hapax.engines import watchdog as module
 from hapax.engines.watchdog import Watchdog
 

@@ -26,28 +26,16 @@ from hapax.core.offset_commit import send_progress
 from hapax.core.transform import Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hapax.core.identity import Identified, Identity
-    from hapax.core.isolation import Applies
+    from hapax.core.interrupt import Interrupt
     from hapax.core.limits import DeadLetterRate
     from hapax.core.plan import Plan, Planner
-    from hapax.core.ports import Batch, Claims, Clock, OwnerLookup, Source, Transaction
-    from hapax.core.records import Coordinates, Progress, Record
+    from hapax.core.ports import AppliesAll, Batch, Claims, Clock, OwnerLookup, Source, Transaction
+    from hapax.core.records import Coordinates, Progress
     from hapax.core.suspicion import Marks
     from hapax.core.transform import Result
-
-
-class Interrupt:
-    """Says that step 4 should end early: what is transformed so far makes the batch.
-
-    Set from a signal handler or the watchdog's thread, hence plain attributes. ``record`` is the
-    one in the hands of business code: the watchdog asks for how long it has been.
-    """
-
-    def __init__(self) -> None:
-        self.due = False
-        self.record: Record | None = None
 
 
 class ExactlyOnce:
@@ -58,7 +46,7 @@ class ExactlyOnce:
         *,
         identity: Identity,
         claims: Claims | None,
-        transformer: Applies,
+        transformer: AppliesAll,
         planner: Planner,
         source: Source,
         transaction: Transaction,
@@ -132,23 +120,17 @@ class ExactlyOnce:
         found: Identified,
         twins: Mapping[int, Coordinates],
         condemned: Mapping[Coordinates, Failure],
-    ) -> list[Result | None]:
+    ) -> Sequence[Result | None]:
         """Return results by index, for all records or, when interrupted, for a prefix."""
-        results: list[Result | None] = []
-        apply, interrupt = self._transformer.apply, self._interrupt
-        refused = _refused(batch, found, condemned)
-        for index, record in enumerate(batch.records):
-            if interrupt.due and results:
-                break
-            if index in twins:
-                results.append(None)
-            elif index in refused:
-                results.append(refused[index])
-            else:
-                interrupt.record = record
-                results.append(apply(record))
-        interrupt.record = None
-        return results
+        fates = _refused(batch, found, condemned) | dict.fromkeys(twins)
+        records = batch.records
+        if not fates:
+            return self._transformer.apply_all(records, self._interrupt)
+        wanted = [index for index in range(len(records)) if index not in fates]
+        made = self._transformer.apply_all([records[index] for index in wanted], self._interrupt)
+        done = wanted[len(made)] if len(made) < len(wanted) else len(records)
+        results = iter(made)
+        return [fates[index] if index in fates else next(results) for index in range(done)]
 
     def _execute(self, batch: Batch, plan: Plan, timer: PhaseTimer) -> None:
         transaction, began_s = self._transaction, self._clock.monotonic()
@@ -184,7 +166,8 @@ def _blame(error: BatchAbortedError, batch: Batch, plan: Plan) -> None:
 
 def _refused(
     batch: Batch, found: Identified, condemned: Mapping[Coordinates, Failure]
-) -> dict[int, Failure]:
+) -> dict[int, Failure | None]:
+    refused: dict[int, Failure | None]
     refused = {index: Failure("Poison", str(poison), 1) for index, poison in found.poison.items()}
     for index, reason in batch.unreadable.items():
         refused[index] = Failure("Poison", reason, 1)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Protocol
 from hapax.core.transform import Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from hapax.core.exactly_once import Interrupt
+    from hapax.core.interrupt import Interrupt
+    from hapax.core.ports import AppliesAll
     from hapax.core.records import Record, TopicPartition
     from hapax.core.transform import Result
 
@@ -44,14 +45,6 @@ class Elsewhere(Protocol):
         """End the process; the next call starts another one."""
 
 
-class Applies(Protocol):
-    """Gives a record its result, as ``Transformer`` does."""
-
-    @property
-    def apply(self) -> Callable[[Record], Result]:
-        """Return the record's outputs, or the Failure that its last attempt ended in."""
-
-
 class Isolation:
     """Sends suspects to another process, and all other records to ``transformer``.
 
@@ -60,25 +53,29 @@ class Isolation:
 
     def __init__(
         self,
-        transformer: Applies,
+        transformer: AppliesAll,
         elsewhere: Elsewhere,
-        interrupt: Interrupt,
         *,
         on_death: Callable[[Record, str, int], object],
         on_failure: Callable[[str], object],
     ) -> None:
         self.suspects: dict[TopicPartition, tuple[int, int]] = {}
-        self._here = transformer.apply
+        self._transformer = transformer
         self._elsewhere = elsewhere
-        self._interrupt = interrupt
         self._on_death = on_death
         self._on_failure = on_failure
         self._hung: set[TopicPartition] = set()
 
-    @property
-    def apply(self) -> Callable[[Record], Result]:
-        """Return what gives a record its result; without suspects no record pays for this."""
-        return self._apply if self.suspects else self._here
+    def apply_all(self, records: Sequence[Record], interrupt: Interrupt) -> Sequence[Result]:
+        """Return the results as the transformer does; without suspects no record pays for this."""
+        if not self.suspects:
+            return self._transformer.apply_all(records, interrupt)
+        results: list[Result] = []
+        for record in records:
+            if interrupt.due and results:
+                break
+            results.append(self._apply(record, interrupt))
+        return results
 
     def suspect(self, where: TopicPartition, until: int, deaths: int) -> None:
         """Make calls for records below ``until`` elsewhere."""
@@ -104,18 +101,17 @@ class Isolation:
         """End the other process."""
         self._elsewhere.close()
 
-    def _apply(self, record: Record) -> Result:
+    def _apply(self, record: Record, interrupt: Interrupt) -> Result:
         where = (record.topic, record.partition)
         until, deaths = self.suspects.get(where, (0, 0))
         if record.offset >= until:
-            return self._here(record)
-        self._interrupt.record = None  # the call has a limit of its own there
+            return self._here(record, interrupt)
         try:
-            return self._elsewhere.call(record)
+            return self._elsewhere.call(record)  # the call has a limit of its own there
         except Death as death:
             if death.hung:
                 self._hung.add(where)
-                self._interrupt.due = True
+                interrupt.due = True
             self._on_death(record, str(death), deaths + 1)
             return Failure(
                 KILLED,
@@ -125,5 +121,7 @@ class Isolation:
         except IsolationError as error:
             self._on_failure(str(error))
             self.suspects.clear()
-            self._interrupt.record = record
-            return self._here(record)
+            return self._here(record, interrupt)
+
+    def _here(self, record: Record, interrupt: Interrupt) -> Result:
+        return self._transformer.apply_all([record], interrupt)[0]

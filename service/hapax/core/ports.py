@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
     from hapax.core.batch_result import BatchResult
     from hapax.core.committed_metadata import CommittedMetadata
+    from hapax.core.interrupt import Interrupt
     from hapax.core.offset_commit import OffsetCommit
     from hapax.core.records import Coordinates, Progress, Record, TopicPartition
     from hapax.core.suspicion import Marks
-    from hapax.core.transform import Failure
+    from hapax.core.transform import Failure, Result
 
 
 IN_DOUBT = "a request of the last transaction may still be on its way"
@@ -150,6 +151,17 @@ class Source(Protocol):
         """Make the group share out again when partitions belong to nobody; return those.
 
         None: the group is changing, or nobody tells; ask again soon.
+        """
+
+
+class AppliesAll(Protocol):
+    """Step 4: business code on the records of one batch."""
+
+    def apply_all(self, records: Sequence[Record], interrupt: Interrupt) -> Sequence[Result]:
+        """Return the results of the records, in their order: of all, or of a prefix.
+
+        It ends early when ``interrupt`` is due, but not before the first record. ``interrupt``
+        holds the record that business code is working on.
         """
 
 

@@ -24,7 +24,9 @@ from hapax.core.errors import ConfigurationError, Poison
 from hapax.core.records import Output, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from hapax.core.interrupt import Interrupt
 
     Transform = Callable[[Record], Output | Iterable[Output] | None]
 
@@ -84,11 +86,23 @@ def load_transform(name: str | None) -> Transform:
 
 
 class Transformer:
-    """Runs business code on one record, with bounded attempts."""
+    """Runs business code on records, one after the other, each with bounded attempts."""
 
     def __init__(self, function: Transform, attempts_max: int) -> None:
         self._function = function
         self._attempts_max = attempts_max
+
+    def apply_all(self, records: Sequence[Record], interrupt: Interrupt) -> list[Result]:
+        """Return the records' results in order; a prefix when the interrupt is due."""
+        results: list[Result] = []
+        apply = self.apply
+        for record in records:
+            if interrupt.due and results:
+                break
+            interrupt.record = record
+            results.append(apply(record))
+        interrupt.record = None
+        return results
 
     def apply(self, record: Record) -> Result:
         """Return the record's outputs, or the Failure that its last attempt ended in.

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from hapax.core.exactly_once import Interrupt
+    from hapax.core.interrupt import Interrupt
     from hapax.core.ports import Clock
 
 

@@ -19,7 +19,7 @@ from hapax.engines.membership import Membership
 from hapax.engines.recovery import REACTIONS
 
 if TYPE_CHECKING:
-    from hapax.core.exactly_once import Interrupt
+    from hapax.core.interrupt import Interrupt
     from hapax.core.ports import Clock, Core, Source, Stuck
     from hapax.core.records import Progress, TopicPartition
     from hapax.engines.lifecycle import Lifecycle

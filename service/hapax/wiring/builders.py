@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hapax.core.exactly_once import ExactlyOnce, Interrupt
+from hapax.core.exactly_once import ExactlyOnce
 from hapax.core.identity import Identity
+from hapax.core.interrupt import Interrupt
 from hapax.core.isolation import Isolation
 from hapax.core.limits import DeadLetterRate, FenceBudget, Pace, Patience
 from hapax.core.plan import Destinations, Planner
@@ -31,8 +32,7 @@ from hapax.wiring.tracing import traced
 
 if TYPE_CHECKING:
     from hapax.core.claim_store import ClaimStore
-    from hapax.core.isolation import Applies
-    from hapax.core.ports import Source
+    from hapax.core.ports import AppliesAll, Source
     from hapax.core.transform import Transformer
     from hapax.settings import Settings
     from hapax.telemetry.events import Events
@@ -103,7 +103,6 @@ def isolation(shared: Shared, transformer: Transformer) -> Isolation:
     return Isolation(
         transformer,
         IsolatedCalls(settings.transform, settings.retry.attempts, call_limit_s(settings)),
-        shared.interrupt,
         on_death=lambda record, how, deaths: events.crashing_record_found(
             record.coordinates, how, deaths
         ),
@@ -222,7 +221,7 @@ def core(  # noqa: PLR0913 - what differs between a worker and a task
     source: Source,
     transaction: Producing,
     claims: ClaimStore | None,
-    transformer: Applies,
+    transformer: AppliesAll,
     *,
     clock: SystemClock,
     interrupt: Interrupt,

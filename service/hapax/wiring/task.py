@@ -26,7 +26,7 @@ from hapax.core.errors import (
     ProducerDeadError,
     StopError,
 )
-from hapax.core.exactly_once import Interrupt
+from hapax.core.interrupt import Interrupt
 from hapax.core.limits import Pace, Patience
 from hapax.core.ports import Batch
 from hapax.engines.spark.plan import Outcome, Plan, Report
@@ -149,7 +149,7 @@ class Task:
         self._build()
         stack.callback(self._transaction.close)
         self._source.place()  # 1
-        isolation = task_isolation(settings, report, self._interrupt)
+        isolation = task_isolation(settings, report)
         stack.callback(isolation.close)
         if plan.attempt > 1 or plan.batch_max is not None:
             self._transaction.diagnose()

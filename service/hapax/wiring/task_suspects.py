@@ -24,7 +24,6 @@ from hapax.engines.suspects import Suspects
 from hapax.wiring.builders import call_limit_s
 
 if TYPE_CHECKING:
-    from hapax.core.exactly_once import Interrupt
     from hapax.core.ports import Core, Source
     from hapax.core.records import Coordinates, TopicPartition
     from hapax.engines.spark.plan import Plan, Report
@@ -32,13 +31,12 @@ if TYPE_CHECKING:
     from hapax.telemetry.events import Events
 
 
-def task_isolation(settings: Settings, report: Report, interrupt: Interrupt) -> Isolation:
+def task_isolation(settings: Settings, report: Report) -> Isolation:
     """Return the transform, with another process for suspects; what it finds goes to the report."""
     attempts_max = settings.retry.attempts
     return Isolation(
         Transformer(load_transform(settings.transform), attempts_max),
         IsolatedCalls(settings.transform, attempts_max, call_limit_s(settings)),
-        interrupt,
         on_death=lambda record, how, deaths: report.killers.append(
             (record.coordinates, how, deaths)
         ),
