@@ -35,12 +35,15 @@ RUN python -m venv --without-pip /opt/hapax \
 
 COPY LICENSE README.md pyproject.toml ./
 COPY service/ service/
+# The sandbox and the demo are for a machine to try things on: no image has them.
 # Bytecode is compiled here, once: the running container may not write it. Unchecked hashes
 # spare a stat per module and do not depend on file times. What pip compiled would be left as it is,
 # hence its --no-compile.
 RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --check-build-dependencies \
         --wheel-dir wheels . \
     && /opt/build/bin/pip --python /opt/hapax/bin/python install --no-compile --no-deps wheels/*.whl \
+    && rm -r /opt/hapax/lib/python3*/site-packages/hapax/sandbox \
+        /opt/hapax/lib/python3*/site-packages/hapax/demo \
     && python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/hapax/lib
 
 # PySpark is a source archive without anything to compile; all the rest are wheels.
@@ -56,8 +59,9 @@ RUN apt-get update \
         --require-hashes --requirement requirements/spark.txt \
     && python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/hapax/lib
 # Fetched by the Ivy inside PySpark, compared with the lock, and looked for nowhere else later.
-RUN XDG_CACHE_HOME=/build/cache /opt/hapax/bin/python -c \
-        'from hapax.sandbox.connector import connector_jars; print(*connector_jars(), sep="\n")' \
+# The sources have the code that fetches; the package in the image does not.
+RUN XDG_CACHE_HOME=/build/cache PYTHONPATH=/build/service /opt/hapax/bin/python -c \
+        'from hapax.engines.spark.connector import connector_jars; print(*connector_jars(), sep="\n")' \
         > jars.txt \
     && mkdir /opt/hapax/jars \
     && xargs -a jars.txt cp --target-directory /opt/hapax/jars

@@ -11,8 +11,8 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from bench.transforms import reversed_value
+from hapax.engines.spark.connector import connector_jars
 from hapax.engines.spark.session import SparkOptions, open_session
-from hapax.sandbox.connector import connector_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

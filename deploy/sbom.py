@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from hapax import __version__
-from hapax.sandbox.connector import CONNECTOR
-from hapax.sandbox.jars import Jar, locked
+from hapax.engines.spark.connector import CONNECTOR
+from hapax.jars import Jar, locked
 
 ROOT = Path(__file__).parents[1]
 

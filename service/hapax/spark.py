@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 
 from hapax.core.errors import ConfigurationError
 from hapax.core.micro_batches import Marker
+from hapax.engines.spark.connector import connector_jars
 from hapax.engines.spark.dataframe.sink import ExactlyOnceSink, Publishing, SinkOptions
-from hapax.sandbox.connector import connector_jars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -193,6 +193,17 @@ def test_nothing_that_builds_or_installs_is_in_the_image(image: Path) -> None:
     assert found & {"pip", "setuptools", "wheel", "hatchling", "pytest", "pyspark"} == set()
 
 
+@pytest.mark.parametrize("command", ["demo", "sandbox"])
+def test_sandbox_and_demo_are_not_in_the_image_and_their_commands_say_so(
+    image: Path, command: str
+) -> None:
+    [package] = (image / "opt/hapax/lib").glob("python3*/site-packages/hapax")
+    assert not (package / command).exists()
+    done = run(image, command, *(["up"] if command == "sandbox" else []))
+    assert done.returncode == 2, done.stderr
+    assert "pip install 'hapax-kafka[sandbox]'" in done.stderr
+
+
 def test_bytecode_is_compiled_beforehand_and_never_asks_for_its_source(image: Path) -> None:
     compiled = list((image / "opt/hapax/lib").rglob("hapax/**/*.pyc"))
     compiled += (image / "opt/hapax/lib").rglob("site-packages/redis/*.pyc")
@@ -225,7 +236,8 @@ def test_what_the_file_builds_for_spark_has_all_that_spark_needs(tmp_path: Path)
         build.carry_out(stage)
     place = tmp_path / "opt/hapax"
     script = (
-        "import pyspark, pandas, pyarrow; from hapax.sandbox.connector import connector_jars; "
+        "import pyspark, pandas, pyarrow\n"
+        "from hapax.engines.spark.connector import connector_jars\n"
         f"print(pyspark.__version__, len(connector_jars('{place}/jars')))"
     )
     done = subprocess.run(

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import hapax
-from hapax.sandbox.connector import CONNECTOR
-from hapax.sandbox.jars import locked
+from hapax.engines.spark.connector import CONNECTOR
+from hapax.jars import locked
 from tests.deploy.steps import ROOT
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hapax.engines.spark.connector import connector_jars
 from hapax.engines.spark.session import SparkOptions, open_session
-from hapax.sandbox.connector import connector_jars
 from hapax.spark import register
 from tests.kit.spark_process import SPARK
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hapax.commands.screen import require_tools
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
@@ -63,6 +65,7 @@ def demo(
       hapax demo --seed 7 --json > figures.json
       hapax demo --keep
     """
+    require_tools("demo")
     from hapax.demo.child import DemoError  # noqa: PLC0415 - loaded for this command alone
     from hapax.demo.engines import set_stage, strike  # noqa: PLC0415 - loaded for this command alone
     from hapax.demo.screen import Screen  # noqa: PLC0415 - loaded for this command alone

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hapax.commands.screen import require_tools
 from hapax.core.errors import StopError
 
 if TYPE_CHECKING:
@@ -31,6 +32,11 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",  # examples keep their lines
 )
+
+
+@app.callback()
+def _installed() -> None:
+    require_tools("sandbox")
 
 
 class _StopRequested(BaseException):

@@ -12,6 +12,7 @@ import re
 import sys
 import time
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -87,6 +88,17 @@ def refusals(
                 typer.echo(f"{prefix}{problem}", err=True)
         code = error.exit_code if isinstance(error, StopError) else otherwise
         raise typer.Exit(int(code)) from error
+
+
+def require_tools(command: str) -> None:
+    """End with exit code 2 where the package is without sandbox and demo, as in the images."""
+    if find_spec(f"hapax.{command}") is None or find_spec("hapax.sandbox") is None:
+        typer.echo(
+            f"hapax {command} is not part of this image. On the machine where you want to try it,"
+            " type: pip install 'hapax-kafka[sandbox]'",
+            err=True,
+        )
+        raise typer.Exit(int(ExitCode.CONFIGURATION))
 
 
 def struck(texts: Iterable[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Jars: fetched once, checked against a lock file, kept in the user's cache.
+"""Jars, fetched once and kept in the user's cache.
 
 Maven and Ivy are asked by coordinates alone, so that the user's own settings decide where from.
 """
@@ -9,11 +9,12 @@ import hashlib
 import shutil
 import subprocess
 import tempfile
-from functools import cache
 from pathlib import Path
 from threading import Timer
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from hapax.core.errors import PreflightError
+from hapax.jars import Lock, check, locked
 from hapax.sandbox import machine
 from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.progress import counted, say
@@ -51,49 +52,12 @@ _IVY_DEPENDENCY = (
 )
 
 
-class Jar(NamedTuple):
-    """One line of a lock file."""
-
-    group: str
-    artifact: str
-    version: str
-    sha256: str
-
-    @property
-    def file(self) -> str:
-        """Its name in the folder."""
-        return f"{self.artifact}-{self.version}.jar"
-
-
-class Lock(NamedTuple):
-    """Jars that belong together.
-
-    title   what they are, with the version, for people
-    stem    how their folder in the cache begins
-    path    the file with a line for each
-    size    of all of them, for people
-    """
-
-    title: str
-    stem: str
-    path: Path
-    size: str
-
-
 KAFKA = Lock(
     title=f"Kafka {KAFKA_VERSION}",
     stem=f"kafka-{KAFKA_VERSION}",
     path=Path(__file__).with_name("jars.lock"),
     size="47 MB",
 )
-
-
-@cache
-def locked(lock: Lock = KAFKA) -> tuple[Jar, ...]:
-    """Return the jars that a lock file names."""
-    lines = lock.path.read_text(encoding="utf-8").splitlines()
-    entries = (line.split(" sha256:") for line in lines if not line.startswith("#"))
-    return tuple(Jar._make([*name.split(":"), sha256]) for name, sha256 in entries)
 
 
 def folder(lock: Lock = KAFKA) -> Path:
@@ -116,20 +80,6 @@ def fetched(lock: Lock = KAFKA) -> Path:
     return jars
 
 
-def check(lock: Lock, target: Path) -> None:
-    """Raise SandboxError unless the folder holds every jar exactly as locked."""
-    for jar in locked(lock):
-        path = target / jar.file
-        if not path.is_file():
-            raise SandboxError(f"{jar.file} is not in {target}: fetch {lock.title} again")
-        with path.open("rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != jar.sha256:
-                raise SandboxError(
-                    f"{jar.file} is not the file that {lock.path.name} names: the registry or "
-                    "mirror behind Maven or Ivy delivers another one."
-                )
-
-
 def _fetch(lock: Lock, jars: Path) -> None:
     work = Path(tempfile.mkdtemp(prefix="fetch-", dir=jars.parent))
     try:
@@ -147,7 +97,10 @@ def _fetch(lock: Lock, jars: Path) -> None:
                 f"{lock.title} is fetched by Maven, or by the Ivy inside PySpark, and neither is "
                 "here. Type: sudo apt-get install maven (or: pip install pyspark)"
             )
-        check(lock, target)
+        try:
+            check(lock, target)
+        except PreflightError as error:
+            raise SandboxError(str(error)) from error
         target.rename(jars)
     finally:
         shutil.rmtree(work, ignore_errors=True)

@@ -11,13 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hapax.core.errors import PositionLostError
+from hapax.engines.spark.connector import connector_jars
 from hapax.engines.spark.dataframe import query as spark_pipeline
 from hapax.engines.spark.dataframe.query import Progress
 from hapax.engines.spark.dataframe.source_options import java_option
 from hapax.engines.spark.dataframe.staging import Place, query_id
 from hapax.engines.spark.jvm_start import StartAbandonedError
 from hapax.engines.spark.session import SparkOptions, open_session
-from hapax.sandbox.connector import connector_jars
 from hapax.spark import open_publisher, register
 from hapax.wiring.lag_monitor import start_lookout
 from hapax.wiring.preflight import await_brokers

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hapax.core.errors import PreflightError
-from hapax.sandbox import jars
-from hapax.sandbox.machine import SandboxError
+from hapax.core.errors import PreflightError, StopError
+from hapax.jars import Lock, check
 
-CONNECTOR = jars.Lock(
+CONNECTOR = Lock(
     title="Spark's Kafka connector 4.2.0",
     stem="spark-kafka-4.2.0",
     path=Path(__file__).with_name("connector.lock"),
@@ -24,9 +23,19 @@ def connector_jars(folder: str | None = None) -> tuple[str, ...]:
     settings decide where from. Every start compares them with the lock (10 MB, about 10 ms).
     Raises PreflightError with what to do.
     """
-    try:
-        place = jars.fetched(CONNECTOR) if folder is None else Path(folder).resolve()
-        jars.check(CONNECTOR, place)
-    except SandboxError as error:
-        raise PreflightError([str(error)]) from error
+    place = _fetched() if folder is None else Path(folder).resolve()
+    check(CONNECTOR, place)
     return tuple(sorted(str(jar) for jar in place.glob("*.jar")))
+
+
+def _fetched() -> Path:
+    try:
+        from hapax.sandbox import jars  # noqa: PLC0415 - images are built without it
+    except ModuleNotFoundError as error:
+        raise PreflightError(
+            ["set HAPAX_SPARK__JARS to the folder of the connector's jars: images fetch nothing"]
+        ) from error
+    try:
+        return jars.fetched(CONNECTOR)
+    except StopError as error:
+        raise PreflightError([str(error)]) from error
