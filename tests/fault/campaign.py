@@ -220,8 +220,7 @@ class _Campaign:
             run.judgement.violations[name] = run.judgement.violations.get(name, 0) + count
             run.judgement.examples.setdefault(name, []).extend(self._examples[name])
         self._say(f"{len(run.strikes)} faults, {run.judgement.counts}")
-        found = {name: count for name, count in run.judgement.violations.items() if count}
-        self._say(f"violations {found} {run.judgement.examples}")
+        self._say(f"violations {run.judgement.anomalies}")
 
     def _lag(self) -> int:
         return self._stage.offsets.fresh_lag()

@@ -142,8 +142,8 @@ class Run(msgspec.Struct, kw_only=True):
     @property
     def as_expected(self) -> bool:
         """Whether it is clean, or shows what it must."""
-        found = {name for name, count in self.judgement.violations.items() if count}
-        return bool(found & set(self.expected)) if self.expected else not found
+        found = self.judgement.anomalies
+        return bool(found.keys() & set(self.expected)) if self.expected else not found
 
 
 class Case(msgspec.Struct, kw_only=True, frozen=True):

@@ -7,7 +7,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from tests.kit.managed_process import WorkerProcess, clean_environment
-from tests.kit.topics import Given, committed, ends, produce, read_back
+from tests.kit.topics import Given, committed, lag, produce, read_back
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
@@ -122,11 +122,7 @@ class PipelineUnderTest:
         return committed(self.bootstrap, self.app, self.source)
 
     def lag(self) -> int:
-        done = self.committed()
-        return sum(
-            end - (done.get(number) or 0)
-            for number, end in ends(self.bootstrap, self.source).items()
-        )
+        return lag(self.bootstrap, self.app, self.source)
 
     def await_lag_0(self, within_s: float = LEAVE_S) -> None:
         await_(lambda: self.lag() == 0, within_s, self._logs)

@@ -176,6 +176,12 @@ def ends(
     return {number: end for number, (_begin, end) in found.items()}
 
 
+def lag(bootstrap_servers: str, group: str, topic: str) -> int:
+    """Return how many offsets a group has not committed yet, up to the last stable ones."""
+    done = committed(bootstrap_servers, group, topic)
+    return sum(end - (done[number] or 0) for number, end in ends(bootstrap_servers, topic).items())
+
+
 def _producer(bootstrap_servers: str, more: dict[str, Any] | None = None) -> Producer:
     producer = Producer(
         {
