@@ -223,7 +223,7 @@ def test_poison_does_not_touch_its_neighbours() -> None:
 
 @pytest.mark.parametrize("source", ["", "keys", "header:", "json:id", "json:", "xml:/id"])
 def test_a_source_that_is_none_is_refused(source: str) -> None:
-    with pytest.raises(ValueError, match="is no id source"):
+    with pytest.raises(ValueError, match="is no source of an id"):
         Identity([source])
 
 

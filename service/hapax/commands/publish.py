@@ -12,6 +12,7 @@ import typer
 
 from hapax.commands.screen import JsonFlag, print_json, printable, refusals, telling
 from hapax.core.errors import ConfigurationError, ExitCode
+from hapax.core.id_sources import id_source
 
 if TYPE_CHECKING:
     from hapax.operations.line_parser import Lines
@@ -134,7 +135,7 @@ def _topic(topic: str | None, settings: Settings) -> str:
 
 
 def _id_header(settings: Settings) -> str:
-    named = [one.partition(":")[2] for one in settings.dedup.id if one.startswith("header:")]
+    named = [source.header for source in map(id_source, settings.dedup.id) if source.header]
     return named[0] if named else "message-id"
 
 

@@ -6,24 +6,22 @@ record that happens to carry another record's id in another place would be dropp
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from hapax.core.errors import Poison
-from hapax.core.headers import ID, PART, REPLAY_OF
+from hapax.core.headers import REPLAY_OF
+from hapax.core.id_sources import id_source
 from hapax.core.records import Coordinates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
     from hapax.core.records import Record
 
-    Finder = Callable[[Record, Mapping[str, bytes | None]], bytes | None]
-
 NAMES_MAX = 1000
 """Header names to remember: strangers choose them."""
-_STRUCTURED = b"application/cloudevents+json"
 
 
 class Identified(msgspec.Struct, gc=False):
@@ -52,7 +50,8 @@ class Identity:
         """
         # The source stands before the id, not its place in the chain: a chain that is changed
         # must not take one source's ids for another's.
-        self._chain = [(_tag(source), _finder(source)) for source in sources]
+        made = [id_source(source) for source in sources]
+        self._chain = [(source.tag, source.find) for source in made]
         self._inputs = None if inputs is None else frozenset(inputs)
         self._plain: set[str] = set()
 
@@ -98,12 +97,6 @@ class Identity:
         }
 
 
-def _tag(source: str) -> bytes:
-    """Return what stands before the id in a claim; header names match in any case."""
-    kind, colon, argument = source.partition(":")
-    return f"{kind}{colon}{argument.lower() if kind == 'header' else argument}\0".encode()
-
-
 def _original(text: bytes | None, inputs: frozenset[str]) -> Coordinates:
     try:
         original = Coordinates.parse((text or b"").decode())
@@ -112,69 +105,3 @@ def _original(text: bytes | None, inputs: frozenset[str]) -> Coordinates:
     if original.topic not in inputs:
         raise Poison(f"header {REPLAY_OF} must name a record of HAPAX_INPUT__TOPICS")
     return original
-
-
-def _finder(source: str) -> Finder:
-    kind, _, argument = source.partition(":")
-    if kind == "cloudevents":
-        return _cloudevents
-    if kind == "key":
-        return lambda record, _headers: record.key
-    if kind == "header" and argument.lower() == ID:
-        return _hapax_id
-    if kind == "header" and argument:
-        name = argument.lower()
-        return lambda _record, headers: headers.get(name)
-    if kind == "json" and argument.startswith("/"):
-        pointer = _pointer(argument)
-        return lambda record, _headers: _at(_decoded(record), pointer)
-    raise ValueError(f"{source!r} is no id source: cloudevents, header:NAME, json:/POINTER or key")
-
-
-def _cloudevents(record: Record, headers: Mapping[str, bytes | None]) -> bytes | None:
-    """Return source NUL id: an id is unique only within its source (CloudEvents 1.0, 3.1)."""
-    event_id, source = headers.get("ce_id"), headers.get("ce_source")
-    if not event_id:
-        content_type = headers.get("content-type")
-        if not content_type or not content_type.startswith(_STRUCTURED):
-            return None
-        event = _decoded(record)
-        event_id, source = _at(event, ["id"]), _at(event, ["source"])
-    if not event_id or not source:
-        return None
-    return source + b"\0" + event_id
-
-
-def _hapax_id(_record: Record, headers: Mapping[str, bytes | None]) -> bytes | None:
-    """Return id and part: outputs of one record share its id, behind another pipeline too."""
-    event_id, part = headers.get(ID), headers.get(PART)
-    return event_id + b"\0" + part if event_id and part else event_id
-
-
-def _pointer(text: str) -> list[str]:
-    """Split a JSON pointer (RFC 6901) into its unescaped tokens."""
-    return [token.replace("~1", "/").replace("~0", "~") for token in text[1:].split("/")]
-
-
-def _decoded(record: Record) -> Any:
-    if record.value is None:
-        return None
-    try:
-        return msgspec.json.decode(record.value)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Poison(f"value is not JSON, so its id cannot be read: {error}") from error
-
-
-def _at(value: Any, pointer: Sequence[str]) -> bytes | None:
-    for token in pointer:
-        if isinstance(value, dict):
-            value = value.get(token)
-        elif isinstance(value, list) and token.isdecimal() and int(token) < len(value):
-            value = value[int(token)]
-        else:
-            return None
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogatepass")
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value).encode()
-    return None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
 from hapax.claims.store import KINDS, kind_of
+from hapax.core.id_sources import id_source
 from hapax.settings.redaction import HIDDEN, hidden, secrets_in
 from hapax.settings.value_types import Form
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _SERVER: Final = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?")
-_HEADER: Final = re.compile(r"header:[^\s,]+")
-_POINTER: Final = re.compile(r"json:(?:/(?:[^~/]|~[01])*)+")
 _PORT_MAX: Final = 65_535
 _FORMS: Final = [f"`{scheme}://…`" for scheme in KINDS]
 
@@ -76,13 +75,7 @@ def _function(text: str) -> str:
 def _id_sources(text: str) -> tuple[str, ...]:
     sources = _items(text)
     for source in sources:
-        if source in {"cloudevents", "key"}:
-            continue
-        if not _HEADER.fullmatch(source) and not _POINTER.fullmatch(source):
-            raise ValueError(
-                f"{source} is no source of an id: use cloudevents, header:<name>, json:/pointer "
-                "(RFC 6901) or key"
-            )
+        id_source(source)
     return sources
 
 
