@@ -93,7 +93,7 @@ class Pipeline:
         faults: Callable[[str], Fault | None] | None = None,
         transform: Transform = upper,
         sources: tuple[str, ...] = ("header:id",),
-        claims: bool = True,
+        claims: bool | MemoryClaims = True,
         pass_on_outage: bool = False,
         records_max: int | None = None,
         at_end: bool = False,
@@ -106,7 +106,9 @@ class Pipeline:
         self.broker = MemoryBroker(
             {"in": partitions, "out": 2, "dead": 1}, inputs=["in"], clock=self.clock
         )
-        self.claims = MemoryClaims(clock=self.clock, ttl_ms=3_600_000) if claims else None
+        self.claims: MemoryClaims | None = claims if isinstance(claims, MemoryClaims) else None
+        if claims is True:
+            self.claims = MemoryClaims(clock=self.clock, ttl_ms=3_600_000)
         self.faults = faults or Script()
         self.told = Told()
         self.turns = 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hapax.core.errors import ClaimsUnavailableError
+from hapax.core.claim_store import Owned, Preflight, StoreHealth
+from hapax.core.errors import ClaimsUnavailableError, OtherClusterError, other_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,8 +28,13 @@ class MemoryClaims:
         ttl_ms: int,
         topic_ids: Mapping[str, str] | None = None,
         on_emptied: Callable[[], None] | None = None,
+        cluster_id: str | None = None,
     ) -> None:
-        """Begin empty; ``topic_ids`` and ``on_emptied`` as for RedisClaims."""
+        """Begin empty.
+
+        ``topic_ids``: Kafka's id of each topic, a recreated one is another; the rest as in
+        claims.kind.StoreOptions.
+        """
         self.outage: str | None = None
         self.lost_answers = 0
         self.topic_ids = topic_ids or {}
@@ -36,7 +42,11 @@ class MemoryClaims:
         self._ttl_s = ttl_ms / 1000
         self._on_emptied = on_emptied
         self._emptied = False
+        self.cluster_id = cluster_id
+        self.fresh = False
+        self._called = False
         self._claims: dict[bytes, tuple[float, str | None, Coordinates]] = {}
+        self._meta: dict[str, str] = {}
 
     def claim(
         self,
@@ -53,6 +63,7 @@ class MemoryClaims:
         self.ping()
         if not ids:
             return {}
+        self._begin()
         self._notice()
         foreign = {}
         now_s = self._clock.monotonic()
@@ -70,13 +81,69 @@ class MemoryClaims:
             raise ClaimsUnavailableError("the answer was lost")
         return foreign
 
-    def seen_by(self, topic_ids: Mapping[str, str]) -> MemoryClaims:
+    def seen_by(
+        self, topic_ids: Mapping[str, str] | None = None, *, cluster_id: str | None = None
+    ) -> MemoryClaims:
         """Return the same claims as another worker sees them, with its own faults."""
         other = MemoryClaims(
-            clock=self._clock, ttl_ms=round(self._ttl_s * 1000), topic_ids=topic_ids
+            clock=self._clock,
+            ttl_ms=round(self._ttl_s * 1000),
+            topic_ids=topic_ids,
+            cluster_id=cluster_id,
         )
-        other._claims = self._claims
+        other._claims, other._meta = self._claims, self._meta
         return other
+
+    def check(self) -> Preflight:
+        """Find nothing wrong, or that the claims are of another cluster."""
+        self.ping()
+        try:
+            self._begin()
+        except OtherClusterError as error:
+            return Preflight([str(error)], [])
+        return Preflight([], [])
+
+    def owner(self, claim: bytes) -> Owned | None:
+        """Return who owns it; None when no record does."""
+        self.ping()
+        found = self._claims.get(claim)
+        life_s = 0.0 if found is None else found[0] - self._clock.monotonic()
+        return None if found is None or life_s <= 0 else Owned(found[2], round(life_s * 1000))
+
+    def forget(self, claim: bytes) -> bool:
+        """Forget the claim. Whether it was."""
+        was = self.owner(claim) is not None
+        self._claims.pop(claim, None)
+        return was
+
+    def release(self, owned: Sequence[tuple[bytes, Coordinates]]) -> int:
+        """Forget those claims that belong to the coordinates given with them; return how many."""
+        return sum(
+            self.forget(claim)
+            for claim, at in owned
+            if (found := self.owner(claim)) is not None and found.owner == at
+        )
+
+    def cluster(self) -> str | None:
+        """Return the id of the Kafka cluster that the claims belong to."""
+        self.ping()
+        return self._meta.get("cluster")
+
+    def adopt(self) -> str | None:
+        """Let the claims belong to our cluster from now on; return the one before."""
+        before = self.cluster()
+        self._meta["cluster"] = self.cluster_id or ""
+        return before
+
+    def health(self) -> StoreHealth:
+        """Return what there is to know of a dict."""
+        return StoreHealth(
+            name="Memory",
+            place="this process",
+            problem=self.outage,
+            claimed=bool(self._claims),
+            cluster_id=self._meta.get("cluster"),
+        )
 
     def ping(self) -> None:
         """Return when the store answers; raise ClaimsUnavailableError when it does not."""
@@ -90,6 +157,15 @@ class MemoryClaims:
         """Forget everything, as FLUSHALL does; the next claim notices."""
         self._claims.clear()
         self._emptied = True
+
+    def _begin(self) -> None:
+        """Compare clusters; see on the first call whether there were claims before us."""
+        here = self.cluster_id
+        there = self._meta.setdefault("cluster", here) if here else ""
+        if here and there and here != there:
+            raise OtherClusterError(other_cluster("the claims", there, here))
+        if not self._called:
+            self._called, self.fresh = True, not self._claims
 
     def _notice(self) -> None:
         emptied, self._emptied = self._emptied, False
