@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hapax.core.errors import TwinError
+from hapax.core.errors import DuplicateInstanceError
 from hapax.core.ports import Message
 from hapax.kafka.produce.standalone import KafkaReplay, ReplayInterruptedError, replay_id
 from hapax.operations import replay as wiring
@@ -146,7 +146,7 @@ def test_of_two_replays_at_once_the_older_writes_nothing(route: PipelineUnderTes
     older.open()
     assert desk.ask("dead-letters", "replay", "--yes")["replayed"] == 1
     late = Message(route.source, b"late", None, 0, 0, [("hapax-replay-of", b"x/0/0")])
-    with pytest.raises(TwinError):
+    with pytest.raises(DuplicateInstanceError):
         older.write([late])
     assert [record.value for record in replays(route)] == [b"e-1"]
 

@@ -225,7 +225,10 @@ class World:
         if reason in {"drained", "crashed", "undefined"}:
             return
         explained = (
-            (reason.startswith("TwinError") and (self.fence_causes or self.broker.expired))
+            (
+                reason.startswith("DuplicateInstanceError")
+                and (self.fence_causes or self.broker.expired)
+            )
             or (reason.startswith("StopError") and process.lifecycle.stopping)
             or (reason.startswith("PreflightError") and self.brokers_away_until_s)
         )

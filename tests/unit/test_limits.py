@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hapax.core.errors import DeadLetterLimitError, ExitCode, TwinError
+from hapax.core.errors import DeadLetterLimitError, DuplicateInstanceError, ExitCode
 from hapax.core.limits import DeadLetterRate, FenceBudget, Pace, Patience
 from hapax.core.records import Record
 from hapax.core.transform import Failure
@@ -146,7 +146,7 @@ def test_two_fences_without_progress_between_them_prove_a_twin() -> None:
     budget = FenceBudget("w-0", 5)
     budget.fence(0.0, explained=False)
     budget.commit()
-    with pytest.raises(TwinError, match='instance "w-0"') as caught:
+    with pytest.raises(DuplicateInstanceError, match='instance "w-0"') as caught:
         budget.fence(30.0, explained=False)
     assert caught.value.exit_code is ExitCode.FENCED
     assert "HAPAX_INSTANCE" in str(caught.value)
@@ -164,7 +164,7 @@ def test_five_fences_within_the_window_prove_a_twin_even_with_progress() -> None
         budget.fence(turn * 7.0, explained=False)
         budget.commit()
         budget.commit()
-    with pytest.raises(TwinError):
+    with pytest.raises(DuplicateInstanceError):
         budget.fence(28.0, explained=False)
 
 
@@ -231,7 +231,7 @@ def test_a_registration_without_an_answer_explains_one_fence() -> None:
         budget.unanswered()
     for now_s in (0.0, 0.1, 0.2):
         budget.fence(now_s, explained=False)
-    with pytest.raises(TwinError):
+    with pytest.raises(DuplicateInstanceError):
         budget.fence(0.3, explained=False)
 
 

@@ -9,8 +9,8 @@ import pytest
 from hapax.core.errors import (
     BatchAbortedError,
     ClaimsUnavailableError,
+    DuplicateInstanceError,
     ProducerDeadError,
-    TwinError,
 )
 from hapax.core.ports import Batch
 from hapax.core.transform import Failure
@@ -89,7 +89,7 @@ def test_fenced_once_is_survived_and_fenced_again_means_a_twin() -> None:
     pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)
     assert pipeline.told.of("producer_rebuilt")[0]["cause"] == "fenced"
     pipeline.transaction.begin()
-    with pytest.raises(TwinError):
+    with pytest.raises(DuplicateInstanceError):
         pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)
 
 
@@ -106,7 +106,7 @@ def test_a_fence_while_opening_counts_as_well() -> None:
     pipeline = filled(Script(open=[None, FENCED]))
     batch = taken(pipeline)
     pipeline.transaction.begin()
-    with pytest.raises(TwinError):
+    with pytest.raises(DuplicateInstanceError):
         pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)
 
 

@@ -9,10 +9,10 @@ import pytest
 from hapax.core.errors import (
     BatchAbortedError,
     ClaimsUnavailableError,
+    DuplicateInstanceError,
     MemberFencedError,
     ProducerDeadError,
     StopError,
-    TwinError,
 )
 from hapax.core.limits import FenceBudget
 from hapax.core.ports import Batch
@@ -151,7 +151,7 @@ def test_a_fenced_member_joins_anew_and_reads_on_at_the_committed_offsets() -> N
 
 def test_a_member_that_is_fenced_again_without_progress_has_a_twin() -> None:
     pipeline = filled(Script(take=[FENCED, FENCED]))
-    with pytest.raises(TwinError):
+    with pytest.raises(DuplicateInstanceError):
         pipeline.run(open_first=False)
 
 
@@ -233,5 +233,5 @@ def test_fences_by_our_own_late_registrations_are_no_twin() -> None:
         pipeline.transaction.begin()
         pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)
     pipeline.transaction.begin()
-    with pytest.raises(TwinError):
+    with pytest.raises(DuplicateInstanceError):
         pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)

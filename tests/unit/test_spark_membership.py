@@ -8,10 +8,10 @@ import pytest
 
 from hapax.core.errors import (
     BatchAbortedError,
+    DuplicateInstanceError,
     MemberFencedError,
     ProducerDeadError,
     StopError,
-    TwinError,
 )
 from hapax.core.limits import FenceBudget
 from tests.kit.spark_driver import P0, P1, P2, P3, Driver, done
@@ -280,7 +280,7 @@ def test_a_name_that_is_given_away_again_and_again_means_a_twin() -> None:
     def scenario() -> Scenario:
         yield from driver.turns(50)
 
-    with pytest.raises(TwinError):
+    with pytest.raises(DuplicateInstanceError):
         driver.play(scenario())
 
 

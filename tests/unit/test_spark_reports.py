@@ -8,10 +8,10 @@ import pytest
 
 from hapax.core.errors import (
     DeadLetterLimitError,
+    DuplicateInstanceError,
     ExitCode,
     MemberFencedError,
     StopError,
-    TwinError,
 )
 from hapax.core.limits import Patience
 from hapax.core.ports import Stuck
@@ -222,7 +222,7 @@ def test_fenced_once_is_survived_and_fenced_again_means_a_twin(driver: Driver, l
     driver.reports.take(lane, report(Outcome.FENCED, reason="epoch"), NOW_S)
     assert driver.told.of("producer_died") == [{"reason": "epoch", "fenced": True}]
     assert lane.rest_until_s > NOW_S
-    with pytest.raises(TwinError):
+    with pytest.raises(DuplicateInstanceError):
         driver.reports.take(lane, report(Outcome.FENCED, reason="epoch"), NOW_S + 1)
 
 
@@ -237,7 +237,7 @@ def test_fences_between_which_batches_are_committed_prove_a_twin_only_in_the_end
     committed = [settled({P0: (5, 6)})] * 3
     for _ in range(4):
         driver.reports.take(lane, report(Outcome.FENCED, reason="epoch", settled=committed), NOW_S)
-    with pytest.raises(TwinError):
+    with pytest.raises(DuplicateInstanceError):
         driver.reports.take(lane, report(Outcome.FENCED, reason="epoch", settled=committed), NOW_S)
 
 
@@ -350,7 +350,7 @@ def test_the_telling_line_of_a_long_story_is_the_reason(
 def test_a_member_that_is_fenced_twice_means_a_twin(driver: Driver) -> None:
     driver.reports.member_fenced(MemberFencedError("a", explained=True), NOW_S)
     driver.reports.member_fenced(MemberFencedError("b", explained=False), NOW_S)
-    with pytest.raises(TwinError):
+    with pytest.raises(DuplicateInstanceError):
         driver.reports.member_fenced(MemberFencedError("c", explained=False), NOW_S)
     assert [facts["explained"] for facts in driver.told.of("member_fenced")] == [
         True,

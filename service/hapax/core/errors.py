@@ -133,7 +133,7 @@ class PreflightError(StopError):
         self.problems = problems
 
 
-class TwinError(StopError):
+class DuplicateInstanceError(StopError):
     """Another live process uses our name."""
 
     exit_code = ExitCode.FENCED

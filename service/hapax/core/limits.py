@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from hapax.core.errors import DeadLetterLimitError, TwinError
+from hapax.core.errors import DeadLetterLimitError, DuplicateInstanceError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -127,7 +127,7 @@ class Patience:
 
 
 class FenceBudget:
-    """Tells a twin with our name from a transaction that only took too long.
+    """Tells a second process of our name from a transaction that only took too long.
 
     The broker says "fenced" to both. A fence while our transaction was older than its timeout
     explains itself. Others count: two within the window with no more than one batch committed
@@ -164,7 +164,7 @@ class FenceBudget:
         self._committed += 1
 
     def fence(self, now_s: float, *, explained: bool) -> bool:
-        """Count a fence, and return whether it did count; raise TwinError when it proves a twin."""
+        """Return whether the fence counts; raise where it proves a second process of our name."""
         while self._fences and now_s - self._fences[0][0] > self.WINDOW_S:
             self._fences.popleft()
         if explained:
@@ -175,7 +175,7 @@ class FenceBudget:
         stalled = bool(self._fences) and self._committed - self._fences[-1][1] <= 1
         self._fences.append((now_s, self._committed))
         if stalled or len(self._fences) >= self._fences_max:
-            raise TwinError(
+            raise DuplicateInstanceError(
                 f"fenced again within {self.WINDOW_S:.0f} s: another process runs as instance"
                 f' "{self._instance}"; give each process its own HAPAX_INSTANCE'
             )

@@ -183,8 +183,10 @@ def consumer_properties(settings: Settings) -> dict[str, Any]:
     }
 
 
-def producer_properties(settings: Settings) -> dict[str, Any]:
-    """Return the properties of the producer, transactional only where that is the guarantee."""
+def producer_properties(settings: Settings, *, transactional: bool | None = None) -> dict[str, Any]:
+    """Return the properties of a producer; ``transactional`` None: as the guarantee wants it."""
+    if transactional is None:
+        transactional = settings.mode.transactional
     timeout_ms = settings.transaction.timeout_ms
     properties = {
         **_common(settings),
@@ -209,7 +211,7 @@ def producer_properties(settings: Settings) -> dict[str, Any]:
         "enable.idempotence": True,
         "partitioner": _PARTITIONERS[settings.output.partitioner],
     }
-    if settings.guarantee == "exactly_once":
+    if transactional:
         properties |= {
             "transactional.id": transactional_id(settings),
             "transaction.timeout.ms": timeout_ms,

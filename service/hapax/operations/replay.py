@@ -82,7 +82,10 @@ class Replay:
         return outcome
 
     def run(self) -> Outcome:
-        """Replay. Raises StopError, TwinError or HapaxError; what was done is done once."""
+        """Replay; what was done is done once.
+
+        Raises StopError, DuplicateInstanceError or HapaxError.
+        """
         writer = KafkaReplay(self._settings, SystemClock())
         attempts = ATTEMPTS_MAX
         try:

@@ -4,6 +4,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from hapax.core.guarantees import MODES, Guarantee, Mode
 from hapax.settings.base import Group, variables
 from hapax.settings.kafka import ConsumerGroup, Kafka, Transaction
 from hapax.settings.pipeline import (
@@ -23,7 +24,6 @@ from hapax.settings.validators import FUNCTION, NAME
 from hapax.settings.value_types import choice
 
 Engine = Literal["worker", "spark"]
-Guarantee = Literal["exactly_once", "at_least_once", "at_most_once"]
 
 
 class Settings(Group):
@@ -70,6 +70,11 @@ class Settings(Group):
     def effective(self) -> dict[str, str]:
         """Return variable → value, readable, with secrets as ``***``: one log line at start."""
         return {variable.name: variable.shown(self) for variable in VARIABLES}
+
+    @property
+    def mode(self) -> Mode:
+        """What follows from the guarantee."""
+        return MODES[self.guarantee]
 
 
 VARIABLES: Final = tuple(variables(Settings))

@@ -90,6 +90,6 @@ def _foreign(settings: Settings) -> Iterator[tuple[str, object, str]]:
     )
     yield (
         "HAPAX_GUARANTEE",
-        None if settings.guarantee == "exactly_once" else settings.guarantee,
+        None if "spark" in settings.mode.engines else settings.guarantee,
         "its only guarantee is exactly_once; Spark's own Kafka sink is at least once",
     )

@@ -21,7 +21,7 @@ SEVERAL_TOPICS: Final = "several"
 
 
 class TransactionEvents(ClaimEvents):
-    """What happens to batches, from a failing record to a twin of the whole process."""
+    """What happens to batches, from a failing record to a second process of our name."""
 
     def transaction_committed(self, settled: BatchResult) -> None:
         """Say what a batch came to, in the canonical line."""

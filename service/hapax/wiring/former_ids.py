@@ -27,7 +27,7 @@ def fence_predecessor(settings: Settings, source: KafkaSource) -> list[str]:
     Before joining. With dynamic membership nobody comes back under its name.
     """
     static = settings.group.membership == "static"
-    if settings.guarantee != "exactly_once" or not static or not source.of_earlier_version():
+    if not settings.mode.transactional or not static or not source.of_earlier_version():
         return []
     return fence_former(settings, former_id(settings))
 

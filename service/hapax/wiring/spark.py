@@ -60,7 +60,7 @@ class LaneFences:
 def run_records(shared: Shared, stack: ExitStack) -> None:
     """Run the records form until it is asked to stop."""
     settings = shared.settings
-    if settings.guarantee != "exactly_once":
+    if "spark" not in settings.mode.engines:
         problem = f"HAPAX_GUARANTEE={settings.guarantee} is for the worker; Spark runs exactly_once"
         raise ConfigurationError([problem])
     load_transform(settings.transform)  # a mistake in it is told here, not by every task

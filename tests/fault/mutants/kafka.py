@@ -85,8 +85,10 @@ def random_transactional_id() -> None:
     """Take a new transactional id with every start: correct, but nobody ends what a kill left."""
     properties = kafka_clients.producer_properties
 
-    def changed(settings: Any) -> dict[str, Any]:
-        return properties(settings) | {"transactional.id": f"{settings.app}-{uuid.uuid4().hex}"}
+    def changed(settings: Any, **how: Any) -> dict[str, Any]:
+        return properties(settings, **how) | {
+            "transactional.id": f"{settings.app}-{uuid.uuid4().hex}"
+        }
 
     parts.producer_properties = changed  # type: ignore[attr-defined]
 

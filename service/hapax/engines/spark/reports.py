@@ -5,7 +5,7 @@ Everything that a range committed counts first; then:
 done     go on behind it
 claims   hold every lane until the claim store answers
 aborted  plan again, smaller or without its culprits when the content is to blame
-fenced   plan again, within a budget: a twin of our name would fence us for ever
+fenced   plan again, within a budget: a second process of our name would fence us indefinitely
 dead     plan again; the next task registers a new producer anyway
 stop     leave, with the task's exit code
 lost     no report: plan again, a limited number of times without progress
@@ -116,7 +116,7 @@ class Reports:
     def member_fenced(self, error: MemberFencedError, now_s: float) -> bool:
         """Count that the group gave our name away, and return whether that counts.
 
-        Raises TwinError when it proves a twin.
+        Raises DuplicateInstanceError when it proves one.
         """
         self._events.member_fenced(str(error), explained=error.explained)
         return self._member_fences.fence(now_s, explained=error.explained)

@@ -35,9 +35,8 @@ class Sender:
     """
 
     def __init__(self, settings: Settings, transactional_id: str = "") -> None:
-        plain = settings.model_copy(update={"guarantee": "at_least_once"})
         properties: dict[str, Any] = {
-            **producer_properties(plain),
+            **producer_properties(settings, transactional=False),
             "client.id": transactional_id or f"{settings.app}-publish",
             "log_level": 0,
         }

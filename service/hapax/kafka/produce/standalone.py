@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from hapax.core.errors import (
     BatchAbortedError,
+    DuplicateInstanceError,
     HapaxError,
     ProducerDeadError,
     StopError,
-    TwinError,
 )
 from hapax.kafka.produce.base import ProducerConfig
 from hapax.kafka.produce.transaction import KafkaTransaction
@@ -34,12 +34,13 @@ def replay_id(app: str) -> str:
 
 def alone(settings: Settings, transactional_id: str, clock: Clock) -> KafkaTransaction:
     """Return transactions under any id."""
-    strict = settings.model_copy(update={"guarantee": "exactly_once"})
     named = {"transactional.id": transactional_id, "client.id": transactional_id}
     return KafkaTransaction(
         ProducerConfig(
             # A replay is its record and a header more: the largest records would be refused.
-            properties={"compression.type": "lz4"} | producer_properties(strict) | named,
+            properties={"compression.type": "lz4"}
+            | producer_properties(settings, transactional=True)
+            | named,
             deadline_s=settings.transaction.timeout_ms / 1000,
         ),
         clock=clock,
@@ -82,10 +83,10 @@ class KafkaReplay:
     def write(self, messages: Sequence[Message]) -> None:
         """Make all of them visible, or none.
 
-        Raises TwinError when another replay has begun, StopError when a message is refused, and
-        ReplayInterruptedError when it must be looked up what has become of them. After a request
-        that may have been sent twice it raises that, too, though all is visible: a late one of
-        this transaction must not reach into the next.
+        Raises DuplicateInstanceError when another replay has begun, StopError when a message is
+        refused, and ReplayInterruptedError when it must be looked up what has become of them. After
+        a request that may have been sent twice it raises that, too, though all is visible: a late
+        one of this transaction must not reach into the next.
         """
         transaction = self._transaction
         try:
@@ -104,7 +105,9 @@ class KafkaReplay:
 
 def _interrupted(error: BatchAbortedError | ProducerDeadError) -> Exception:
     if isinstance(error, ProducerDeadError) and error.fenced:
-        return TwinError("another replay or skip of this pipeline has begun: one at a time")
+        return DuplicateInstanceError(
+            "another replay or skip of this pipeline has begun: one at a time"
+        )
     if isinstance(error, BatchAbortedError) and error.content:
         return StopError(
             f"a dead letter cannot be written back: {error}. Leave it out by a filter, or let the"

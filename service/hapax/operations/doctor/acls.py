@@ -63,7 +63,7 @@ def _reading(settings: Settings) -> Iterator[Right]:
 def _writing(settings: Settings, written: dict[str, str]) -> Iterator[Right]:
     for topic, reason in written.items():
         yield Right("TOPIC", topic, "WRITE", reason)
-    if settings.guarantee != "exactly_once":
+    if not settings.mode.transactional:
         yield Right(
             "CLUSTER",
             CLUSTER,
@@ -112,7 +112,7 @@ def _looking(settings: Settings, written: list[str]) -> Iterator[Right]:
         for topic in settings.input.topics:
             yield Right("TOPIC", topic, "WRITE", replays, optional=True)
         yield Right("TRANSACTIONAL_ID", replay_id(settings.app), "WRITE", replays, optional=True)
-    if settings.guarantee == "exactly_once" and settings.spark.dataframe is None:
+    if settings.mode.transactional and settings.spark.dataframe is None:
         yield from _former(settings)
     reason = "hapax transactions list reads the states of all transactions there"
     yield Right("TOPIC", "__transaction_state", "READ", reason, optional=True)

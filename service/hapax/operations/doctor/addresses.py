@@ -86,7 +86,7 @@ def _versions(case: Case) -> Iterator[Said]:
         yield untold("the client did not say which requests the brokers take")
         return
     sound = True
-    if case.settings.guarantee == "exactly_once" and apis.get("TxnOffsetCommit", -1) < KIP_447:
+    if case.settings.mode.transactional and apis.get("TxnOffsetCommit", -1) < KIP_447:
         sound = False
         yield fail(
             "a broker is older than 2.5: offsets in transactions are not fenced (KIP-447)",
