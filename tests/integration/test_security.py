@@ -84,7 +84,7 @@ def test_a_worker_does_its_work_with_exactly_the_rights_that_are_printed(
     assert _leave(worker) == 0, worker.text()
     assert sorted(record.value or b"" for record in route.outputs()) == TEN
     assert route.lag() == 0
-    assert "AUTHORIZATION" not in str(worker.lines("survey_failed")), worker.text()
+    assert "AUTHORIZATION" not in str(worker.lines("lag_monitor_failed")), worker.text()
 
 
 # -- each right, left out -----------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from hapax.core.rights import Right
 from hapax.kafka.admin.requests import RecordSet, producers, set_at, wire_properties
 from hapax.kafka.admin.wire import WireError
-from hapax.kafka.read.offset_client import Marks
+from hapax.kafka.read.offset_client import OffsetClient
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.secured import INSTANCE, WAYS, login, settings_of, way
 
@@ -31,9 +31,9 @@ def test_a_record_sets_header_and_producers_are_had_on_every_way_but_tokens(
     if chosen.user is not None:
         guarded.rights.allow(chosen.user, Right("TOPIC", route.source, "READ", "is read"))
     settings = settings_of(route)
-    marks = Marks(settings)
-    leader = marks.leaders()[where]
-    marks.close()
+    client = OffsetClient(settings)
+    leader = client.leaders()[where]
+    client.close()
     properties = wire_properties(settings)
     if name == "tokens":
         with pytest.raises(WireError, match="only with PLAIN or SCRAM, not OAUTHBEARER"):
@@ -52,9 +52,9 @@ def test_a_wrong_password_is_told_without_it(guarded: Sandbox, tmp_path: Path) -
     wrong = login(guarded, "SCRAM-SHA-256", USERNAME=user, PASSWORD="not-the-password")  # noqa: S106 - it is wrong
     route = PipelineUnderTest(guarded, tmp_path, **chosen.settings)
     route.create()
-    marks = Marks(settings_of(route))
-    leader = next(iter(marks.leaders().values()))
-    marks.close()
+    client = OffsetClient(settings_of(route))
+    leader = next(iter(client.leaders().values()))
+    client.close()
     with pytest.raises(WireError, match="refuses our user or password") as caught:
         set_at(wire_properties(settings_of(route, **wrong)), leader, (route.source, 0), 0)
     assert "not-the-password" not in str(caught.value)

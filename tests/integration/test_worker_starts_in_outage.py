@@ -114,7 +114,7 @@ def test_an_idle_worker_without_brokers_is_soon_not_ready_and_its_figures_grow_o
         assert told_status["state"] == "stalled"
         (row,) = told_status["partitions"]
         assert row["seen_s_ago"] > 8
-        assert told_status["surveyed_s_ago"] > 8
+        assert told_status["lag_updated_s_ago"] > 8
         page = ask(port, "/")[1]
         assert "no broker answers since " in page
         assert "alerts.md#hapaxbrokersaway" in page

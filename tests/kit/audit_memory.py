@@ -15,7 +15,7 @@ import time
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from hapax.kafka.read.offset_range import Stretch
+from hapax.kafka.read.offset_range import OffsetRange
 from hapax.operations.audit.local import LocalAudit
 from hapax.operations.audit.result import Compare, InputBounds, OutputBounds, Scope
 from hapax.operations.audit.rows import InputRow
@@ -33,7 +33,9 @@ class _Inputs:
     """Yields inputs of one partition, as hapax.operations.audit.tasks.ReadInputs does."""
 
     def __init__(self, each: int) -> None:
-        self.stretches = [Stretch(number, "in", number, 0, each) for number in range(PARTITIONS)]
+        self.stretches = [
+            OffsetRange(number, "in", number, 0, each) for number in range(PARTITIONS)
+        ]
 
     def __call__(self, number: int) -> Iterator[list[Row]]:
         each = self.stretches[number].end
@@ -51,7 +53,9 @@ class _Effects:
     """Yields outputs of one partition, as hapax.operations.audit.tasks.ReadEffects does."""
 
     def __init__(self, each: int) -> None:
-        self.stretches = [Stretch(number, "out", number, 0, each) for number in range(PARTITIONS)]
+        self.stretches = [
+            OffsetRange(number, "out", number, 0, each) for number in range(PARTITIONS)
+        ]
 
     def __call__(self, number: int) -> Iterator[list[Row]]:
         each = self.stretches[number].end

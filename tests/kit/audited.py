@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import Consumer, TopicPartition
 
-from hapax.kafka.read.offset_client import Marks
+from hapax.kafka.read.offset_client import OffsetClient
 from hapax.operations.audit.local import LocalAudit
 from hapax.operations.audit.local_judgement import Judgement as LocalJudgement
 from hapax.operations.audit.local_rows import AuditRows
@@ -79,12 +79,12 @@ def audited(spark: SparkSession, environment: dict[str, str], **options: object)
 
 
 def _run(engine: LocalAudit | SparkAudit, settings: Settings, options: dict[str, object]) -> Audit:
-    marks = Marks(settings)
+    client = OffsetClient(settings)
     try:
-        topics = AuditTopics(settings, AuditOptions(**options), marks, _silent)  # type: ignore[arg-type]
+        topics = AuditTopics(settings, AuditOptions(**options), client, _silent)  # type: ignore[arg-type]
         return run(engine, topics, examples_max=3)
     finally:
-        marks.close()
+        client.close()
 
 
 def _pairs(one: Audit, other: Audit) -> Iterator[tuple[InputFindings, InputFindings]]:

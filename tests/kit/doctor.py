@@ -19,6 +19,7 @@ from hapax.core.cluster_state import (
     Process,
     Topic,
 )
+from hapax.core.partition_offsets import LogOffsets
 from hapax.operations.doctor import Case, judge
 from hapax.operations.doctor.findings import Verdict
 from hapax.settings import load_settings
@@ -67,10 +68,8 @@ BROKER = {
 }
 SOUND = Partition(leader=1, replicas=(1, 2, 3), in_sync=(1, 2, 3))
 LOG = Log(
-    low_watermark=5,
-    last_stable_offset=10,
-    stable_later=10,
-    high_watermark=10,
+    offsets=LogOffsets(5, 10, 10),
+    last_stable_later=10,
     committed=10,
     since={HOUR_MS: 8},
     cluster_id="ours",
@@ -155,7 +154,10 @@ def with_broker(**settings: str) -> Callable[[Case], Case]:
 
 def with_log(name: str, **offsets: Any) -> Callable[[Case], Case]:
     """Return what sets the offsets of the first partition of a topic."""
-    return with_kafka(logs={**KAFKA.logs, (name, 0): replace(LOG, **offsets)})
+    assert LOG.offsets is not None
+    ends = {name: offsets.pop(name) for name in LogOffsets.__struct_fields__ if name in offsets}
+    log = replace(LOG, offsets=replace(LOG.offsets, **ends), **offsets)
+    return with_kafka(logs={**KAFKA.logs, (name, 0): log})
 
 
 def with_group(**facts: Any) -> Callable[[Case], Case]:

@@ -116,9 +116,9 @@ def test_of_a_task_that_failed_the_line_that_says_why_is_told() -> None:
     trace = """Job aborted due to stage failure:
     Traceback (most recent call last):
       File "x.py", line 3, in read
-    hapax.kafka.read.offset_range.StretchError: in/0: nothing came for 60 s before 9
+    hapax.kafka.read.offset_range.RangeReadError: in/0: nothing came for 60 s before 9
     at org.apache.spark"""
-    why = "hapax.kafka.read.offset_range.StretchError: in/0: nothing came for 60 s before 9"
+    why = "hapax.kafka.read.offset_range.RangeReadError: in/0: nothing came for 60 s before 9"
     assert _cause(RuntimeError(trace)) == why
     assert _cause(RuntimeError("\n first\nsecond")) == "first"
     assert _cause(RuntimeError()) == "RuntimeError"

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hapax.commands.tree import app
-from hapax.kafka.read.offset_range import Stretch
+from hapax.kafka.read.offset_range import OffsetRange
 from hapax.operations.audit import run as audit_run
 from hapax.operations.audit.local import LocalAudit
 from hapax.operations.audit.local_rows import AuditRows
@@ -32,7 +32,7 @@ class Ranges:
     """Two ranges of inputs, of which the second may end early."""
 
     def __init__(self, *, whole: bool) -> None:
-        self.stretches = [Stretch(0, "in", 0, 0, 1), Stretch(0, "in", 0, 1, 2)]
+        self.stretches = [OffsetRange(0, "in", 0, 0, 1), OffsetRange(0, "in", 0, 1, 2)]
         self._whole = whole
 
     def __call__(self, number: int) -> Iterator[list[tuple[Any, ...]]]:

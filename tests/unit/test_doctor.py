@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from hapax.claims.redis_health import judged_health
 from hapax.core.cluster_state import Address, Log, Partition, Topic
+from hapax.core.partition_offsets import LogOffsets
 from hapax.core.ports import Stuck
 from hapax.operations import doctor
 from hapax.operations.doctor import CHECKS, judge
@@ -151,8 +152,8 @@ FAULTS: list[tuple[str, Verdict, Change]] = [
             "in",
             since={HOUR_MS: 0},
             high_watermark=10**9,
-            last_stable_offset=10**9,
-            stable_later=10**9,
+            last_stable=10**9,
+            last_stable_later=10**9,
             committed=10**9,
         ),
     ),
@@ -271,7 +272,7 @@ def test_a_group_without_members_is_named_only_while_records_wait() -> None:
     assert troubles(judged(empty)) == {}
     logs = {
         **KAFKA.logs,
-        ("in", 1): Log(low_watermark=0, last_stable_offset=9, high_watermark=9, committed=3),
+        ("in", 1): Log(offsets=LogOffsets(0, 9, 9), committed=3),
     }
     waiting = with_kafka(group=empty.kafka.group, logs=logs)(empty)
     assert troubles(judged(waiting)) == {"group-state": WARN}
@@ -281,7 +282,7 @@ def test_a_transaction_that_moved_on_between_the_looks_is_no_trouble() -> None:
     assert (
         troubles(
             judged(
-                with_log("out", last_stable_offset=6, stable_later=9, high_watermark=10)(healthy())
+                with_log("out", last_stable=6, last_stable_later=9, high_watermark=10)(healthy())
             )
         )
         == {}

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from hapax.commands.doctor_screen import summary
 from hapax.commands.tree import app
 from hapax.core.errors import ConfigurationError
-from hapax.kafka.admin.api_versions import Listener
-from hapax.kafka.tcp_probe import reach, split
+from hapax.kafka.admin.api_versions import ApiVersionsLog
+from hapax.kafka.tcp_probe import probe, split
 from hapax.operations import doctor
 from hapax.operations.doctor import Case, Examination, judge
 from hapax.operations.doctor.bundle import write_bundle
@@ -293,7 +293,7 @@ def test_an_archive_of_settings_that_cannot_work_holds_the_findings(tmp_path: Pa
 def test_addresses_are_tried_by_name_and_port() -> None:
     ports = Ports()
     dead = f"127.0.0.1:{ports.reserve()}"
-    found = reach([dead, "nowhere.invalid:9092", dead])
+    found = probe([dead, "nowhere.invalid:9092", dead])
     ports.close()
     assert list(found) == [dead, "nowhere.invalid:9092"]
     assert "refused" in (found[dead].problem or "")
@@ -303,7 +303,7 @@ def test_addresses_are_tried_by_name_and_port() -> None:
 
 
 def test_versions_are_the_least_of_all_brokers_that_answered() -> None:
-    listener = Listener()
+    listener = ApiVersionsLog()
     for broker, version in (("kafka-1:9092/1", 5), ("kafka-2:9092/2", 3)):
         line = "APIVERSION [x] [thrd:y]: %s:   ApiKey TxnOffsetCommit (28) Versions 0..%d"
         listener.logger.debug(line, broker, version)
@@ -313,7 +313,7 @@ def test_versions_are_the_least_of_all_brokers_that_answered() -> None:
 
 
 def test_errors_of_the_client_are_kept_once() -> None:
-    listener = Listener()
+    listener = ApiVersionsLog()
     for _ in range(3):
         listener.error(KafkaError(KafkaError._AUTHENTICATION, "no"))
     assert listener.errors == ["_AUTHENTICATION: no"]

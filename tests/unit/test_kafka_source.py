@@ -65,7 +65,7 @@ def test_without_the_next_offset_the_repeat_would_come_through(monkeypatch: Patc
 
 
 def _forgetting(self: object, batch: object) -> object:
-    self._stands.clear()  # type: ignore[attr-defined] # a mutant
+    self._states.clear()  # type: ignore[attr-defined] # a mutant
     return batch
 
 
@@ -100,7 +100,7 @@ def test_records_of_a_partition_that_left_inside_the_call_are_dropped(monkeypatc
     kafka, consumer, _ = source(monkeypatch)
     consumer.queue = [message(4), message(1, partition=1), event(EOF, 5)]
     consumer.ours = [P1]
-    consumer.before_poll = lambda: kafka._stands.leave([P0])
+    consumer.before_poll = lambda: kafka._states.leave([P0])
     batch = kafka.take(10, 0.1)
     assert list(batch.next) == [P1]
     assert consumer.seeks == []
@@ -112,7 +112,7 @@ def test_a_partition_that_came_back_is_read_again_from_its_committed_offset(
     kafka, consumer, _ = source(monkeypatch)
     consumer.queue = [message(9)]
     consumer.offsets = {P0: 7}
-    consumer.before_poll = lambda: kafka._stands.leave([P0, P1])
+    consumer.before_poll = lambda: kafka._states.leave([P0, P1])
     assert kafka.take(10, 0.1).records == []
     assert sorted(consumer.seeks) == [("in", 0, 7), ("in", 1, 0)]
 
@@ -206,7 +206,7 @@ def test_what_attend_met_of_a_partition_that_leaves_is_dropped(monkeypatch: Patc
     for _ in range(3):
         kafka.attend(0.0)
     consumer.ours = [P1]
-    kafka._stands.leave([P0])
+    kafka._states.leave([P0])
     batch = kafka.take(1, 0.1)
     assert [(record.partition, record.offset) for record in batch.records] == [(1, 0)]
     assert kafka.take(5, 0.1).records == []

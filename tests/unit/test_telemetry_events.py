@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from hapax.core.batch_result import BatchResult
-from hapax.core.lag import Standing
+from hapax.core.lag import PartitionLag
 from hapax.core.micro_batches import Numbers
+from hapax.core.partition_offsets import LogOffsets
 from hapax.core.ports import Stuck
 from hapax.core.records import Coordinates
 from hapax.telemetry.events import Events
@@ -23,15 +24,13 @@ ORDERS = ("orders", 0)
 WHERE = Coordinates("orders", 0, 41)
 
 
-OUT_STANDING = Standing(
+OUT_LAG = PartitionLag(
     topic="out",
     partition=0,
-    ours=False,
-    low_watermark=1,
+    is_input=False,
+    log=LogOffsets(1, 5, 8),
     committed=None,
     position=None,
-    last_stable_offset=5,
-    high_watermark=8,
     at_s=1_700_000_000.0,
     lag_s=None,
     margin_s=None,
@@ -124,17 +123,19 @@ CASES = [
         ("brokers_unavailable_total", {}, 1),
     ),
     Case(
-        "logs_surveyed",
-        {"standings": [OUT_STANDING], "at_s": 1_700_000_000.0, "complete": True},
-        {"standings": {"out/0": OUT_STANDING.log_figures()}},
-        ("stable_gap", {"topic": "out", "partition": "0"}, 3),
+        "lag_updated",
+        {"partition_lags": [OUT_LAG], "at_s": 1_700_000_000.0, "complete": True},
+        {"partition_lags": {"out/0": OUT_LAG.log_figures()}},
+        ("last_stable_offset_lag", {"topic": "out", "partition": "0"}, 3),
     ),
-    Case("survey_limited", {"remark": "a right"}, {"remark": "a right", "level": "info"}, None),
     Case(
-        "survey_failed",
+        "lag_monitor_limited", {"remark": "a right"}, {"remark": "a right", "level": "info"}, None
+    ),
+    Case(
+        "lag_monitor_failed",
         {"reason": "timed out"},
         {"reason": "timed out", "level": "warning"},
-        ("survey_failures_total", {}, 1),
+        ("lag_monitor_errors_total", {}, 1),
     ),
     Case("intake_paused", {}, {"level": "warning"}, ("paused", {}, 1)),
     Case("intake_resumed", {}, {"level": "info", "paused_s": 0.0}, ("paused", {}, 0)),

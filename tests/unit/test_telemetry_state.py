@@ -151,7 +151,7 @@ def test_assignments_add_up_and_losses_take_away(told: Told) -> None:
 
 def test_the_lag_of_a_partition_that_went_away_is_not_shown_any_more(told: Told) -> None:
     told.events.partitions_assigned([ORDERS, ("orders", 1)])
-    told.events.logs_surveyed(
+    told.events.lag_updated(
         [OURS, msgspec.structs.replace(OURS, partition=1)], told.wall_s, complete=True
     )
     told.events.partitions_revoked([ORDERS])

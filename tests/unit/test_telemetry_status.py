@@ -13,6 +13,7 @@ import pytest
 
 from hapax.commands.offsets import figures
 from hapax.core.micro_batches import Numbers
+from hapax.core.partition_offsets import LogOffsets
 from hapax.operations.offsets import Look
 from hapax.telemetry.events import Events
 from hapax.telemetry.health import Health
@@ -21,12 +22,12 @@ from hapax.telemetry.metrics import Metrics
 from hapax.telemetry.page import page
 from hapax.telemetry.recent_errors import Troubles
 from hapax.telemetry.status import Identity, Status
-from tests.unit.test_telemetry_events import ORDERS, OUT_STANDING, WHERE
+from tests.unit.test_telemetry_events import ORDERS, OUT_LAG, WHERE
 from tests.unit.test_telemetry_settled import SETTLED
 from tests.unit.test_telemetry_survey import OURS
 
 if TYPE_CHECKING:
-    from hapax.core.lag import Standing
+    from hapax.core.lag import PartitionLag
 
 EVIL = '<script>alert("1")</script>&\'"><b>'
 VOID = {"meta", "br", "hr", "link", "img", "input"}
@@ -69,13 +70,13 @@ class Told:
             lambda: self.wall_s,
         )
 
-    def work(self, *standings: Standing) -> None:
+    def work(self, *partition_lags: PartitionLag) -> None:
         """Come to the state of a worker that works."""
         self.events.service_ready()
         self.events.partitions_assigned([ORDERS])
         self.events.loop_moved()
         self.events.transaction_committed(SETTLED)
-        self.events.logs_surveyed(standings or (OURS, OUT_STANDING), self.wall_s, complete=True)
+        self.events.lag_updated(partition_lags or (OURS, OUT_LAG), self.wall_s, complete=True)
 
     @property
     def status(self) -> dict[str, Any]:
@@ -173,12 +174,12 @@ def test_each_partition_shows_all_its_marks(told: Told) -> None:
     assert mine == {
         "topic": "orders",
         "partition": 0,
-        "low_watermark": 0,
+        "log_start": 0,
         "committed": 5,
         "position": 7,
-        "last_stable_offset": 9,
+        "last_stable": 9,
         "high_watermark": 9,
-        "undecided": 0,
+        "last_stable_offset_lag": 0,
         "lag": 4,
         "lost": 0,
         "lag_seconds": 60.0,
@@ -191,10 +192,10 @@ def test_each_partition_shows_all_its_marks(told: Told) -> None:
         written.items()
         >= {
             "topic": "out",
-            "low_watermark": 1,
-            "last_stable_offset": 5,
+            "log_start": 1,
+            "last_stable": 5,
             "high_watermark": 8,
-            "undecided": 3,
+            "last_stable_offset_lag": 3,
         }.items()
     )
 
@@ -205,11 +206,9 @@ def test_rows_have_the_names_of_hapax_offsets(told: Told) -> None:
     look = Look(
         topic="orders",
         partition=0,
-        low_watermark=0,
+        log=LogOffsets(0, 9, 9),
         committed=5,
         position=7,
-        last_stable_offset=9,
-        high_watermark=9,
     )
     (offsets,) = figures([look])["partitions"]
     assert offsets.keys() <= row.keys()
@@ -222,7 +221,7 @@ def test_figures_that_brokers_renew_no_more_grow_old_and_the_page_says_why(told:
     told.wall_s += 30
     told.monotonic_s += 3
     told.events.loop_moved()
-    told.events.logs_surveyed([], told.wall_s, complete=False)
+    told.events.lag_updated([], told.wall_s, complete=False)
     told.events.brokers_unreachable("kafka:9092: connection refused")
     assert told.status["state"] == "running"  # for a moment
     told.wall_s += 4
@@ -233,7 +232,7 @@ def test_figures_that_brokers_renew_no_more_grow_old_and_the_page_says_why(told:
     assert status["reasons"] == [
         "no broker answers since 22:13:50 (kafka:9092: connection refused)"
     ]
-    assert status["surveyed_s_ago"] == 34
+    assert status["lag_updated_s_ago"] == 34
     assert [row["seen_s_ago"] for row in status["partitions"]] == [34]
     shown = told.page
     assert "no broker answers since 22:13:50 (kafka:9092: connection refused)" in shown.text
@@ -276,7 +275,7 @@ def test_what_retention_is_about_to_delete_is_marked(
 
 
 def test_a_transaction_that_stays_open_is_marked(told: Told) -> None:
-    told.work(OURS, msgspec.structs.replace(OUT_STANDING, open_s=75.0))
+    told.work(OURS, msgspec.structs.replace(OUT_LAG, open_s=75.0))
     assert "⚠ 75.0 s" in told.page.text
 
 
@@ -365,7 +364,7 @@ def test_a_long_text_is_cut_and_made_printable(told: Told) -> None:
 def test_whatever_comes_from_outside_is_escaped() -> None:
     told = Told(app=EVIL, instance=EVIL, engine=EVIL, transactional_id=EVIL, version=EVIL)
     told.work(
-        msgspec.structs.replace(OUT_STANDING, topic=EVIL),
+        msgspec.structs.replace(OUT_LAG, topic=EVIL),
         msgspec.structs.replace(OURS, topic=EVIL),
     )
     told.events.partitions_assigned([(EVIL, 0)])

@@ -144,14 +144,14 @@ def show(found: list[Look]) -> None:
     rows: list[tuple[str, ...]] = [
         (
             f"{one.topic}/{one.partition}",
-            f"{one.low_watermark:,}",
+            f"{one.log.log_start:,}",
             "-" if one.committed is None else f"{one.committed:,}",
             "-" if one.position is None else f"{one.position:,}",
-            f"{one.last_stable_offset:,}",
-            f"{one.high_watermark:,}",
+            f"{one.log.last_stable:,}",
+            f"{one.log.high_watermark:,}",
             f"{one.lag:,}",
             age_text(one.lag_s(now_ms)),
-            f"{one.undecided:,}",
+            f"{one.log.last_stable_offset_lag:,}",
             _remark(one),
         )
         for one in found
@@ -164,7 +164,7 @@ def show(found: list[Look]) -> None:
             *[""] * 5,
             f"{sum(one.lag for one in found):,}",
             age_text(max(known, default=0.0) if len(known) == len(ages_s) else None),
-            f"{sum(one.undecided for one in found):,}",
+            f"{sum(one.log.last_stable_offset_lag for one in found):,}",
             "",
         )
     )
@@ -179,8 +179,8 @@ def _remark(one: Look) -> str:
         return f"STUCK: the set at {one.stuck.offset} cannot be decoded; hapax offsets skip {place}"
     if one.position is None:
         return "no committed offset, and HAPAX_INPUT__START is refuse"
-    if one.committed is not None and one.committed > one.high_watermark:
+    if one.committed is not None and one.committed > one.log.high_watermark:
         return "committed beyond the end: the topic was recreated, or truncated"
     if one.committed is None:
         return "no committed offset yet"
-    return "an open transaction holds readers back" if one.undecided else ""
+    return "an open transaction holds readers back" if one.log.last_stable_offset_lag else ""

@@ -267,7 +267,7 @@ def _gap(one: Gap) -> dict[str, Any]:
     return {
         "topic": one.topic,
         "partition": one.partition,
-        "last_stable_offset": one.stable,
+        "last_stable": one.stable,
         "high_watermark": one.high,
         "transactional_ids": one.blamed,
         "producers": None

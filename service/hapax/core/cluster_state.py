@@ -10,6 +10,7 @@ from collections.abc import Mapping  # noqa: TC003 - msgspec reads it
 
 import msgspec
 
+from hapax.core.partition_offsets import LogOffsets  # noqa: TC001 - as above
 from hapax.core.ports import Stuck  # noqa: TC001 - as above
 
 TopicPartition = tuple[str, int]
@@ -70,37 +71,34 @@ class ConsumerGroup(msgspec.Struct, frozen=True):
 
 
 class Log(msgspec.Struct, frozen=True):
-    """Offsets of one partition; None where they could not be had.
+    """One partition's log; None where it is not known.
 
-    low_watermark       first record that is still there
-    last_stable_offset  where read_committed readers stop
-    stable_later        the same after a moment
-    high_watermark      end of the log
-    committed           next offset of the group
+    offsets            where it begins and ends
+    last_stable_later  its last stable offset after a moment
+    committed          next offset of the group
     since               for some ages in ms: first offset whose record is younger than that; the
                         end of the log where none is
     cluster_id          beside the committed offset: the cluster that it was committed on
     """
 
-    low_watermark: int | None = None
-    last_stable_offset: int | None = None
-    stable_later: int | None = None
-    high_watermark: int | None = None
+    offsets: LogOffsets | None = None
+    last_stable_later: int | None = None
     committed: int | None = None
     since: Mapping[int, int] = {}
     cluster_id: str | None = None
 
     @property
     def unread(self) -> bool:
-        """Whether a reader that stands at ``committed`` has something before it."""
-        return self.committed is not None and (self.last_stable_offset or 0) > self.committed
+        """Whether readers have records to read after ``committed``."""
+        known = self.offsets is not None and self.committed is not None
+        return known and self.offsets.lag(self.committed) > 0  # type: ignore[union-attr, arg-type]
 
     @property
     def stuck(self) -> bool:
         """Whether the last stable offset stood still before the end of the log."""
-        stable, end = self.last_stable_offset, self.high_watermark
-        known = None not in {stable, self.stable_later, end}
-        return known and stable == self.stable_later < end  # type: ignore[operator]
+        if self.offsets is None or self.offsets.last_stable != self.last_stable_later:
+            return False
+        return self.offsets.last_stable_offset_lag > 0
 
 
 class Kafka(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""What brokers say of the logs, and what it means: lag in seconds, margin of retention, gaps.
+"""Offsets that brokers report, and what they mean: lag in seconds, margin of retention.
 
 Pure: no I/O, and the clock is a parameter. Times are Unix seconds.
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from hapax.core.partition_offsets import PartitionOffsets
+from hapax.core.partition_offsets import LogOffsets, PartitionOffsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,19 +20,6 @@ if TYPE_CHECKING:
 PACE_WINDOW_S = 3600.0
 """How far back the advance of a log's beginning is looked at. Brokers look for segments to delete
 every five minutes unless told otherwise, so much less would see steps and no pace."""
-
-
-class Marks(msgspec.Struct, frozen=True):
-    """Offsets of one log.
-
-    low     the first one that is still there
-    stable  the last stable offset: readers of committed records come to here
-    end     the high watermark: every record below it is on all in-sync replicas
-    """
-
-    low: int
-    stable: int
-    end: int
 
 
 class Retention(msgspec.Struct, frozen=True):
@@ -46,21 +33,21 @@ class Retention(msgspec.Struct, frozen=True):
     bytes_max: int | None
 
 
-class Survey(msgspec.Struct):
-    """What one round of questions brought.
+class OffsetSnapshot(msgspec.Struct):
+    """Answers of the brokers to one round of requests.
 
     at_s       when it began
-    marks      of those partitions that were told
+    offsets    of those partitions whose brokers answered
     unread_s   by partition: the newest time of any record up to the next unread one, so that one's
-               own time where times only grow; missing where nothing is unread or nothing was told
-    retention  by topic; missing where it could not be told
-    failures   what was not answered, in words
-    remarks    what cannot be known here, each told once
+               own time where times only grow; missing where nothing is unread or no broker answered
+    retention  by topic; missing where it is not known
+    failures   requests without an answer, in words
+    remarks    what cannot be known here, each reported once
     away       the addresses, with the reason, when no broker answered at all
     """
 
     at_s: float
-    marks: dict[TopicPartition, Marks] = {}
+    offsets: dict[TopicPartition, LogOffsets] = {}
     unread_s: dict[TopicPartition, float] = {}
     retention: dict[str, Retention] = {}
     failures: list[str] = []
@@ -68,8 +55,8 @@ class Survey(msgspec.Struct):
     away: str = ""
 
 
-class Standpoint(msgspec.Struct):
-    """Where the service stands in its own input partitions.
+class GroupProgress(msgspec.Struct):
+    """How far the process is in its assigned partitions.
 
     committed  the offsets that the group has committed
     positions  the next offsets to read; ahead of those while a batch is under way
@@ -79,85 +66,87 @@ class Standpoint(msgspec.Struct):
     positions: Progress = {}
 
 
-class Surveyor(Protocol):
-    """Asks brokers. Takes bounded time, and never raises for brokers that are away."""
+class LagProbe(Protocol):
+    """Queries brokers. Takes bounded time, and never raises for brokers that are away."""
 
-    def survey(self, committed: Progress) -> Survey:
-        """Return the marks of these partitions and of the topics that are written to."""
+    def probe(self, committed: Progress) -> OffsetSnapshot:
+        """Return the offsets of these partitions and of the topics that are written to."""
 
     def unanswered(self) -> str:
         """Return the addresses and the reason when no broker answers; empty while one does."""
 
 
-class Standing(PartitionOffsets, frozen=True, kw_only=True):
-    """One partition at one moment: all of it from the same look.
+class PartitionLag(PartitionOffsets, frozen=True, kw_only=True):
+    """One partition at one moment: all of it from the same snapshot.
 
-    at_s       when that look began, Unix time
-    ours       an input partition that is ours; otherwise one that is written to
+    at_s       when that snapshot began, Unix time
+    is_input   an assigned input partition; otherwise one that is written to
     lag_s      age of the oldest record of the lag, at least; 0 when there is none
     margin_s   until retention deletes the next unread record, at least; infinite when it never
-               will, None when that cannot be told
+               will, None when that is not known
     open_s     for how long the last stable offset has stood still before the end
     """
 
     at_s: float
-    ours: bool
+    is_input: bool
     lag_s: float | None
     margin_s: float | None
     open_s: float
 
 
-class Outlook:
-    """Turns surveys into standings; remembers what it takes two surveys to see."""
+class LagTracker:
+    """Turns snapshots into lags; remembers what it takes two snapshots to see."""
 
     def __init__(self) -> None:
         self._stood: dict[TopicPartition, tuple[int, float]] = {}
         self._lows: dict[TopicPartition, list[tuple[float, int]]] = {}
 
-    def of(self, survey: Survey, standpoint: Standpoint) -> list[Standing]:
-        """Return the standings of all partitions that were told, in order."""
-        if not survey.failures:
-            self._forget(survey.marks)
+    def of(self, snapshot: OffsetSnapshot, progress: GroupProgress) -> list[PartitionLag]:
+        """Return the lags of all partitions in the snapshot, in order."""
+        if not snapshot.failures:
+            self._forget(snapshot.offsets)
         return [
-            self._standing(where, marks, survey, standpoint)
-            for where, marks in sorted(survey.marks.items())
+            self._partition_lag(where, offsets, snapshot, progress)
+            for where, offsets in sorted(snapshot.offsets.items())
         ]
 
-    def _standing(
-        self, where: TopicPartition, marks: Marks, survey: Survey, standpoint: Standpoint
-    ) -> Standing:
-        committed = standpoint.committed.get(where)
-        pace = self._pace(where, marks.low, survey.at_s)
+    def _partition_lag(
+        self,
+        where: TopicPartition,
+        offsets: LogOffsets,
+        snapshot: OffsetSnapshot,
+        progress: GroupProgress,
+    ) -> PartitionLag:
+        committed = progress.committed.get(where)
+        pace = self._pace(where, offsets.log_start, snapshot.at_s)
         lag_s = margin_s = None
         if committed is not None:
-            unread_s = survey.unread_s.get(where)
-            lag_s = _lag_s(committed, marks, unread_s, survey.at_s)
+            unread_s = snapshot.unread_s.get(where)
+            lag_s = _lag_s(committed, offsets, unread_s, snapshot.at_s)
             margin_s = _margin_s(
-                committed, marks, unread_s, survey.at_s, survey.retention.get(where[0]), pace
+                committed, offsets, unread_s, snapshot.at_s, snapshot.retention.get(where[0]), pace
             )
-        return Standing(
+        return PartitionLag(
             topic=where[0],
             partition=where[1],
-            at_s=survey.at_s,
-            ours=committed is not None,
-            low_watermark=marks.low,
+            at_s=snapshot.at_s,
+            is_input=committed is not None,
+            log=offsets,
             committed=committed,
-            position=standpoint.positions.get(where, committed),
-            last_stable_offset=marks.stable,
-            high_watermark=marks.end,
+            position=progress.positions.get(where, committed),
             lag_s=lag_s,
             margin_s=margin_s,
-            open_s=self._open_s(where, marks, survey.at_s),
+            open_s=self._open_s(where, offsets, snapshot.at_s),
         )
 
-    def _open_s(self, where: TopicPartition, marks: Marks, now_s: float) -> float:
+    def _open_s(self, where: TopicPartition, offsets: LogOffsets, now_s: float) -> float:
         """Return since when the last stable offset stands before the end; it moves in health."""
-        if marks.stable >= marks.end:
+        if offsets.last_stable >= offsets.high_watermark:
             self._stood.pop(where, None)
             return 0.0
         stood = self._stood.get(where)
-        if stood is None or stood[0] != marks.stable:
-            stood = self._stood[where] = (marks.stable, now_s)
+        if stood is None or stood[0] != offsets.last_stable:
+            stood = self._stood[where] = (offsets.last_stable, now_s)
         return max(0.0, now_s - stood[1])
 
     def _pace(self, where: TopicPartition, low: int, now_s: float) -> float:
@@ -179,15 +168,17 @@ class Outlook:
             self._stood.pop(where, None)
 
 
-def _lag_s(committed: int, marks: Marks, unread_s: float | None, now_s: float) -> float | None:
-    if committed >= marks.stable:
+def _lag_s(
+    committed: int, offsets: LogOffsets, unread_s: float | None, now_s: float
+) -> float | None:
+    if committed >= offsets.last_stable:
         return 0.0
     return None if unread_s is None else max(0.0, now_s - unread_s)
 
 
 def _margin_s(
     committed: int,
-    marks: Marks,
+    offsets: LogOffsets,
     unread_s: float | None,
     now_s: float,
     retention: Retention | None,
@@ -200,9 +191,9 @@ def _margin_s(
     What ``retention.bytes`` deletes has no such time; there the beginning of the log advances as
     fast as records arrive.
     """
-    if committed >= marks.end:
+    if committed >= offsets.high_watermark:
         return math.inf
-    if committed < marks.low:
+    if committed < offsets.log_start:
         return 0.0
     estimates = []
     if retention is not None and retention.time_ms is not None:
@@ -210,7 +201,7 @@ def _margin_s(
             return None
         estimates.append(unread_s + retention.time_ms / 1000 - now_s)
     if (retention is None or retention.bytes_max is not None) and pace > 0.0:
-        estimates.append((committed - marks.low) / pace)
+        estimates.append((committed - offsets.log_start) / pace)
     if not estimates and retention is None:
         return None
     return min(estimates, default=math.inf)

@@ -47,8 +47,8 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def skipped(self) -> int:
         """Offsets that are passed without an effect."""
-        start = self.placed.low_watermark if self.placed.position is None else self.placed.position
-        return max(0, self.offset - max(start, self.placed.low_watermark))
+        start = self.placed.log.log_start if self.placed.position is None else self.placed.position
+        return max(0, self.offset - max(start, self.placed.log.log_start))
 
     @property
     def again(self) -> int:
@@ -64,7 +64,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 def moved_to(placed: Placed, offset: int, *, topic_id: str | None) -> Move:
     """Return the move to an offset. Raises ConfigurationError for one that is not in the log."""
     where = f"{placed.topic}/{placed.partition}"
-    first, end = placed.low_watermark, placed.last_stable_offset
+    first, end = placed.log.log_start, placed.log.last_stable
     if offset < first:
         problem = f"{where}: offset {offset} is before the first one that is still there, {first}"
         raise ConfigurationError([problem])
@@ -90,12 +90,9 @@ def moved_back(placed: Placed, offset: int, *, topic_id: str | None) -> Move | N
             " is no way back from it: use hapax offsets set"
         )
         raise ConfigurationError([problem])
-    first = max(offset, placed.low_watermark)
-    remark = (
-        f"offsets below {placed.low_watermark} were deleted"
-        if offset < placed.low_watermark
-        else ""
-    )
+    begin = placed.log.log_start
+    first = max(offset, begin)
+    remark = f"offsets below {begin} were deleted" if offset < begin else ""
     return Move(placed=placed, offset=first, remark=remark)
 
 

@@ -20,7 +20,7 @@ AGE_MIN_S, AGE_MAX_S = 0.1, 3.2e9
 PRECISION = 1.01
 
 
-class Ages:
+class TimestampSearch:
     """One search. ``unread``: per partition the next unread offset."""
 
     def __init__(self, unread: Progress, now_s: float) -> None:

@@ -9,44 +9,44 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from hapax.core.lag import Outlook
+from hapax.core.lag import LagTracker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hapax.core.lag import Standpoint, Surveyor
+    from hapax.core.lag import GroupProgress, LagProbe
     from hapax.core.records import TopicPartition
     from hapax.telemetry.events import Events
 
 BACKOFF_MAX_S = 60.0
 PULSE_S = 2.0
-"""Between two surveys one question is asked so often: does any broker answer?"""
+"""Between two probes one question is asked so often: does any broker answer?"""
 FIRST_S = 1.0
 """A start has other things to do with brokers first."""
 
 
-class Lookout(threading.Thread):
-    """Surveys every ``interval_s``, less often while brokers are away.
+class LagMonitor(threading.Thread):
+    """Probes every ``interval_s``, less often while brokers are away.
 
-    ``standpoint`` is called on this thread; it returns copies of what the loop knows.
+    ``progress`` is called on this thread; it returns copies of what the loop knows.
     """
 
     def __init__(
         self,
-        surveyor: Surveyor,
-        standpoint: Callable[[], Standpoint],
+        probe: LagProbe,
+        progress: Callable[[], GroupProgress],
         events: Events,
         *,
         interval_s: float,
     ) -> None:
         # A daemon: it may sit in the client, and must not keep the process alive.
-        super().__init__(name="lookout", daemon=True)
-        self._surveyor = surveyor
-        self._standpoint = standpoint
+        super().__init__(name="lag-monitor", daemon=True)
+        self._probe = probe
+        self._progress = progress
         self._events = events
         self._interval_s = interval_s
-        self._outlook = Outlook()
-        self._surveyed: frozenset[TopicPartition] = frozenset()
+        self._tracker = LagTracker()
+        self._probed: frozenset[TopicPartition] = frozenset()
         self._away = False
         self._stopped = threading.Event()
 
@@ -64,38 +64,38 @@ class Lookout(threading.Thread):
         self._stopped.set()
 
     def pulse(self) -> bool:
-        """Find out whether any broker answers; return whether there is something new to survey.
+        """Find out whether any broker answers; return whether there is something new to snapshot.
 
         An idle loop asks brokers nothing, so that it would not notice.
         """
         try:
             was_away = self._away
-            self._tell_away(self._surveyor.unanswered())
+            self._tell_away(self._probe.unanswered())
             if was_away:
                 return not self._away
-            return frozenset(self._standpoint().committed) != self._surveyed
+            return frozenset(self._progress().committed) != self._probed
         except Exception as error:  # noqa: BLE001 - as in look
-            self._events.survey_failed(f"{type(error).__name__}: {error}")
+            self._events.lag_monitor_failed(f"{type(error).__name__}: {error}")
             return False
 
     def look(self) -> bool:
-        """Survey once and tell; return whether all was answered. Never raises: nobody hears it."""
+        """Probe once and report; return whether all was answered. Never raises."""
         try:
-            standpoint = self._standpoint()
-            survey = self._surveyor.survey(standpoint.committed)
-            self._surveyed = frozenset(standpoint.committed)
-            self._tell_away(survey.away)
-            self._events.logs_surveyed(
-                self._outlook.of(survey, standpoint), survey.at_s, complete=not survey.failures
+            progress = self._progress()
+            snapshot = self._probe.probe(progress.committed)
+            self._probed = frozenset(progress.committed)
+            self._tell_away(snapshot.away)
+            self._events.lag_updated(
+                self._tracker.of(snapshot, progress), snapshot.at_s, complete=not snapshot.failures
             )
-            for remark in survey.remarks:
-                self._events.survey_limited(remark)
-            if survey.failures:
-                self._events.survey_failed(survey.failures[0])
-        except Exception as error:  # noqa: BLE001 - a survey that fails must not end the service
-            self._events.survey_failed(f"{type(error).__name__}: {error}")
+            for remark in snapshot.remarks:
+                self._events.lag_monitor_limited(remark)
+            if snapshot.failures:
+                self._events.lag_monitor_failed(snapshot.failures[0])
+        except Exception as error:  # noqa: BLE001 - a probe that fails must not end the service
+            self._events.lag_monitor_failed(f"{type(error).__name__}: {error}")
             return False
-        return not survey.failures
+        return not snapshot.failures
 
     def _tell_away(self, places: str) -> None:
         if places:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from hapax.core.ports import Clock
 
 
-class TroubleLog:
+class ClientLogMonitor:
     """Passes a consumer's lines on; remembers when connections broke, and ids.
 
     breaks   how many lines have told of broken connections

@@ -53,7 +53,7 @@ class Access(NamedTuple):
 def no_broker(settings: Settings, error: KafkaException | None = None) -> PreflightError:
     """Return the one sentence of a command, after ``error`` or because nothing listens."""
     servers = settings.kafka.bootstrap_servers
-    reason = told(bootstrap(servers)) if error is None else refusal(settings)
+    reason = told(bootstrap(servers)) if error is None else diagnose_connection(settings)
     if reason is None and error is not None:
         reason = describe(error.args[0])
     problem = (
@@ -72,7 +72,7 @@ def require_listener(settings: Settings) -> None:
         raise no_broker(settings)
 
 
-def refusal(settings: Settings) -> str | None:
+def diagnose_connection(settings: Settings) -> str | None:
     """Return the line alone."""
     return access(settings).text
 

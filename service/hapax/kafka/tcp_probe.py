@@ -21,14 +21,14 @@ SOON_S = 1.0
 KAFKA_PORT = 9092
 
 
-def reach(places: Iterable[str], within_s: float = RESOLVE_TIMEOUT_S) -> dict[str, Address]:
+def probe(places: Iterable[str], within_s: float = RESOLVE_TIMEOUT_S) -> dict[str, Address]:
     """Try all ``host:port`` at once; takes so long at most, however dead they are."""
     wanted = list(dict.fromkeys(places))
     answers: queue.SimpleQueue[Address] = queue.SimpleQueue()
     for place in wanted:
         # Daemons: a resolver that does not answer cannot be interrupted.
         threading.Thread(
-            target=lambda one: answers.put(_try(one)), args=(place,), name="reach", daemon=True
+            target=lambda one: answers.put(_try(one)), args=(place,), name="tcp-probe", daemon=True
         ).start()
     found: dict[str, Address] = {}
     deadline_s = time.monotonic() + within_s
@@ -44,7 +44,7 @@ def reach(places: Iterable[str], within_s: float = RESOLVE_TIMEOUT_S) -> dict[st
 
 def bootstrap(servers: str) -> dict[str, Address]:
     """Try all addresses of a comma list, for a second."""
-    return reach((place.strip() for place in servers.split(",") if place.strip()), SOON_S)
+    return probe((place.strip() for place in servers.split(",") if place.strip()), SOON_S)
 
 
 def unanswered(servers: str) -> str:

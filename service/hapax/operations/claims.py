@@ -13,8 +13,8 @@ from hapax.core.errors import ConfigurationError, HapaxError
 from hapax.core.headers import ID, SOURCE, coordinates
 from hapax.core.records import Record
 from hapax.kafka.admin.adoption import cluster_id
-from hapax.kafka.read.offset_client import Marks
-from hapax.kafka.read.range_reader import Spans
+from hapax.kafka.read.offset_client import OffsetClient
+from hapax.kafka.read.range_reader import RangeReader
 from hapax.operations.claim_sources import ClaimSources
 from hapax.wiring.claims import claim_store
 
@@ -80,25 +80,25 @@ class Claimed:
         if since_ms is None:
             since_ms = int(time.time() * 1000) - self._settings.dedup.ttl_ms
         self._store.cluster_id = cluster_id(self._settings)
-        marks = Marks(self._settings)
+        client = OffsetClient(self._settings)
         try:
             rebuilt = Rebuilt()
             dead = self._settings.dead_letter.topic
             for topics in ([dead] if dead else [], [self._settings.output.topic, *more_topics]):
-                self._rebuild(marks, list(dict.fromkeys(topics)), since_ms, rebuilt, tell)
+                self._rebuild(client, list(dict.fromkeys(topics)), since_ms, rebuilt, tell)
         finally:
-            marks.close()
+            client.close()
         return rebuilt
 
     def _rebuild(
-        self, marks: Marks, topics: list[str], since_ms: int, rebuilt: Rebuilt, tell: Tell
+        self, client: OffsetClient, topics: list[str], since_ms: int, rebuilt: Rebuilt, tell: Tell
     ) -> None:
-        places = marks.partitions(topics) if topics else []
-        starts, ends = marks.at_time(places, since_ms), marks.stable_ends(places)
+        places = client.partitions(topics) if topics else []
+        starts, ends = client.at_time(places, since_ms), client.last_stable(places)
         spans = {where: (starts.get(where, end), end) for where, end in ends.items()}
         total = sum(max(0, end - start) for start, end in spans.values())
         read = 0
-        for chunk in Spans(self._settings).read(spans):
+        for chunk in RangeReader(self._settings).read(spans):
             read += len(chunk)
             tell(f"reading {', '.join(topics)}: {read:,} of at most {total:,}")
             # Notes of what was replayed are of no record.

@@ -11,15 +11,15 @@ import msgspec
 
 from hapax.core.dead_letters import DeadLetter, Replayed, dead_letter, is_original
 from hapax.core.errors import ConfigurationError, HapaxError
-from hapax.kafka.read.offset_client import Marks
-from hapax.kafka.read.range_reader import Spans
+from hapax.kafka.read.offset_client import OffsetClient
+from hapax.kafka.read.range_reader import RangeReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hapax.core.dead_letters import Wanted
     from hapax.core.records import TopicPartition
-    from hapax.kafka.read.range_reader import Seen
+    from hapax.kafka.read.range_reader import ReadRecord
     from hapax.settings import Settings
 
     Tell = Callable[[str], None]
@@ -45,21 +45,21 @@ class Found(msgspec.Struct, kw_only=True):
 class DeadLetters:
     """The dead letters of one pipeline's topic."""
 
-    def __init__(self, settings: Settings, marks: Marks, tell: Tell) -> None:
+    def __init__(self, settings: Settings, client: OffsetClient, tell: Tell) -> None:
         topic = settings.dead_letter.topic
         if topic is None:
             raise ConfigurationError(
                 ["HAPAX_DEAD_LETTER__TOPIC is not set: this pipeline has no dead letters"]
             )
         self.topic = topic
-        self._marks = marks
-        self._spans = Spans(settings)
+        self._client = client
+        self._reader = RangeReader(settings)
         self._tell = tell
 
     def bounds(self) -> Bounds:
         """Return, per partition, what a read_committed reader can see now."""
-        places = self._marks.partitions([self.topic])
-        lows, ends = self._marks.lows(places), self._marks.stable_ends(places)
+        places = self._client.partitions([self.topic])
+        lows, ends = self._client.log_starts(places), self._client.last_stable(places)
         return {where: (lows[where], ends[where]) for where in places}
 
     def letters(self, bounds: Bounds) -> Iterator[DeadLetter]:
@@ -118,18 +118,18 @@ class DeadLetters:
         None: the record is gone, or another record has its coordinates.
         """
         place, offset = (one.source.topic, one.source.partition), one.source.offset
-        if place not in self._marks.partitions([one.source.topic]):
+        if place not in self._client.partitions([one.source.topic]):
             return None
-        for chunk in self._spans.read({place: (offset, offset + 1)}):
+        for chunk in self._reader.read({place: (offset, offset + 1)}):
             for record, readable in chunk:
                 if record.offset == offset and is_original(one, record):
                     return msgspec.structs.replace(one, content=record, readable=readable)
         return None
 
-    def _each(self, bounds: Bounds, what: str) -> Iterator[Seen]:
+    def _each(self, bounds: Bounds, what: str) -> Iterator[ReadRecord]:
         total = sum(end - start for start, end in bounds.values())
         read, told_s = 0, time.monotonic()
-        for chunk in self._spans.read(bounds):
+        for chunk in self._reader.read(bounds):
             yield from chunk
             read += len(chunk)
             if time.monotonic() - told_s > 1:
@@ -140,5 +140,5 @@ class DeadLetters:
 @contextmanager
 def dead_letters(settings: Settings, tell: Tell) -> Iterator[DeadLetters]:
     """Give the one who looks; close its connections afterwards."""
-    with closing(Marks(settings)) as marks:
-        yield DeadLetters(settings, marks, tell)
+    with closing(OffsetClient(settings)) as client:
+        yield DeadLetters(settings, client, tell)

@@ -37,9 +37,9 @@ from hapax.core.offset_moves import (
 from hapax.core.partition_offsets import position
 from hapax.core.transform import Cut
 from hapax.kafka.produce.group_offsets import GroupOffsets
-from hapax.kafka.read.offset_client import Marks
+from hapax.kafka.read.offset_client import OffsetClient
 from hapax.kafka.read.probe import first_from
-from hapax.kafka.read.range_reader import Spans
+from hapax.kafka.read.range_reader import RangeReader
 from hapax.operations.skipping import letter, skip_of
 from hapax.wiring.builders import SystemClock
 from hapax.wiring.claims import claim_store
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from hapax.core.committed_metadata import CommittedMetadata
     from hapax.core.records import Coordinates, TopicPartition
-    from hapax.kafka.read.range_reader import Seen
+    from hapax.kafka.read.range_reader import ReadRecord
     from hapax.settings import Settings
 
     Tell = Callable[[str], None]
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 class Moving:
     """Moves the offsets of one pipeline's group."""
 
-    def __init__(self, settings: Settings, marks: Marks, tell: Tell) -> None:
+    def __init__(self, settings: Settings, client: OffsetClient, tell: Tell) -> None:
         if settings.spark.dataframe is not None:
             problem = (
                 "HAPAX_SPARK__DATAFRAME is set: positions of a DataFrame are in its checkpoint, not"
@@ -66,7 +66,7 @@ class Moving:
             )
             raise ConfigurationError([problem])
         self._settings = settings
-        self._marks = marks
+        self._client = client
         self._tell = tell
         self._group = GroupOffsets(settings)
         self._topic_ids = self._group.topic_ids(list(settings.input.topics))
@@ -94,7 +94,7 @@ class Moving:
             for one in placed:
                 if one.committed is None:
                     continue
-                where = (one.topic, one.partition)
+                where = one.where
                 offset = offsets[where] if offsets is not None else one.committed - (by or 0)
                 move = moved_back(one, offset, topic_id=self._topic_id(one))
                 if move is not None:
@@ -112,11 +112,11 @@ class Moving:
             raise HapaxError(f"{at}: the group has no offset there: use hapax offsets set")
         if at.offset < start:
             raise HapaxError(f"{at}: the group is past it already, at {start}")
-        if at.offset >= placed.last_stable_offset:
-            raise HapaxError(f"{at} is beyond the end for our readers, {placed.last_stable_offset}")
+        if at.offset >= placed.log.last_stable:
+            raise HapaxError(f"{at} is beyond the end for our readers, {placed.log.last_stable}")
         where = (at.topic, at.partition)
         found = first_from(
-            self._settings, at._replace(offset=start), self._marks.leaders().get(where)
+            self._settings, at._replace(offset=start), self._client.leaders().get(where)
         )
         skip = skip_of(at, found)
         return skip, moved_to(placed, skip.next, topic_id=self._topic_id(placed))
@@ -168,16 +168,15 @@ class Moving:
         if target.topic not in self._settings.input.topics:
             inputs = ", ".join(self._settings.input.topics)
             raise ConfigurationError([f"{target.topic} is no input of this pipeline: {inputs}"])
-        places = self._marks.partitions([target.topic])
-        texts = self._marks.beside(places)
+        places = self._client.partitions([target.topic])
+        texts = self._client.beside(places)
         began = max((one.began or 0 for one in texts.values()), default=0) or None
         if target.partition is not None:
             places = [where for where in places if where[1] == target.partition]
             if not places:
                 raise ConfigurationError([f"{target.topic} has no partition {target.partition}"])
-        lows, ends = self._marks.lows(places), self._marks.stable_ends(places)
-        highs = self._marks.highs(places)
-        committed = self._marks.committed(places)
+        logs = self._client.log_offsets(places)
+        committed = self._client.committed(places)
         start = self._settings.input.start
         return [
             Placed(
@@ -186,31 +185,27 @@ class Moving:
                 committed=committed[where],
                 # A partition that gets its first offset began with the others of its topic.
                 beside=msgspec.structs.replace(texts[where], began=texts[where].began or began),
-                low_watermark=lows[where],
-                last_stable_offset=ends[where],
-                high_watermark=max(highs[where], ends[where]),
-                position=position(committed[where], lows[where], ends[where], start),
+                log=logs[where],
+                position=position(committed[where], logs[where], start),
             )
             for where in places
         ]
 
     def _offsets(self, placed: list[Placed], to: str | int) -> dict[TopicPartition, int]:
         if isinstance(to, int):
-            return {(one.topic, one.partition): to for one in placed}
+            return {one.where: to for one in placed}
         if to in {"earliest", "latest"}:
             return {
-                (one.topic, one.partition): one.low_watermark
-                if to == "earliest"
-                else one.last_stable_offset
+                one.where: one.log.log_start if to == "earliest" else one.log.last_stable
                 for one in placed
             }
         time_ms = int(to.removeprefix("time:"))
-        where = [(one.topic, one.partition) for one in placed]
-        found = self._marks.at_time(where, time_ms)
+        where = [one.where for one in placed]
+        found = self._client.at_time(where, time_ms)
         return {
-            (one.topic, one.partition): min(
-                found.get((one.topic, one.partition), one.last_stable_offset),
-                one.last_stable_offset,
+            one.where: min(
+                found.get(one.where, one.log.last_stable),
+                one.log.last_stable,
             )
             for one in placed
         }
@@ -223,7 +218,7 @@ class Moving:
     ) -> dict[TopicPartition, tuple[int, CommittedMetadata]]:
         cluster_id = self._group.cluster_id()
         return {
-            (move.placed.topic, move.placed.partition): (
+            move.placed.where: (
                 move.offset,
                 beside(move.placed, self._topic_id(move.placed), cluster_id),
             )
@@ -236,7 +231,7 @@ class Moving:
         if store is None:
             return 0
         spans = {
-            (move.placed.topic, move.placed.partition): (
+            move.placed.where: (
                 move.offset - move.skipped,
                 move.offset,
             )
@@ -261,9 +256,9 @@ class Moving:
             store.close()
         return forgotten
 
-    def _passed(self, spans: dict[TopicPartition, tuple[int, int]]) -> Iterator[list[Seen]]:
+    def _passed(self, spans: dict[TopicPartition, tuple[int, int]]) -> Iterator[list[ReadRecord]]:
         try:
-            yield from Spans(self._settings).read(spans)
+            yield from RangeReader(self._settings).read(spans)
         except PreflightError as error:
             raise HapaxError(
                 f"the records that are passed cannot be read to forget their claims ({error});"
@@ -274,5 +269,5 @@ class Moving:
 @contextmanager
 def moving(settings: Settings, tell: Tell) -> Iterator[Moving]:
     """Give the one who moves; close its connections afterwards."""
-    with closing(Marks(settings)) as marks:
-        yield Moving(settings, marks, tell)
+    with closing(OffsetClient(settings)) as client:
+        yield Moving(settings, client, tell)

@@ -9,14 +9,14 @@ import msgspec
 
 from hapax.core.partition_offsets import PartitionOffsets, position
 from hapax.core.ports import Stuck  # noqa: TC001 - msgspec reads the types
-from hapax.kafka.read.offset_client import Marks
-from hapax.kafka.read.range_reader import Spans
+from hapax.kafka.read.offset_client import OffsetClient
+from hapax.kafka.read.range_reader import RangeReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hapax.core.records import TopicPartition
-    from hapax.kafka.read.range_reader import Seen
+    from hapax.kafka.read.range_reader import ReadRecord
     from hapax.settings import Settings
 
 OLDEST_WITHIN_S = 5.0
@@ -44,30 +44,25 @@ class Look(PartitionOffsets, frozen=True, kw_only=True):
 class Looks:
     """Looks at all input partitions, as often as it is told to."""
 
-    def __init__(self, settings: Settings, marks: Marks) -> None:
+    def __init__(self, settings: Settings, client: OffsetClient) -> None:
         self._settings = settings
-        self._marks = marks
-        self._spans = Spans(settings)
+        self._client = client
+        self._reader = RangeReader(settings)
 
     def look(self) -> list[Look]:
         """Return them by topic and partition. Raises PreflightError."""
-        marks = self._marks
-        places = marks.partitions(self._settings.input.topics)
-        lows = marks.lows(places)
-        committed = marks.committed(places, stable=False)
-        # Asked for later than what they are compared with, so that no lag is negative.
-        stable, highs = marks.stable_ends(places), marks.highs(places)
+        client = self._client
+        places = client.partitions(self._settings.input.topics)
+        committed = client.committed(places, stable=False)
+        # After what they are compared with, so that no committed offset is beyond its log.
+        logs = client.log_offsets(places)
         found = [
             Look(
                 topic=where[0],
                 partition=where[1],
-                low_watermark=lows[where],
+                log=logs[where],
                 committed=committed[where],
-                position=position(
-                    committed[where], lows[where], stable[where], self._settings.input.start
-                ),
-                last_stable_offset=stable[where],
-                high_watermark=max(highs[where], stable[where]),
+                position=position(committed[where], logs[where], self._settings.input.start),
             )
             for where in places
         ]
@@ -75,30 +70,24 @@ class Looks:
 
     def _dated(self, found: list[Look]) -> list[Look]:
         unread = {
-            (one.topic, one.partition): (
-                max(one.position or 0, one.low_watermark),
-                one.last_stable_offset,
-            )
+            one.where: (max(one.position or 0, one.log.log_start), one.log.last_stable)
             for one in found
             if one.lag
         }
-        self._spans.undecodable.clear()
-        oldest = self._spans.firsts(unread, OLDEST_WITHIN_S)
-        stuck = self._spans.undecodable
+        self._reader.undecodable.clear()
+        oldest = self._reader.firsts(unread, OLDEST_WITHIN_S)
+        stuck = self._reader.undecodable
         return [
-            msgspec.structs.replace(
-                _dated(one, oldest), stuck=stuck.get((one.topic, one.partition))
-            )
+            msgspec.structs.replace(_dated(one, oldest), stuck=stuck.get(one.where))
             for one in found
         ]
 
 
-def _dated(one: Look, oldest: dict[TopicPartition, Seen | None]) -> Look:
+def _dated(one: Look, oldest: dict[TopicPartition, ReadRecord | None]) -> Look:
     """Return it with the age of its oldest unread record, as far as its broker told."""
-    where = (one.topic, one.partition)
-    if where not in oldest:
+    if one.where not in oldest:
         return one
-    first = oldest[where]
+    first = oldest[one.where]
     if first is None:
         return msgspec.structs.replace(one, empty=True)
     return msgspec.structs.replace(one, oldest_ms=first.record.timestamp_ms)
@@ -107,5 +96,5 @@ def _dated(one: Look, oldest: dict[TopicPartition, Seen | None]) -> Look:
 @contextmanager
 def looks(settings: Settings) -> Iterator[Looks]:
     """Give the one who asks; close its connections afterwards."""
-    with closing(Marks(settings)) as marks:
-        yield Looks(settings, marks)
+    with closing(OffsetClient(settings)) as client:
+        yield Looks(settings, client)

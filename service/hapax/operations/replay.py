@@ -22,7 +22,7 @@ from hapax.core.dead_letters import DeadLetter, note, replay
 from hapax.core.errors import HapaxError, PreflightError
 from hapax.core.headers import TRUNCATED
 from hapax.kafka.produce.standalone import KafkaReplay, ReplayInterruptedError
-from hapax.kafka.read.offset_client import Marks
+from hapax.kafka.read.offset_client import OffsetClient
 from hapax.operations.dead_letters import DeadLetters
 from hapax.wiring.builders import SystemClock
 
@@ -61,14 +61,20 @@ class Replay:
     """Replays what is wanted; may be ended and begun at any moment."""
 
     def __init__(
-        self, settings: Settings, marks: Marks, wanted: Wanted, tell: Tell, *, rate: float | None
+        self,
+        settings: Settings,
+        client: OffsetClient,
+        wanted: Wanted,
+        tell: Tell,
+        *,
+        rate: float | None,
     ) -> None:
         self._settings = settings
-        self._marks = marks
+        self._client = client
         self._wanted = wanted
         self._tell = tell
         self._rate = rate
-        self._letters = DeadLetters(settings, marks, tell)
+        self._letters = DeadLetters(settings, client, tell)
         self._ends: Bounds | None = None
         self._done = 0
         self._tried: set[tuple[int, int]] = set()
@@ -207,7 +213,7 @@ class Replay:
             time.sleep(SETTLE_REST_S)
 
     def _highs(self) -> dict[TopicPartition, int]:
-        return self._marks.highs(self._marks.partitions([self._letters.topic]))
+        return self._client.high_watermarks(self._client.partitions([self._letters.topic]))
 
 
 @contextmanager
@@ -215,5 +221,5 @@ def replaying(
     settings: Settings, wanted: Wanted, tell: Tell, *, rate: float | None
 ) -> Iterator[Replay]:
     """Give the one who replays; close its connections afterwards."""
-    with closing(Marks(settings)) as marks:
-        yield Replay(settings, marks, wanted, tell, rate=rate)
+    with closing(OffsetClient(settings)) as client:
+        yield Replay(settings, client, wanted, tell, rate=rate)

@@ -16,8 +16,8 @@ from hapax.core.dead_letters import dead_letter
 from hapax.core.errors import HapaxError
 from hapax.core.headers import ID, PART, SOURCE, coordinates
 from hapax.core.identity import Identity
-from hapax.kafka.read.offset_client import Marks
-from hapax.kafka.read.range_reader import Spans, undecodable_problem
+from hapax.kafka.read.offset_client import OffsetClient
+from hapax.kafka.read.range_reader import RangeReader, undecodable_problem
 from hapax.operations.claim_sources import ClaimSources
 from hapax.operations.trace_result import Effect, Sighting
 from hapax.wiring.claims import claim_store
@@ -37,17 +37,17 @@ class Trace:
     """Follows records of one pipeline."""
 
     def __init__(
-        self, settings: Settings, marks: Marks, more_topics: Sequence[str], tell: Tell
+        self, settings: Settings, client: OffsetClient, more_topics: Sequence[str], tell: Tell
     ) -> None:
         dead = [settings.dead_letter.topic] if settings.dead_letter.topic else []
         outputs = [settings.output.topic, *more_topics, *dead]
         self._settings = settings
-        self._marks = marks
+        self._client = client
         self._tell = tell
         self._undecodable = ""
         self._identity = Identity(settings.dedup.id, inputs=settings.input.topics)
-        self._inputs = marks.partitions(settings.input.topics)
-        self._outputs = marks.partitions(dict.fromkeys(outputs))
+        self._inputs = client.partitions(settings.input.topics)
+        self._outputs = client.partitions(dict.fromkeys(outputs))
 
     def place(self, at: Coordinates, since_ms: int | None) -> list[Sighting]:
         """Follow the record that stands there, in an input, an output or the dead letters."""
@@ -74,7 +74,7 @@ class Trace:
     def _require_begun(self, at: Coordinates) -> None:
         """Raise HapaxError for an offset that no record has yet."""
         where = (at.topic, at.partition)
-        end = self._marks.highs([where])[where]
+        end = self._client.high_watermarks([where])[where]
         if at.offset >= end:
             raise HapaxError(
                 f"{at} is not there: it is beyond the end of {at.topic}/{at.partition}, which is"
@@ -105,7 +105,7 @@ class Trace:
         self, sightings: list[Sighting], event_id: bytes, since_ms: int | None
     ) -> list[Sighting]:
         by_place = {one.at: one for one in sightings}
-        before = self._marks.committed(self._inputs, stable=False)
+        before = self._client.committed(self._inputs, stable=False)
         if since_ms is None:
             times_ms = [one.record.timestamp_ms for one in sightings if one.record is not None]
             since_ms = min(times_ms, default=0)
@@ -118,7 +118,7 @@ class Trace:
             one = by_place[effect.source]
             one.effects = [*one.effects, effect]
             one.event_id = one.event_id or effect.event_id
-        after = self._marks.committed(self._inputs, stable=False)
+        after = self._client.committed(self._inputs, stable=False)
         for one in by_place.values():
             where = (one.at.topic, one.at.partition)
             one.before, one.after = before.get(where), after.get(where)
@@ -126,14 +126,14 @@ class Trace:
         return sorted(by_place.values(), key=lambda one: one.at)
 
     def _effects(self, since_ms: int) -> Iterator[Effect]:
-        stable = self._marks.stable_ends(self._outputs)
+        stable = self._client.last_stable(self._outputs)
         for chunk in self._read(self._outputs, since_ms, "outputs", stable):
             for record in chunk:
                 if (effect := _effect(record, visible=True)) is not None:
                     yield effect
-        highs = self._marks.highs(self._outputs)
+        highs = self._client.high_watermarks(self._outputs)
         undecided = {where: (stable[where], highs[where]) for where in self._outputs}
-        for seen in Spans(self._settings, "read_uncommitted").read(undecided):
+        for seen in RangeReader(self._settings, "read_uncommitted").read(undecided):
             for record, _ in seen:
                 if (effect := _effect(record, visible=False)) is not None:
                     yield effect
@@ -145,12 +145,12 @@ class Trace:
         what: str,
         ends: dict[TopicPartition, int] | None = None,
     ) -> Iterator[list[Record]]:
-        ends = ends or self._marks.stable_ends(places)
-        starts = self._marks.at_time(places, since_ms)
+        ends = ends or self._client.last_stable(places)
+        starts = self._client.at_time(places, since_ms)
         spans = {where: (starts.get(where, end), end) for where, end in ends.items()}
         total = sum(max(0, end - start) for start, end in spans.values())
         read, told_s = 0, time.monotonic()
-        for chunk in Spans(self._settings).read(spans):
+        for chunk in RangeReader(self._settings).read(spans):
             yield [seen.record for seen in chunk]
             read += len(chunk)
             if time.monotonic() - told_s > 1:
@@ -160,10 +160,10 @@ class Trace:
     def _one(self, at: Coordinates, isolation: str = "read_committed") -> Record | None:
         where = (at.topic, at.partition)
         committed = isolation == "read_committed"
-        spans = Spans(self._settings, "read_committed" if committed else "read_uncommitted")
-        ends = self._marks.stable_ends([where]) if committed else self._marks.highs([where])
-        lows = self._marks.lows([where])
-        if not lows[where] <= at.offset < ends[where]:
+        spans = RangeReader(self._settings, "read_committed" if committed else "read_uncommitted")
+        log = self._client.log_offsets([where])[where]
+        end = log.last_stable if committed else log.high_watermark
+        if not log.log_start <= at.offset < end:
             return None
         first = spans.firsts({where: (at.offset, at.offset + 1)}, ONE_WITHIN_S).get(where)
         if (stuck := spans.undecodable.get(where)) is not None:
@@ -213,5 +213,5 @@ def _effect(record: Record, *, visible: bool) -> Effect | None:
 @contextmanager
 def following(settings: Settings, more_topics: Sequence[str], tell: Tell) -> Iterator[Trace]:
     """Give the one who follows; close its connections afterwards."""
-    with closing(Marks(settings)) as marks:
-        yield Trace(settings, marks, more_topics, tell)
+    with closing(OffsetClient(settings)) as client:
+        yield Trace(settings, client, more_topics, tell)

@@ -20,8 +20,8 @@ from hapax.kafka.admin.group_members import members
 from hapax.kafka.admin.requests import producers, wire_properties, write_marker
 from hapax.kafka.admin.wire import WireError
 from hapax.kafka.produce.standalone import fence
-from hapax.kafka.read.offset_client import Marks
-from hapax.kafka.read.range_reader import Spans
+from hapax.kafka.read.offset_client import OffsetClient
+from hapax.kafka.read.range_reader import RangeReader
 from hapax.wiring.builders import SystemClock
 
 if TYPE_CHECKING:
@@ -71,9 +71,9 @@ class Open(msgspec.Struct, kw_only=True):
 class Transactions:
     """The transactions of one pipeline."""
 
-    def __init__(self, settings: Settings, marks: Marks, tell: Tell) -> None:
+    def __init__(self, settings: Settings, client: OffsetClient, tell: Tell) -> None:
         self._settings = settings
-        self._marks = marks
+        self._client = client
         self._tell = tell
 
     def look(self) -> Open:
@@ -170,7 +170,7 @@ class Transactions:
     def end_hanging(self, one: Holder, *, commit: bool) -> list[Gap]:
         """End a hanging transaction by a marker; return what is still undecided."""
         where = (one.topic, one.partition)
-        leader, properties = self._marks.leaders()[where], wire_properties(self._settings)
+        leader, properties = self._client.leaders()[where], wire_properties(self._settings)
         epochs = {
             (holder.producer_id, holder.start): epoch
             for holder, epoch in producers(properties, leader, [where])
@@ -185,7 +185,7 @@ class Transactions:
         """Ask the leaders who has transactions open; None and why when they do not tell."""
         found: list[Holder] = []
         by_leader: dict[tuple[str, int], list[TopicPartition]] = {}
-        leaders = self._marks.leaders() if places else {}
+        leaders = self._client.leaders() if places else {}
         for where in places:
             if where in leaders:
                 by_leader.setdefault(leaders[where], []).append(where)
@@ -202,23 +202,23 @@ class Transactions:
         topics = [*settings.input.topics, settings.output.topic]
         if settings.dead_letter.topic:
             topics.append(settings.dead_letter.topic)
-        places = self._marks.partitions(dict.fromkeys(topics))
-        highs = self._marks.highs(places)
+        places = self._client.partitions(dict.fromkeys(topics))
+        highs = self._client.high_watermarks(places)
         # Later than the ends: what a stable offset has passed meanwhile is decided.
-        stable = self._marks.stable_ends(places)
+        stable = self._client.last_stable(places)
         return {
             where: (stable[where], highs[where]) for where in places if stable[where] < highs[where]
         }
 
     def _states(self) -> dict[str, TransactionState]:
         """Read the coordinators' log, which holds a few records for each id and the recent ones."""
-        places = self._marks.partitions([LOG])
-        lows, ends = self._marks.lows(places), self._marks.highs(places)
+        places = self._client.partitions([LOG])
+        lows, ends = self._client.log_starts(places), self._client.high_watermarks(places)
         spans = {where: (lows[where], ends[where]) for where in places}
         total = sum(end - start for start, end in spans.values())
         states: dict[str, TransactionState] = {}
         read = 0
-        for chunk in Spans(self._settings, "read_uncommitted").read(spans):
+        for chunk in RangeReader(self._settings, "read_uncommitted").read(spans):
             read += len(chunk)
             self._tell(f"reading {LOG}: {read:,} of at most {total:,}")
             for seen in chunk:
@@ -240,5 +240,5 @@ def _of(
 @contextmanager
 def transactions(settings: Settings, tell: Tell) -> Iterator[Transactions]:
     """Give the one who looks; close its connections afterwards."""
-    with closing(Marks(settings)) as marks:
-        yield Transactions(settings, marks, tell)
+    with closing(OffsetClient(settings)) as client:
+        yield Transactions(settings, client, tell)

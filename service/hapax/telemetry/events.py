@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hapax.telemetry.client_events import ClientEvents
 from hapax.telemetry.group_events import GroupEvents
-from hapax.telemetry.lag_events import SurveyEvents
+from hapax.telemetry.lag_events import LagEvents
 from hapax.telemetry.micro_batch_events import MicroBatchEvents
 from hapax.telemetry.range_events import RangeEvents
 from hapax.telemetry.service_events import ServiceEvents
@@ -21,7 +21,7 @@ class Events(
     TransactionEvents,
     RangeEvents,
     MicroBatchEvents,
-    SurveyEvents,
+    LagEvents,
     ClientEvents,
 ):
     """Everything that can be told: ``Events(metrics, health, logger)``."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hapax.telemetry.event_base import Narrator, named, named_all, printable
 from hapax.telemetry.health import skip_command
-from hapax.telemetry.lag_events import forget_standing
+from hapax.telemetry.lag_events import forget_lag
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -63,7 +63,7 @@ class GroupEvents(Narrator):
     def lag_observed(self, lags: Mapping[TopicPartition, int]) -> None:
         """Say the lag of a DataFrame pipeline, whose offsets are in its checkpoint.
 
-        Everything else has its lag from the survey (survey_events.py).
+        Everything else has its lag from the lag monitor (lag_events.py).
         """
         self._health.lags = lags
         for (topic, partition), lag in lags.items():
@@ -98,7 +98,7 @@ class GroupEvents(Narrator):
     ) -> None:
         # A lag that nobody updates any more would alert for ever.
         for topic, partition in self._health.partitions - ours:
-            forget_standing(self._metrics, (topic, partition))
+            forget_lag(self._metrics, (topic, partition))
         self._health.partitions = ours
         self._metrics.assigned_partitions.of().set(len(ours))
         self._metrics.rebalances.of(kind).inc()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from hapax.core.batch_result import BatchResult
-    from hapax.core.lag import Standing
+    from hapax.core.lag import PartitionLag
     from hapax.core.ports import Stuck
     from hapax.core.records import TopicPartition
 
@@ -68,10 +68,11 @@ class Health:
 
     ``loop_limit_s``: longer than the longest legal blocking call (the watchdog's deadline), and
     shorter than ``max.poll.interval.ms``. ``loop_s`` is the monotonic time of the loop's last move.
-    ``standings`` are of the last look at each partition; ``surveyed_s`` is the Unix time of the
-    last survey that all brokers answered. ``lags`` is what a DataFrame pipeline tells, which has no
-    offsets of its own; ``paused_s`` is the Unix time since when an operator has paused the intake,
-    None: it is not; ``last_settled`` is the last transaction, with the Unix time of its end.
+    ``partition_lags`` are of the last probe of each partition; ``lag_updated_s`` is the Unix time
+    of the last probe that all brokers answered. ``lags`` is what a DataFrame pipeline reports,
+    which has no offsets of its own; ``paused_s`` is the Unix time since when an operator has
+    paused the intake, None: it is not; ``last_settled`` is the last transaction, with the Unix
+    time of its end.
     """
 
     def __init__(
@@ -88,8 +89,8 @@ class Health:
         self.brokers_away: Outage | None = None
         self.partitions: frozenset[TopicPartition] = frozenset()
         self.stuck: Mapping[TopicPartition, Stuck] = {}
-        self.standings: Mapping[TopicPartition, Standing] = {}
-        self.surveyed_s: float | None = None
+        self.partition_lags: Mapping[TopicPartition, PartitionLag] = {}
+        self.lag_updated_s: float | None = None
         self.lags: Mapping[TopicPartition, int] = {}
         self.last_settled: tuple[float, BatchResult] | None = None
         self.loop_s: float | None = None

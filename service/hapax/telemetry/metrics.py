@@ -137,10 +137,10 @@ class Metrics:
     tasks_lost = Row(Counter, "Tasks of the Spark engine that ended without a report.")
     watchdog_fired = Row(Counter, "Calls that overran their deadline.", Label("call", limit=50))
     telemetry_failures = Row(Counter, "Lines of the Kafka client that could not be told.")
-    survey_failures = Row(
+    lag_monitor_errors = Row(
         Counter,
-        "Looks at the logs' marks that brokers answered in part or not at all; the gauges of the "
-        "survey then stand as they were.",
+        "Probes of log offsets that brokers answered in part or not at all; the gauges of the lag "
+        "monitor then keep their last values.",
     )
 
     transaction_duration_seconds = Row(
@@ -207,7 +207,7 @@ class Metrics:
         _TOPIC,
         _PARTITION,
     )
-    stable_gap = Row(
+    last_stable_offset_lag = Row(
         Gauge,
         "Records between the last stable offset and the end of the log, of inputs and outputs: "
         "readers of committed records cannot see them yet.",

@@ -29,7 +29,7 @@ _OURS: Final = (
     "deleted in", "open for", "seen",
 )  # fmt: skip
 _FIGURES: Final = (
-    "low_watermark", "committed", "position", "last_stable_offset", "high_watermark", "lag",
+    "log_start", "committed", "position", "last_stable", "high_watermark", "lag",
 )  # fmt: skip
 _WRITTEN: Final = ("partition", "low", "last stable", "end", "undecided", "open for", "seen")
 
@@ -161,7 +161,7 @@ def _ours(row: Mapping[str, Any]) -> list[str]:
 
 
 def _written(row: Mapping[str, Any]) -> list[str]:
-    keys = ("low_watermark", "last_stable_offset", "high_watermark", "undecided")
+    keys = ("log_start", "last_stable", "high_watermark", "last_stable_offset_lag")
     figures = (_number(row.get(key)) for key in keys)
     return [_name(row), *figures, _open(row.get("open_transaction_seconds")), _seen(row)]
 
@@ -183,7 +183,7 @@ def _partitions(
     body = "".join(_line(names, row) for row in rows)
     if not body:
         return _card(title, _NONE)
-    ago_s = status.get("surveyed_s_ago")
+    ago_s = status.get("lag_updated_s_ago")
     asked = "no complete look yet" if ago_s is None else f"last complete look {_span(ago_s)} ago"
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return _card(f"{title} <small>{asked}</small>", f'<div class="wide" tabindex="0">{table}</div>')

@@ -16,7 +16,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hapax.core.lag import Standing
+    from hapax.core.lag import PartitionLag
     from hapax.core.records import TopicPartition
     from hapax.telemetry.health import Health
     from hapax.telemetry.metrics import Metrics
@@ -96,7 +96,7 @@ class Status:
             "last_transaction": self._last(now_s),
             "partitions": ours,
             "outputs": written,
-            "surveyed_s_ago": _ago(health.surveyed_s, now_s),
+            "lag_updated_s_ago": _ago(health.lag_updated_s, now_s),
             "totals": self._totals(),
             "claim_store": self._claim_store(),
             "troubles": [
@@ -112,14 +112,16 @@ class Status:
 
     def _partitions(self, now_s: float) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Return the rows of our inputs and of what is written to; each row is of one look."""
-        standings, lags = self._health.standings, self._health.lags
-        ours = self._health.partitions | (lags.keys() - standings.keys())
+        partition_lags, lags = self._health.partition_lags, self._health.lags
+        ours = self._health.partitions | (lags.keys() - partition_lags.keys())
         mine = [self._mine(where, now_s) for where in sorted(ours)]
-        written = [_row(one, now_s) for _, one in sorted(standings.items()) if not one.ours]
+        written = [
+            _row(one, now_s) for _, one in sorted(partition_lags.items()) if not one.is_input
+        ]
         return mine, written
 
     def _mine(self, where: TopicPartition, now_s: float) -> dict[str, Any]:
-        one, stuck = self._health.standings.get(where), self._health.stuck.get(where)
+        one, stuck = self._health.partition_lags.get(where), self._health.stuck.get(where)
         row: dict[str, Any] = (
             {"topic": where[0], "partition": where[1], "lag": self._health.lags.get(where)}
             if one is None
@@ -173,20 +175,20 @@ class Status:
         return {"state": "away", "away_s": round(away_s, 3), "reason": away.reason}
 
 
-def _row(standing: Standing, now_s: float) -> dict[str, Any]:
+def _row(one: PartitionLag, now_s: float) -> dict[str, Any]:
     """Return one partition, spelled as ``hapax offsets --json`` spells it."""
     row: dict[str, Any] = {
-        "seen_s_ago": _ago(standing.at_s, now_s),
-        "open_transaction_seconds": round(standing.open_s, 3),
+        "seen_s_ago": _ago(one.at_s, now_s),
+        "open_transaction_seconds": round(one.open_s, 3),
     }
-    if not standing.ours:
-        return standing.log_figures() | row
-    margin_s = standing.margin_s
+    if not one.is_input:
+        return one.log_figures() | row
+    margin_s = one.margin_s
     row |= {
-        "lag_seconds": _rounded(standing.lag_s),
+        "lag_seconds": _rounded(one.lag_s),
         "retention_margin_seconds": NEVER if margin_s == math.inf else _rounded(margin_s),
     }
-    return standing.figures() | row
+    return one.figures() | row
 
 
 def _ago(at_s: float | None, now_s: float) -> float | None:

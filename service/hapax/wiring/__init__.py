@@ -28,7 +28,7 @@ from hapax.core.errors import (
     PreflightError,
     StopError,
 )
-from hapax.core.lag import Standpoint
+from hapax.core.lag import GroupProgress
 from hapax.core.transform import Transformer, load_transform
 from hapax.engines.spark.session import require_pyspark
 from hapax.kafka.properties import library_version, transactional_id
@@ -44,7 +44,7 @@ from hapax.telemetry.status import Identity, Status
 from hapax.wiring import builders as parts
 from hapax.wiring.certificates import watch_certificates
 from hapax.wiring.former_ids import fence_predecessor
-from hapax.wiring.lag_monitor import start_lookout
+from hapax.wiring.lag_monitor import start_lag_monitor
 from hapax.wiring.preflight import check
 from hapax.wiring.producer_startup import Opening
 from hapax.wiring.tracing import start_tracing
@@ -185,7 +185,9 @@ def _run_worker(shared: Shared, stack: ExitStack) -> None:
     # What the start left lives for ever: keep it out of every later garbage collection (the
     # first full one took 20 to 60 ms out of a batch).
     gc.freeze()
-    start_lookout(shared, stack, lambda: Standpoint(source.processed(), source.positions()))
+    start_lag_monitor(
+        shared, stack, lambda: GroupProgress(source.processed(), source.positions())
+    )
     shared.events.service_ready()
     worker.run()
     shared.events.service_draining(shared.lifecycle.reason)

@@ -19,7 +19,7 @@ from hapax.engines.spark.dataframe.staging import Place, query_id
 from hapax.engines.spark.jvm_start import StartAbandonedError
 from hapax.engines.spark.session import SparkOptions, open_session
 from hapax.spark import open_publisher, register
-from hapax.wiring.lag_monitor import start_lookout
+from hapax.wiring.lag_monitor import start_lag_monitor
 from hapax.wiring.preflight import await_brokers
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def run_pipeline(shared: Shared, stack: ExitStack) -> None:
         return
     query = spark_pipeline.start(result, settings)
     shared.events.query_started(str(query.id), str(query.runId), spark.checkpoint or "")
-    start_lookout(shared, stack)  # a query's positions are in its checkpoint: outputs only
+    start_lag_monitor(shared, stack)  # a query's positions are in its checkpoint: outputs only
     shared.events.service_ready()
     try:
         _Run(shared, query).run()

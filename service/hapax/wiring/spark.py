@@ -25,7 +25,7 @@ from hapax.kafka.properties import (
 from hapax.telemetry.logs import ClientLogger
 from hapax.wiring import builders as parts
 from hapax.wiring.former_ids import fence_former, fence_predecessor
-from hapax.wiring.lag_monitor import start_lookout
+from hapax.wiring.lag_monitor import start_lag_monitor
 from hapax.wiring.preflight import check
 from hapax.wiring.task import fence_lane, run_plans
 
@@ -120,7 +120,7 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
             ),
         ),
     )
-    start_lookout(shared, stack, engine.standpoint)
+    start_lag_monitor(shared, stack, engine.group_progress)
     shared.events.service_ready()
     engine.run()
     shared.events.service_draining(shared.lifecycle.reason)

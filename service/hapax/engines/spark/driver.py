@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hapax.core.errors import BatchAbortedError, MemberFencedError
-from hapax.core.lag import Standpoint
+from hapax.core.lag import GroupProgress
 from hapax.core.limits import FenceBudget
 from hapax.engines.hold import Hold
 from hapax.engines.membership import Membership
@@ -73,9 +73,9 @@ class SparkEngine:
         self._hold = Hold(lifecycle, events)
         self._told: Progress = {}
 
-    def standpoint(self) -> Standpoint:
+    def group_progress(self) -> GroupProgress:
         """Return what is committed, as far as reports have told. Any thread may ask."""
-        return Standpoint(
+        return GroupProgress(
             {
                 where: offset
                 for lane in self._lanes.all

@@ -39,7 +39,7 @@ class _Silent:
         """Drop a line."""
 
 
-def refusal(properties: Mapping[str, Any], transactional_id: str) -> str:
+def check_transactional_id_acl(properties: Mapping[str, Any], transactional_id: str) -> str:
     """Return why we may not use an id; empty when we may. Raises UntoldError.
 
     Never call it where ``transaction.max.timeout.ms`` may be as long as TIMEOUT_MS: there the

@@ -18,7 +18,7 @@ from hapax.core.errors import PreflightError
 from hapax.kafka.errors import describe
 from hapax.kafka.group_state import admin_properties
 from hapax.kafka.properties import build
-from hapax.kafka.read.offset_client import Marks, reader_properties
+from hapax.kafka.read.offset_client import OffsetClient, reader_properties
 from hapax.kafka.topic_ids import KAFKAS
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ ANSWER_TIMEOUT_S = 30.0
 
 def cluster_id(settings: Settings) -> str:
     """Return the id of the cluster that answers now; raise PreflightError when none does."""
-    marks = Marks(settings)
+    client = OffsetClient(settings)
     try:
-        return _known(marks.cluster_id())
+        return _known(client.cluster_id())
     finally:
-        marks.close()
+        client.close()
 
 
 def recommit_here(settings: Settings) -> Progress:

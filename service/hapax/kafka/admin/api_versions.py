@@ -22,7 +22,7 @@ _HINTS = ("security.protocol", "SSL", "SASL")
 """Words by which an error of the transport says more than that nobody answers."""
 
 
-class Listener(logging.Handler):
+class ApiVersionsLog(logging.Handler):
     """What a client says while it connects: versions, and why it cannot.
 
     ``logger`` and ``error`` are for the client. Both are called by its ``poll``.

@@ -14,8 +14,8 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from hapax.core.cluster_state import Address, ConsumerGroup, Kafka, Topic
-from hapax.kafka.admin.acl_check import TIMEOUT_MS, UntoldError, refusal
-from hapax.kafka.admin.api_versions import Listener
+from hapax.kafka.admin.acl_check import TIMEOUT_MS, UntoldError, check_transactional_id_acl
+from hapax.kafka.admin.api_versions import ApiVersionsLog
 from hapax.kafka.admin.results import (
     ANSWER_TIMEOUT_S,
     group_of,
@@ -29,8 +29,8 @@ from hapax.kafka.group_state import admin_properties
 from hapax.kafka.properties import build
 from hapax.kafka.read.log_offsets import Asked, Logs
 from hapax.kafka.read.offset_client import reader_properties
-from hapax.kafka.read.range_reader import Spans
-from hapax.kafka.tcp_probe import reach
+from hapax.kafka.read.range_reader import RangeReader
+from hapax.kafka.tcp_probe import probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -63,7 +63,7 @@ def look_at_kafka(
     for a topic and its settings, ages in ms; the offsets where they begin are looked up. Raises
     ConfigurationError for properties that the client does not take.
     """
-    found = tuple(reach(settings.kafka.bootstrap_servers.split(",")).values())
+    found = tuple(probe(settings.kafka.bootstrap_servers.split(",")).values())
     look = _Look(settings, (*settings.input.topics, *outputs), ids)
     if all(address.problem for address in found):
         return Kafka(bootstrap=found, problem="none of the bootstrap addresses can be reached")
@@ -77,16 +77,16 @@ class _Look:
         self._settings = settings
         self._topics = list(dict.fromkeys(topics))
         self._ids = list(ids)
-        self._listener = Listener()
+        self._client_log = ApiVersionsLog()
         base = {**reader_properties(settings), "client.id": f"{settings.app}-doctor"}
         self._properties = base
         properties = {
             **admin_properties(base),
-            "error_cb": self._listener.error,
+            "error_cb": self._client_log.error,
             "debug": "feature",
             "log_level": 7,  # the level of the lines about versions
         }
-        self._admin = build(AdminClient, properties, self._listener.logger)
+        self._admin = build(AdminClient, properties, self._client_log.logger)
         self._untold: dict[str, str] = {}
 
     def all(
@@ -99,7 +99,7 @@ class _Look:
             metadata = self._admin.list_topics(timeout=METADATA_TIMEOUT_S)
         except KafkaException as error:
             self._admin.poll(0)
-            why = "; ".join(self._listener.causes) or describe(error.args[0])
+            why = "; ".join(self._client_log.causes) or describe(error.args[0])
             return Kafka(bootstrap=bootstrap, problem=why)
         listeners = listeners_of(metadata)
         if all(each.problem for each in listeners.values()):
@@ -125,7 +125,7 @@ class _Look:
             bootstrap=bootstrap,
             listeners=listeners,
             undecodable=undecodable,
-            apis=self._listener.apis,
+            apis=self._client_log.apis,
             controller=metadata.controller_id,
             cluster_id=metadata.cluster_id,
             topics=topics,
@@ -139,11 +139,11 @@ class _Look:
     def _undecodable(self, logs: Mapping[TopicPartition, Log]) -> dict[TopicPartition, Stuck]:
         """Return sets that cannot be decoded and come next in their partition."""
         unread = {
-            where: (log.committed or 0, log.last_stable_offset or 0)
+            where: (log.committed or 0, log.offsets.last_stable)
             for where, log in logs.items()
-            if where[0] in self._settings.input.topics and log.unread
+            if where[0] in self._settings.input.topics and log.offsets is not None and log.unread
         }
-        spans = Spans(self._settings)
+        spans = RangeReader(self._settings)
         spans.firsts(unread, NEXT_TIMEOUT_S)
         return spans.undecodable
 
@@ -202,7 +202,7 @@ class _Look:
         found = {}
         for name in self._ids:
             try:
-                found[name] = refusal(admin_properties(self._properties), name)
+                found[name] = check_transactional_id_acl(admin_properties(self._properties), name)
             except UntoldError as error:
                 self._untold[f"transactional id {name}"] = str(error)
         return found

@@ -18,7 +18,7 @@ class CrashedError(Exception):
     """Each process that was to answer has died."""
 
 
-def apart(look: Callable[[], Answer]) -> Answer:
+def run_in_subprocess(look: Callable[[], Answer]) -> Answer:
     """Return what ``look`` finds in a process of its own; if that dies, in another one.
 
     The client's admin calls end their process when a broker dies while they wait (``Assertion

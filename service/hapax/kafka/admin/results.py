@@ -10,7 +10,7 @@ from confluent_kafka import ConsumerGroupState, ConsumerGroupType, KafkaExceptio
 
 from hapax.core.cluster_state import Address, ConsumerGroup, Member, Partition, Topic
 from hapax.kafka.errors import describe
-from hapax.kafka.tcp_probe import reach
+from hapax.kafka.tcp_probe import probe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -32,7 +32,7 @@ def waited(answer: Future[Any], until_s: float) -> tuple[Any, str | None]:
 def listeners_of(metadata: Any) -> dict[int, Address]:
     """Return where each broker says it is, and whether it can be reached there."""
     places = {number: f"{each.host}:{each.port}" for number, each in metadata.brokers.items()}
-    reached = reach(places.values())
+    reached = probe(places.values())
     return {number: reached[place] for number, place in sorted(places.items())}
 
 

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import BatchAbortedError, MemberFencedError, StopError
-from hapax.kafka.client_log import TroubleLog
+from hapax.kafka.client_log import ClientLogMonitor
 from hapax.kafka.errors import describe, is_member_fenced
 from hapax.kafka.properties import build
 from hapax.kafka.topic_ids import DEBUG
@@ -40,7 +40,7 @@ class GroupConsumer:
     ) -> None:
         self.properties = dict(properties)
         self.group = str(properties["group.id"])
-        self.log = TroubleLog(logger, clock)
+        self.log = ClientLogMonitor(logger, clock)
         self.watch = watch
         self.client = self._built()
         self._paused: set[Where] = set()

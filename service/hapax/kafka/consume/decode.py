@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from hapax.core.records import TopicPartition as Where
-    from hapax.kafka.consume.partition_state import Stand, Stands
+    from hapax.kafka.consume.partition_state import PartitionState, PartitionStates
 
 
 def read(
     messages: list[Any],
-    stands: Stands,
+    states: PartitionStates,
     repeated: dict[Where, int],
     on_event: Callable[[Any, Any], None],
 ) -> Batch:
-    """Return the records of messages and the progress behind them, which the stands follow.
+    """Return the records of messages and the progress after them; the states follow.
 
     repeated   how many per partition were handed out before; added to here
     on_event   takes a message that is an event, and its error
@@ -34,15 +34,15 @@ def read(
         error = message.error()
         if error is not None:
             on_event(message, error)
-            skip = skip or stands.stuck.holds(where)
+            skip = skip or states.stuck.holds(where)
             continue
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         if partition != where[1] or topic != where[0]:
             if opened:
-                _close(stands[where], batch, where, last)
+                _close(states[where], batch, where, last)
             where = (topic, partition)
-            skip = stands.skips(where)
-            next_offset = stands[where].next or 0
+            skip = states.skips(where)
+            next_offset = states[where].next or 0
             opened = where in batch.first
         if offset < next_offset or skip:
             if not skip:
@@ -51,7 +51,7 @@ def read(
         if not opened:
             batch.first[where] = offset
             opened = True
-            stands[where].first_epoch = message.leader_epoch()
+            states[where].first_epoch = message.leader_epoch()
         next_offset, last = offset + 1, message
         try:
             headers = message.headers()
@@ -70,14 +70,14 @@ def read(
             )
         )
     if opened:
-        _close(stands[where], batch, where, last)
+        _close(states[where], batch, where, last)
     return batch
 
 
-def _close(stand: Stand, batch: Batch, where: Where, last: Any) -> None:
+def _close(state: PartitionState, batch: Batch, where: Where, last: Any) -> None:
     """Note where reading of a partition goes on behind its last record."""
-    stand.next = batch.next[where] = last.offset() + 1
-    stand.learn_epoch(last.leader_epoch(), stand.next)
+    state.next = batch.next[where] = last.offset() + 1
+    state.learn_epoch(last.leader_epoch(), state.next)
 
 
 def without(batch: Batch, partitions: Collection[Where]) -> Batch:

@@ -32,7 +32,7 @@ class KafkaMember(KafkaSource):
     def attend(self, wait_s: float = 0.0) -> None:
         """Serve rebalances."""
         super().attend(wait_s)
-        self._stands.drop_pending()
+        self._states.drop_pending()
         self._waiting_bytes = 0
 
     def stable_ends(self, partitions: Iterable[Where]) -> Progress:

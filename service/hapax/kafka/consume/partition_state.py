@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Stand:
+class PartitionState:
     """What is known of one partition. Offsets; None: not known.
 
     next             of the next record to take
@@ -94,8 +94,8 @@ class Stand:
         self.refused = False
 
 
-class Stands:
-    """A stand for each partition, forgotten as a whole when the partition leaves.
+class PartitionStates:
+    """A state for each partition, forgotten as a whole when the partition leaves.
 
     ends      met, and not handed out with a batch yet
     unplaced  partitions for which the client found no offset to read at, or at which the group
@@ -106,38 +106,38 @@ class Stands:
     """
 
     def __init__(self, clock: Clock) -> None:
-        self._stands: dict[Where, Stand] = {}
+        self._states: dict[Where, PartitionState] = {}
         self.stuck = StuckPartitions(clock)
         self.ends: Progress = {}
         self.unplaced: set[Where] = set()
         self.stale: set[Where] = set()
         self.stash: list[Message] = []
 
-    def __getitem__(self, where: Where) -> Stand:
-        stand = self._stands.get(where)
-        if stand is None:
-            stand = self._stands[where] = Stand()
-        return stand
+    def __getitem__(self, where: Where) -> PartitionState:
+        state = self._states.get(where)
+        if state is None:
+            state = self._states[where] = PartitionState()
+        return state
 
-    def get(self, where: Where) -> Stand | None:
-        """Return the stand of a partition that is known."""
-        return self._stands.get(where)
+    def get(self, where: Where) -> PartitionState | None:
+        """Return the state of a partition that is known."""
+        return self._states.get(where)
 
     def next_offsets(self) -> Progress:
         """Return where reading goes on. Any thread may ask: list() of a dictionary is one step."""
-        stands = list(self._stands.items())
-        return {where: stand.next for where, stand in stands if stand.next is not None}
+        states = list(self._states.items())
+        return {where: state.next for where, state in states if state.next is not None}
 
     def settled_offsets(self) -> Progress:
         """Return what is settled. Any thread may ask."""
-        stands = list(self._stands.items())
-        return {where: stand.settled for where, stand in stands if stand.settled is not None}
+        states = list(self._states.items())
+        return {where: state.settled for where, state in states if state.settled is not None}
 
     def move(self, where: Where, offset: int) -> None:
         """Go on at another offset; what was fetched for the old one is dropped."""
         self._drop({where})
-        stand = self[where]
-        stand.next = offset
+        state = self[where]
+        state.next = offset
 
     def meet_end(self, where: Where, offset: int) -> None:
         """Take note of an end of partition."""
@@ -157,7 +157,7 @@ class Stands:
         left = set(partitions)
         self._drop(left)
         for where in left:
-            self._stands.pop(where, None)
+            self._states.pop(where, None)
         self.stuck.forget(left)
         self.stale |= left
 
@@ -165,7 +165,7 @@ class Stands:
         """Forget where reading stood in these, but not what is beside their offsets."""
         for where in partitions:
             self.ends.pop(where, None)
-            self._stands[where] = Stand(beside=self[where].beside)
+            self._states[where] = PartitionState(beside=self[where].beside)
 
     def drop_pending(self) -> None:
         """Forget what waits for a take, of all partitions."""
@@ -177,7 +177,7 @@ class Stands:
     def clear(self) -> None:
         """Forget everything."""
         self.stuck.forget(list(self.stuck.known))
-        self._stands.clear()
+        self._states.clear()
         self.drop_pending()
 
     def _drop(self, partitions: set[Where]) -> None:

@@ -14,23 +14,23 @@ if TYPE_CHECKING:
     from hapax.core.ports import Clock
     from hapax.core.records import TopicPartition as Where
     from hapax.kafka.consume.client import GroupConsumer
-    from hapax.kafka.consume.partition_state import Stands
+    from hapax.kafka.consume.partition_state import PartitionStates
 
 ELECTION_S = 10.0
 _CUT_AT = re.compile(r"broker end offset is (\d+)")
 
 
 class Positions:
-    """Moves the stands of a consumer's partitions. One thread only.
+    """Moves the states of a consumer's partitions. One thread only.
 
     start         where a group without offsets begins: earliest, latest or refuse
     """
 
     def __init__(
-        self, consumer: GroupConsumer, stands: Stands, clock: Clock, *, start: str
+        self, consumer: GroupConsumer, states: PartitionStates, clock: Clock, *, start: str
     ) -> None:
         self._consumer = consumer
-        self._stands = stands
+        self._states = states
         self._clock = clock
         self.beginning = Beginning(consumer, start=start)
 
@@ -38,9 +38,9 @@ class Positions:
         """Return the group's stable committed offsets; None where there is none."""
         answers = self._consumer.committed(partitions)
         for where, answer in answers.items():
-            stand = self._stands[where]
-            stand.beside = answer.metadata or ""
-            stand.drop_anchor(answer.offset, answer.leader_epoch)
+            state = self._states[where]
+            state.beside = answer.metadata or ""
+            state.drop_anchor(answer.offset, answer.leader_epoch)
         return {
             where: answer.offset if answer.offset >= 0 else None
             for where, answer in answers.items()
@@ -53,27 +53,27 @@ class Positions:
             for where, offset in progress.items():
                 if where in ours:
                     self._move(where, offset)
-                    self._stands[where].settled = offset
+                    self._states[where].settled = offset
 
     def _move(self, where: Where, offset: int) -> None:
         """Read on from there. With an epoch the client first looks whether the log was cut."""
-        self._stands.move(where, offset)
-        stand = self._stands[where]
-        epoch = stand.epoch_of(offset)
-        stand.proven |= epoch is not None
+        self._states.move(where, offset)
+        state = self._states[where]
+        epoch = state.epoch_of(offset)
+        state.proven |= epoch is not None
         self._consumer.seek(where, offset, epoch)
 
     def reread_stale(self) -> None:
         """Partitions that left or came back inside one call: what was fetched before is stale."""
-        stale = frozenset(self._stands.stale)
+        stale = frozenset(self._states.stale)
         again = stale & self._consumer.assignment()
-        self._stands.restart(stale)
+        self._states.restart(stale)
         stable = self.committed(again)
         self.rewind({where: offset for where, offset in stable.items() if offset is not None})
         for where in again:
             if stable[where] is None:
                 self._begin(where)
-        self._stands.stale -= stale  # only now: without an answer they stay stale
+        self._states.stale -= stale  # only now: without an answer they stay stale
 
     # -- a log that is another one -----------------------------------------------------------
 
@@ -85,15 +85,15 @@ class Positions:
         """
         again = set()
         for where in partitions:
-            stand = self._stands[where]
-            if stand.proves(read=stand.first_epoch is not None) or stand.anchor is None:
+            state = self._states[where]
+            if state.proves(read=state.first_epoch is not None) or state.anchor is None:
                 continue
             again.add(where)
-            offset, epoch = stand.anchor
-            stand.epoch, stand.epoch_upto = epoch, offset
+            offset, epoch = state.anchor
+            state.epoch, state.epoch_upto = epoch, offset
         with self._consumer.asking("seek"):
             for where in again:
-                anchor = self._stands[where].anchor
+                anchor = self._states[where].anchor
                 assert anchor is not None
                 self._move(where, anchor[0])
         return again
@@ -101,28 +101,28 @@ class Positions:
     def meet(self, partitions: Iterable[Where]) -> None:
         """Take note that records came from these; raise where they may be others than before."""
         for where in partitions:
-            stand = self._stands[where]
-            if stand.unsure is not None:
-                raise self._cut(where, stand.unsure, stand.cut_at)
-            stand.found()
+            state = self._states[where]
+            if state.unsure is not None:
+                raise self._cut(where, state.unsure, state.cut_at)
+            state.found()
 
     def find(self, where: Where) -> None:
         """Tell a group without offsets from a position that fell off the log."""
-        stand = self._stands[where]
-        position = self.committed([where])[where] if stand.next is None else stand.next
+        state = self._states[where]
+        position = self.committed([where])[where] if state.next is None else state.next
         if position is None:
             self._begin(where)
             return
-        if stand.truncated is not None:
-            cut = _CUT_AT.search(stand.truncated)
+        if state.truncated is not None:
+            cut = _CUT_AT.search(state.truncated)
             raise self._cut(where, position, int(cut[1]) if cut else None)
         low, high = self._consumer.watermarks(where)
         now_s = self._clock.monotonic()
-        if stand.missing_since_s is None:
-            stand.missing_since_s = now_s
+        if state.missing_since_s is None:
+            state.missing_since_s = now_s
         # Right after an election the end of the log may lag behind for a moment; its beginning
         # never comes back.
-        late = now_s - stand.missing_since_s > ELECTION_S
+        late = now_s - state.missing_since_s > ELECTION_S
         if position < low or (position > high and late):
             raise PositionLostError(
                 f"{where[0]}/{where[1]}: the next record is {position}, but the log now holds"
@@ -130,12 +130,12 @@ class Positions:
                 " Decide what to do with the gap, set the group's offset, then start again"
             )
         if position > high:
-            stand.cut_at = high if stand.cut_at is None else min(stand.cut_at, high)
-        if stand.refused and stand.epoch_of(position) is None:
+            state.cut_at = high if state.cut_at is None else min(state.cut_at, high)
+        if state.refused and state.epoch_of(position) is None:
             if position <= high:  # the client found it beyond the end, which has grown since
-                raise self._cut(where, position, stand.cut_at)
-            stand.unsure = position
-        stand.refused = False
+                raise self._cut(where, position, state.cut_at)
+            state.unsure = position
+        state.refused = False
         with self._consumer.asking("seek"):
             self._move(where, position)  # what is handed out and not settled yet stays so
 
@@ -158,4 +158,4 @@ class Positions:
         ours = self._consumer.assignment() | {where}
         self.rewind({each: at for each, at in places.items() if each in ours})
         if where not in places:
-            self._stands.unplaced.add(where)
+            self._states.unplaced.add(where)

@@ -52,8 +52,8 @@ class KafkaRange(KafkaSource):
         """Begin to read at the offsets that the driver knows of."""
         for where, offset in self._starts.items():
             if offset is not None:
-                stand = self._stands[where]
-                stand.next = stand.settled = offset
+                state = self._states[where]
+                state.next = state.settled = offset
         with self._consumer.asking("assign"):
             self._consumer.client.incremental_assign(
                 [

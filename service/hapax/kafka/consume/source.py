@@ -18,7 +18,7 @@ from hapax.core.ports import Batch, Changes
 from hapax.core.suspicion import marked
 from hapax.kafka.consume.client import GroupConsumer, places
 from hapax.kafka.consume.decode import read, without
-from hapax.kafka.consume.partition_state import Stands
+from hapax.kafka.consume.partition_state import PartitionStates
 from hapax.kafka.consume.positions import Positions
 from hapax.kafka.consume.topic_check import TopicIdentity
 from hapax.kafka.errors import COORDINATOR_MOVES, describe
@@ -65,9 +65,9 @@ class KafkaSource:
         self._consumer = GroupConsumer(properties, logger=logger, clock=clock, watch=watch)
         self._topics = list(topics)
         self._start = start
-        self._stands = Stands(clock)
-        self._positions = Positions(self._consumer, self._stands, clock, start=start)
-        self._identity = TopicIdentity(self._consumer, self._stands, self._positions)
+        self._states = PartitionStates(clock)
+        self._positions = Positions(self._consumer, self._states, clock, start=start)
+        self._identity = TopicIdentity(self._consumer, self._states, self._positions)
         self._changes = Changes()
         self._moving_s = (-math.inf, -math.inf)
         self._clock = clock
@@ -86,8 +86,8 @@ class KafkaSource:
 
     def reopen(self) -> None:
         """Join the group anew: a new member under the same name, at the committed offsets."""
-        self._changes.lost += list(self._stands.next_offsets())
-        self._stands.clear()
+        self._changes.lost += list(self._states.next_offsets())
+        self._states.clear()
         self._consumer.renew()
         self.subscribe()
 
@@ -161,28 +161,28 @@ class KafkaSource:
     def take(self, records_max: int, wait_s: float) -> Batch:
         """Return what is there, waiting up to ``wait_s`` only for the first record."""
         count = max(1, records_max)
-        stash = self._stands.stash
-        messages, self._stands.stash = stash[:count], stash[count:]
+        stash = self._states.stash
+        messages, self._states.stash = stash[:count], stash[count:]
         self._waiting_bytes = 0
         with self._consumer.asking("take"):
             if self._overfull:
                 self._consumer.resume()
                 self._overfull = False
             client = self._consumer.client
-            if self._stands.stuck.known:
-                self._stands.stuck.retry(self._try_again)
+            if self._states.stuck.known:
+                self._states.stuck.retry(self._try_again)
             if not messages:
                 # consume(n, t) waits all of t when short of n: one blocking poll, then the rest.
                 head = client.poll(wait_s)
                 messages = [] if head is None else [head]
                 self._consumer.resume_returned()
             self._follow()
-            if not messages and not self._stands.unplaced:
+            if not messages and not self._states.unplaced:
                 return Batch([], {}, {})
             if records_max > len(messages):
                 messages += client.consume(records_max - len(messages), 0)
                 self._follow()
-            batch = read(messages, self._stands, self._changes.repeated, self._on_event)
+            batch = read(messages, self._states, self._changes.repeated, self._on_event)
             return self._finish(batch)
 
     def attend(self, wait_s: float = 0.0) -> None:
@@ -192,7 +192,7 @@ class KafkaSource:
         that the client can fetch meanwhile would wait in memory.
         """
         with self._consumer.asking("attend"):
-            if len(self._stands.stash) >= WAITING_MAX or self._waiting_bytes >= WAITING_BYTES_MAX:
+            if len(self._states.stash) >= WAITING_MAX or self._waiting_bytes >= WAITING_BYTES_MAX:
                 self._overfull = True
                 self._consumer.pause()
             message = self._consumer.client.poll(wait_s)
@@ -202,40 +202,40 @@ class KafkaSource:
             error = message.error()
             if error is None or error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                 # An end counts only behind the records before it, which wait here, too.
-                self._stands.stash.append(message)
+                self._states.stash.append(message)
                 self._waiting_bytes += len(message)
             else:
                 self._on_event(message, error)
 
     def _finish(self, batch: Batch) -> Batch:
         """Look at positions that are in doubt, and add progress behind what no reader can see."""
-        stands = self._stands
-        for where in list(stands.unplaced):
-            if where in stands.unplaced:  # else placed meanwhile, with another of its topic
+        states = self._states
+        for where in list(states.unplaced):
+            if where in states.unplaced:  # else placed meanwhile, with another of its topic
                 self._find(where)
-        if stands.stale:
+        if states.stale:
             self._positions.reread_stale()
-        self._identity.check(batch.first.keys() | stands.ends.keys())
-        if again := self._positions.prove(batch.first.keys() | stands.ends.keys()):
+        self._identity.check(batch.first.keys() | states.ends.keys())
+        if again := self._positions.prove(batch.first.keys() | states.ends.keys()):
             batch = without(batch, again)
         self._positions.meet(batch.first)
-        ends, stands.ends = stands.ends, {}
+        ends, states.ends = states.ends, {}
         for where, end in ends.items():
-            if end >= (stands[where].next or 0):
-                stands[where].next = batch.next[where] = end
-                stands[where].learn_epoch(self._consumer.log.topics.epoch(where), end)
+            if end >= (states[where].next or 0):
+                states[where].next = batch.next[where] = end
+                states[where].learn_epoch(self._consumer.log.topics.epoch(where), end)
         return batch
 
     def stuck(self) -> Mapping[Where, Stuck]:
         """Return the partitions of ours that are held up by a set that cannot be decoded."""
-        return self._stands.stuck.known
+        return self._states.stuck.known
 
     def _try_again(self, where: Where, offset: int) -> None:
         """Read a set once more that could not be decoded."""
-        stand = self._stands[where]
-        self._stands.move(where, max(offset, stand.next or 0))
-        at = stand.next or offset
-        self._consumer.seek(where, at, stand.epoch_of(at))
+        state = self._states[where]
+        self._states.move(where, max(offset, state.next or 0))
+        at = state.next or offset
+        self._consumer.seek(where, at, state.epoch_of(at))
         self._consumer.hold(where, held=False)
 
     def _find(self, where: Where) -> None:
@@ -263,18 +263,18 @@ class KafkaSource:
     def mark_processed(self, progress: Mapping[Where, int]) -> None:
         """Take note that everything below these offsets has had its effect."""
         for where, offset in progress.items():
-            self._stands[where].settled = offset
+            self._states[where].settled = offset
 
     def processed(self) -> Progress:
         """Return per partition where to read again when nothing later is certain.
 
         A partition without committed offset always has its place here: it started by a rewind.
         """
-        return self._stands.settled_offsets()
+        return self._states.settled_offsets()
 
     def positions(self) -> Progress:
         """Return per partition the next offset to take. Any thread may call."""
-        return self._stands.next_offsets()
+        return self._states.next_offsets()
 
     def rewind(self, progress: Mapping[Where, int]) -> None:
         """Read again from these offsets; partitions that are no longer ours are ignored."""
@@ -309,17 +309,17 @@ class KafkaSource:
 
     def offset(self, where: Where, offset: int) -> GroupOffset:
         """Return an offset to commit, with its metadata and the leader's epoch."""
-        stand, ids = self._stands.get(where), self._consumer.log.topics
-        if stand is None:
+        state, ids = self._states.get(where), self._consumer.log.topics
+        if state is None:
             return ids.offset(where, offset)
-        epoch = stand.epoch_of(offset)
-        return ids.offset(where, offset, began=stand.committed.began, epoch=epoch)
+        epoch = state.epoch_of(offset)
+        return ids.offset(where, offset, began=state.committed.began, epoch=epoch)
 
     def beside(self, where: Where) -> CommittedMetadata:
         """Return what stood beside the group's offset when it was last asked for."""
-        if self._stands[where].beside is None:
+        if self._states[where].beside is None:
             self.committed([where])
-        return self._stands[where].committed
+        return self._states[where].committed
 
     def commit(self, commit: OffsetCommit) -> None:
         """Commit offsets outside of any transaction (the weaker guarantees only)."""
@@ -351,11 +351,11 @@ class KafkaSource:
         code = error.code()
         where = (message.topic() or "", message.partition() or 0)
         if code == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the only name it has
-            self._stands.meet_end(where, message.offset())
+            self._states.meet_end(where, message.offset())
         elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION}:  # noqa: SLF001
             self._lose(where, error)
         elif code in UNDECODABLE and (message.offset() or -1) >= 0:
-            self._stands.stuck.meet(where, message.offset(), describe(error))
+            self._states.stuck.meet(where, message.offset(), describe(error))
             self._consumer.hold(where, held=True)
         elif error.fatal() or code == KafkaError._FATAL:  # noqa: SLF001
             self._consumer.fatal(error)
@@ -369,13 +369,13 @@ class KafkaSource:
 
     def _lose(self, where: Where, error: KafkaError) -> None:
         """Take note that the client cannot read on; only its words say why (librdkafka 2.16)."""
-        self._stands.unplaced.add(where)
+        self._states.unplaced.add(where)
         if _NO_OFFSET in error.str():
             return
-        stand = self._stands[where]
-        stand.refused = True
+        state = self._states[where]
+        state.refused = True
         if error.code() == KafkaError._LOG_TRUNCATION or _TRUNCATED in error.str():  # noqa: SLF001
-            stand.truncated = describe(error)
+            state.truncated = describe(error)
 
     def _passes(self) -> bool:
         """Whether a coordinator has been moving for a moment only; asked once for each error."""
@@ -390,14 +390,14 @@ class KafkaSource:
         assigned = places(partitions)
         self._changes.assigned = [*(self._changes.assigned or []), *assigned]
         for where in assigned:
-            self._stands[where].beside = None
+            self._states[where].beside = None
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._changes.revoked += places(partitions)
-        self._stands.leave(places(partitions))
+        self._states.leave(places(partitions))
         self._consumer.release(places(partitions))
 
     def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._changes.lost += places(partitions)
-        self._stands.leave(places(partitions))
+        self._states.leave(places(partitions))
         self._consumer.release(places(partitions))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from hapax.core.records import TopicPartition as Where
     from hapax.kafka.consume.client import GroupConsumer
-    from hapax.kafka.consume.partition_state import Stands
+    from hapax.kafka.consume.partition_state import PartitionStates
     from hapax.kafka.consume.positions import Positions
 
 
@@ -27,23 +27,25 @@ WAYS_OUT = (
 class TopicIdentity:
     """Compares ids of cluster and topics with those beside the group's offsets. One thread only."""
 
-    def __init__(self, consumer: GroupConsumer, stands: Stands, positions: Positions) -> None:
+    def __init__(
+        self, consumer: GroupConsumer, states: PartitionStates, positions: Positions
+    ) -> None:
         self._consumer = consumer
-        self._stands = stands
+        self._states = states
         self._positions = positions
         self._ids = consumer.log.topics
 
     def check(self, partitions: Iterable[Where]) -> None:
         """Make sure that positions belong to the topics that their records come from."""
         known = [where for where in partitions if self._ids.cluster or self._ids.knows(where[0])]
-        if any(self._stands[where].beside is None for where in known):
+        if any(self._states[where].beside is None for where in known):
             self._look_up(known)
         self.compare(known)
 
     def compare(self, partitions: Iterable[Where]) -> None:
         """Raise PositionLostError where another id stands beside an offset that is known."""
         for where in partitions:
-            beside = self._stands[where].committed
+            beside = self._states[where].committed
             foreign = self._ids.foreign_cluster(beside)
             if foreign is not None:
                 raise PositionLostError(
@@ -63,10 +65,10 @@ class TopicIdentity:
         """See what is beside the offsets that the client began at; it has looked them up alone."""
         wanted = self._consumer.assignment().union(known)
         began = self._positions.committed(
-            [where for where in wanted if self._stands[where].beside is None]
+            [where for where in wanted if self._states[where].beside is None]
         )
         for where in known:
-            if began.get(where, 0) is None and self._stands[where].settled is None:
+            if began.get(where, 0) is None and self._states[where].settled is None:
                 raise PositionLostError(
                     f"{where[0]}/{where[1]}: the offset at which reading began is gone, with"
                     " its topic or by somebody's hand. Set the group's offset, or start again:"
@@ -101,7 +103,7 @@ class TopicIdentity:
                 f" {self._consumer.group} reads cluster {self._ids.cluster}. {WAYS_OUT}"
             )
         for topic, before, now in self._ids.remade():
-            nexts = self._stands.next_offsets().items()
+            nexts = self._states.next_offsets().items()
             stand = {where: next_ for where, next_ in nexts if where[0] == topic}
             if stand:
                 (_topic, partition), next_offset = min(stand.items())
@@ -112,6 +114,6 @@ class TopicIdentity:
                     " HAPAX_INPUT__START decides where"
                 )
             self._ids.accept(topic)
-            self._stands.stale.update(
+            self._states.stale.update(
                 where for where in self._consumer.assignment() if where[0] == topic
             )

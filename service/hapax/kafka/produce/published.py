@@ -10,8 +10,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from hapax.core.micro_batches import PublishedRecord
-from hapax.kafka.read.offset_client import Marks
-from hapax.kafka.read.range_reader import Spans
+from hapax.kafka.read.offset_client import OffsetClient
+from hapax.kafka.read.range_reader import RangeReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,9 +37,9 @@ class PublishedRecords:
         Raises PreflightError when brokers do not answer, or do not let us read.
         """
         wanted = set(topics)
-        with closing(Marks(self._settings)) as marks:
-            partitions = marks.partitions(sorted(wanted - marks.absent(wanted)))
-            lows, ends = marks.lows(partitions), marks.stable_ends(partitions)
+        with closing(OffsetClient(self._settings)) as client:
+            partitions = client.partitions(sorted(wanted - client.absent(wanted)))
+            lows, ends = client.log_starts(partitions), client.last_stable(partitions)
         far = min(FAR_OFFSETS, FAR_OFFSETS_ALL // max(1, len(partitions)))
         near = {where: max(lows[where], end - NEAR_OFFSETS) for where, end in ends.items()}
         beyond = {where: max(lows[where], end - far) for where, end in ends.items()}
@@ -47,7 +47,7 @@ class PublishedRecords:
 
     def _within(self, starts: Progress, ends: Progress) -> PublishedRecord | None:
         spans = {where: (start, ends[where]) for where, start in starts.items()}
-        for seen in Spans(self._settings).read(spans):
+        for seen in RangeReader(self._settings).read(spans):
             for one in seen:
                 found = PublishedRecord.parse(one.record, self._settings.app)
                 if found is not None:

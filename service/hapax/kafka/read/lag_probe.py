@@ -1,4 +1,4 @@
-"""Marks of logs, asked for beside everything else: beginnings, stable ends, ends, ages, retention.
+"""Offsets of logs for the lag monitor: starts, last stable offsets, ends, ages, retention.
 
 Called from a thread of its own (engines/lag_monitor.py). Every request is bounded, a broker that is
 away hides its own partitions only, and what fails is part of the answer. The client's admin call
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from hapax.core.lag import Marks, Survey, retention_of
-from hapax.core.oldest_unread import Ages
+from hapax.core.lag import OffsetSnapshot, retention_of
+from hapax.core.oldest_unread import TimestampSearch
+from hapax.core.partition_offsets import LogOffsets
 from hapax.kafka.errors import FORBIDDEN, describe
 from hapax.kafka.group_state import admin_properties
 from hapax.kafka.read.leaders import Leaders
@@ -34,7 +35,7 @@ RETENTION_INTERVAL_S = 600.0
 EARLIEST, LATEST = -2, -1
 
 
-class KafkaSurveyor:
+class KafkaLagProbe:
     """Asks for the marks of input partitions, and of all partitions of ``outputs``."""
 
     def __init__(
@@ -55,19 +56,19 @@ class KafkaSurveyor:
         self._retention_due_s = 0.0
         self._remarked: set[str] = set()
 
-    def survey(self, committed: Progress) -> Survey:
+    def probe(self, committed: Progress) -> OffsetSnapshot:
         """Return what brokers tell now; what they do not tell stands under ``failures``."""
-        survey = Survey(self._wall_s())
+        snapshot = OffsetSnapshot(self._wall_s())
         try:
-            self._ask(survey, committed)
+            self._ask(snapshot, committed)
         except KafkaException as error:
-            survey.failures.append(_told(error))
-        if survey.failures:
+            snapshot.failures.append(_told(error))
+        if snapshot.failures:
             self._clients = None  # with what it knew of leaders, and of connections
-            if not survey.marks:
-                survey.away = self.unanswered()
-        survey.retention = self._retention
-        return survey
+            if not snapshot.offsets:
+                snapshot.away = self.unanswered()
+        snapshot.retention = self._retention
+        return snapshot
 
     def unanswered(self) -> str:
         """Return the addresses with what is wrong there; empty while any broker answers."""
@@ -78,7 +79,7 @@ class KafkaSurveyor:
             return unanswered(str(self._properties["bootstrap.servers"]))
         return ""
 
-    def _ask(self, survey: Survey, committed: Progress) -> None:
+    def _ask(self, snapshot: OffsetSnapshot, committed: Progress) -> None:
         clients = self._clients = self._clients or _Clients(self._properties, self._logger)
         partitions = set(committed)
         for topic in self._outputs:
@@ -87,32 +88,33 @@ class KafkaSurveyor:
         # In the order of the log, so that no figure is beyond one to its right; ends before stable
         # ends: the other way round every record between the two questions would look like one of
         # an open transaction. What came in between belongs to the end as well.
-        lows = _offsets(clients.plain, groups, EVERY_BEGINNING, survey.failures)
-        ends = _offsets(clients.plain, groups, EVERY_END, survey.failures)
-        stable = _offsets(clients.stable, groups, EVERY_END, survey.failures)
+        lows = _offsets(clients.plain, groups, EVERY_BEGINNING, snapshot.failures)
+        ends = _offsets(clients.plain, groups, EVERY_END, snapshot.failures)
+        stable = _offsets(clients.stable, groups, EVERY_END, snapshot.failures)
         for where in ends.keys() & stable.keys() & lows.keys():
             low, last_stable, end = lows[where], stable[where], ends[where]
             if low is not None and last_stable is not None and end is not None:
-                survey.marks[where] = Marks(low, last_stable, max(end, last_stable))
-        self._find_ages(survey, committed, clients)
-        if not survey.failures and time.monotonic() >= self._retention_due_s:
+                snapshot.offsets[where] = LogOffsets.of(low, last_stable, end)
+        self._find_ages(snapshot, committed, clients)
+        if not snapshot.failures and time.monotonic() >= self._retention_due_s:
             self._retention_due_s = time.monotonic() + RETENTION_INTERVAL_S
             clients.leaders.forget()
-            self._look_up_retention({topic for topic, _ in committed}, survey)
+            self._look_up_retention({topic for topic, _ in committed}, snapshot)
 
-    def _find_ages(self, survey: Survey, committed: Progress, clients: _Clients) -> None:
+    def _find_ages(self, snapshot: OffsetSnapshot, committed: Progress, clients: _Clients) -> None:
         unread = {
-            where: max(committed[where], marks.low)
-            for where, marks in survey.marks.items()
-            if where in committed and max(committed[where], marks.low) < marks.end
+            where: max(committed[where], offsets.log_start)
+            for where, offsets in snapshot.offsets.items()
+            if where in committed
+            and max(committed[where], offsets.log_start) < offsets.high_watermark
         }
-        ages = Ages(unread, survey.at_s)
+        ages = TimestampSearch(unread, snapshot.at_s)
         while questions := ages.questions():
             groups = clients.leaders.groups(sorted(questions))
-            ages.answer(_offsets(clients.plain, groups, questions.__getitem__, survey.failures))
-        survey.unread_s = ages.times_s()
+            ages.answer(_offsets(clients.plain, groups, questions.__getitem__, snapshot.failures))
+        snapshot.unread_s = ages.times_s()
 
-    def _look_up_retention(self, topics: Iterable[str], survey: Survey) -> None:
+    def _look_up_retention(self, topics: Iterable[str], snapshot: OffsetSnapshot) -> None:
         """Ask how topics keep their records.
 
         Rarely, and only while all brokers answer: an admin call that a broker dies under can end
@@ -128,21 +130,21 @@ class KafkaSurveyor:
                 entries = answer.result(REQUEST_TIMEOUT_S * 2)
             except KafkaException as error:
                 if error.args[0].code() in FORBIDDEN:
-                    self._remark(survey, resource.name, describe(error.args[0]))
+                    self._remark(snapshot, resource.name, describe(error.args[0]))
                 else:
-                    survey.failures.append(f"{resource.name}: {_told(error)}")
+                    snapshot.failures.append(f"{resource.name}: {_told(error)}")
                 continue
             except TimeoutError:
-                survey.failures.append(f"{resource.name}: its configuration was not told in time")
+                snapshot.failures.append(f"{resource.name}: its configuration was not told in time")
                 continue
             found = retention_of({name: entry.value for name, entry in entries.items()})
             if found is not None:
                 self._retention = self._retention | {resource.name: found}
 
-    def _remark(self, survey: Survey, topic: str, reason: str) -> None:
+    def _remark(self, snapshot: OffsetSnapshot, topic: str, reason: str) -> None:
         if topic not in self._remarked:
             self._remarked.add(topic)
-            survey.remarks.append(
+            snapshot.remarks.append(
                 f"{topic}: how long it keeps records may not be known ({reason}); grant"
                 " DescribeConfigs on the topic to have its margin of retention"
             )
@@ -152,7 +154,7 @@ class _Clients:
     """Two consumers that ask, one for each isolation level."""
 
     def __init__(self, properties: Mapping[str, Any], logger: object) -> None:
-        common = {**properties, "group.id": "survey", "enable.auto.commit": False}
+        common = {**properties, "group.id": "lag-monitor", "enable.auto.commit": False}
         self.plain = Consumer({**common, "isolation.level": "read_uncommitted"}, logger=logger)
         self.stable = Consumer({**common, "isolation.level": "read_committed"}, logger=logger)
         self.leaders = Leaders(self.plain, REQUEST_TIMEOUT_S)

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from hapax.core.cluster_state import Log
 from hapax.core.committed_metadata import CommittedMetadata
+from hapax.core.partition_offsets import LogOffsets
 from hapax.kafka.errors import describe
 from hapax.kafka.properties import build
 
@@ -73,10 +74,8 @@ class Logs:
             later = self._offsets(self._stable, asked, _LATEST)
         return {
             where: Log(
-                low_watermark=low.get(where),
-                last_stable_offset=stable.get(where),
-                stable_later=later.get(where),
-                high_watermark=high.get(where),
+                offsets=_joined(low.get(where), stable.get(where), high.get(where)),
+                last_stable_later=later.get(where),
                 committed=committed.get(where),
                 since=since.get(where, {}),
                 cluster_id=self._clusters.get(where),
@@ -150,3 +149,10 @@ class Logs:
 
     def _left_s(self) -> float:
         return max(0.1, min(CALL_TIMEOUT_S, self._deadline_s - time.monotonic()))
+
+
+def _joined(low: int | None, stable: int | None, high: int | None) -> LogOffsets | None:
+    """Return offsets of which each is known; None otherwise."""
+    if low is None or stable is None or high is None:
+        return None
+    return LogOffsets.of(low, stable, high)

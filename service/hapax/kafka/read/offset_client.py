@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import PreflightError
+from hapax.core.partition_offsets import LogOffsets
 from hapax.kafka.connection import no_broker, require_listener
 from hapax.kafka.errors import COORDINATOR_MOVES, FORBIDDEN, UNKNOWN_TOPIC, describe
 from hapax.kafka.group_state import admin_properties
@@ -49,7 +50,7 @@ def reader_properties(settings: Settings) -> dict[str, Any]:
     return properties | {"client.id": f"{settings.app}-audit", "log_level": 0}
 
 
-class Marks:
+class OffsetClient:
     """Asks brokers for offsets. Raises PreflightError when they do not answer."""
 
     def __init__(self, settings: Settings) -> None:
@@ -115,17 +116,27 @@ class Marks:
         except KafkaException as error:
             raise no_broker(self._settings, error) from error
 
-    def lows(self, partitions: Iterable[Where]) -> Progress:
+    def log_starts(self, partitions: Iterable[Where]) -> Progress:
         """Return the first offsets that are still there."""
         return self._offsets(self._consumer, partitions, _EARLIEST)
 
-    def stable_ends(self, partitions: Iterable[Where]) -> Progress:
+    def last_stable(self, partitions: Iterable[Where]) -> Progress:
         """Return the last stable offsets: where a read_committed reader comes to."""
         return self._offsets(self._consumer, partitions, _LATEST)
 
-    def highs(self, partitions: Iterable[Where]) -> Progress:
+    def high_watermarks(self, partitions: Iterable[Where]) -> Progress:
         """Return the ends of the logs, open transactions included."""
         return self._offsets(self._plain, partitions, _LATEST)
+
+    def log_offsets(self, partitions: Iterable[Where]) -> dict[Where, LogOffsets]:
+        """Return where the logs begin and end."""
+        places = list(partitions)
+        starts, highs = self.log_starts(places), self.high_watermarks(places)
+        # After the ends: what the last stable offset has passed meanwhile is decided.
+        stable = self.last_stable(places)
+        return {
+            where: LogOffsets.of(starts[where], stable[where], highs[where]) for where in places
+        }
 
     def at_time(self, partitions: Iterable[Where], time_ms: int) -> Progress:
         """Return the first offsets from that time on; partitions without any are left out."""

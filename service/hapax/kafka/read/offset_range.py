@@ -28,7 +28,7 @@ _BOUNDED = {
 }
 
 
-class Stretch(NamedTuple):
+class OffsetRange(NamedTuple):
     """Offsets of one partition from ``start`` up to but without ``end``; ``place`` names it."""
 
     place: int
@@ -38,17 +38,17 @@ class Stretch(NamedTuple):
     end: int
 
 
-class StretchError(HapaxError):
+class RangeReadError(HapaxError):
     """A stretch could not be read to its end; nothing may be concluded from the part that was."""
 
 
-class StretchReader:
+class AuditRangeReader:
     """Reads a stretch to an end-of-partition event, or to a record behind its end.
 
     Never to a count: offsets of markers, of aborted and of compacted records are not delivered.
     """
 
-    def __init__(self, properties: Mapping[str, Any], stretch: Stretch) -> None:
+    def __init__(self, properties: Mapping[str, Any], stretch: OffsetRange) -> None:
         self._properties = properties
         self._stretch = stretch
         self._seen = bytearray(stretch.end - stretch.start)
@@ -91,7 +91,7 @@ class StretchReader:
                     heard_s = time.monotonic()
                     yield kept
                 elif not done and time.monotonic() - heard_s > SILENCE_S:
-                    raise StretchError(
+                    raise RangeReadError(
                         f"{topic}/{partition}: nothing came for {SILENCE_S:.0f} s before {end}"
                     )
         finally:
@@ -120,9 +120,9 @@ def _check(message: Message, error: KafkaError) -> None:
     """Raise for what no patience heals; the rest ends in silence, or is over soon."""
     where = f"{message.topic()}/{message.partition()}"
     if error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - its public name
-        raise StretchError(f"{where}: records were deleted while they were read; audit again")
+        raise RangeReadError(f"{where}: records were deleted while they were read; audit again")
     if error.code() in FORBIDDEN | UNKNOWN_TOPIC or error.fatal():
-        raise StretchError(f"{where}: cannot be read: {describe(error)}")
+        raise RangeReadError(f"{where}: cannot be read: {describe(error)}")
 
 
 def _records(messages: list[Message]) -> tuple[list[Record], frozenset[int]]:

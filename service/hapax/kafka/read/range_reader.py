@@ -30,14 +30,14 @@ _EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 - its public name
 AT_ONCE, WAIT_S, SILENCE_S = 5_000, 0.5, 20.0
 
 
-class Seen(NamedTuple):
+class ReadRecord(NamedTuple):
     """A record, and whether its headers could be read: their names may be no text."""
 
     record: Record
     readable: bool
 
 
-class Spans:
+class RangeReader:
     """Reads, per partition, from a first offset up to but without a last one.
 
     Raises PreflightError when brokers do not let us, or fall silent.
@@ -59,7 +59,7 @@ class Spans:
             **more,
         }
 
-    def read(self, spans: Mapping[Where, tuple[int, int]]) -> Iterator[list[Seen]]:
+    def read(self, spans: Mapping[Where, tuple[int, int]]) -> Iterator[list[ReadRecord]]:
         """Yield records, some at a time; those of one partition in order.
 
         It ends when each partition has come to its end, which is an end-of-partition event or a
@@ -92,14 +92,14 @@ class Spans:
 
     def firsts(
         self, starts: Mapping[Where, tuple[int, int]], within_s: float
-    ) -> dict[Where, Seen | None]:
+    ) -> dict[Where, ReadRecord | None]:
         """Return, per partition, the first record of its span; None where the span holds none.
 
         A partition whose broker is silent for ``within_s`` is left out, and so is one whose first
         record cannot be decoded (``undecodable``).
         """
         wanted = {where for where, (start, end) in starts.items() if start < end}
-        found: dict[Where, Seen | None] = {}
+        found: dict[Where, ReadRecord | None] = {}
         if not wanted:
             return found
         properties = {**self._properties, "queued.min.messages": 1, "fetch.wait.max.ms": 20}
@@ -137,9 +137,9 @@ def undecodable_problem(where: Where, one: Stuck) -> str:
 
 def _within(
     messages: list[Message], ends: Mapping[Where, int], undecodable: dict[Where, Stuck]
-) -> tuple[list[Seen], set[Where]]:
+) -> tuple[list[ReadRecord], set[Where]]:
     """Return the records before the ends, and the partitions in which no more can come."""
-    found: list[Seen] = []
+    found: list[ReadRecord] = []
     done: set[Where] = set()
     for message in messages:
         where = (message.topic() or "", message.partition() or 0)
@@ -148,7 +148,7 @@ def _within(
         error, offset = message.error(), message.offset() or 0
         if error is None:
             if offset < ends[where]:
-                found.append(Seen(*record_of(message)))
+                found.append(ReadRecord(*record_of(message)))
             if offset + 1 >= ends[where]:
                 done.add(where)
         elif error.code() in UNDECODABLE | {_EOF}:

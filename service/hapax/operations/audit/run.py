@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hapax.core.errors import ConfigurationError
 from hapax.core.transform import load_transform
-from hapax.kafka.read.offset_client import Marks
+from hapax.kafka.read.offset_client import OffsetClient
 from hapax.operations.audit.local import LocalAudit
 from hapax.operations.audit.result import EngineName
 from hapax.operations.audit.steps import run
@@ -40,8 +40,8 @@ def audit(
         raise ConfigurationError(
             ["--engine spark needs PySpark. Type: pip install 'hapax-kafka[spark]'"]
         )
-    with closing(Marks(settings)) as marks:
-        topics = AuditTopics(settings, options, marks, report)
+    with closing(OffsetClient(settings)) as client:
+        topics = AuditTopics(settings, options, client, report)
         with _opened(engine, settings, report) as reader:
             found = run(reader, topics, examples_max=options.examples_max)
     found.duration_s = round(time.monotonic() - began_s, 1)

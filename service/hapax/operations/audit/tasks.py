@@ -11,7 +11,7 @@ import msgspec
 
 from hapax.core.transform import Transformer, load_transform
 from hapax.kafka.read.offset_client import reader_properties
-from hapax.kafka.read.offset_range import Stretch, StretchReader
+from hapax.kafka.read.offset_range import AuditRangeReader, OffsetRange
 from hapax.operations.audit.rows import EffectRows, InputRows, aborted_row
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class ReadInputs(msgspec.Struct, frozen=True):
 
     settings: Settings
     places: list[TopicPartition]
-    stretches: list[Stretch]
+    stretches: list[OffsetRange]
     compare: Compare
     known: bool
 
@@ -40,7 +40,7 @@ class ReadInputs(msgspec.Struct, frozen=True):
         """Yield a row for each record, aborted ones included, and one that counts them."""
         stretch = self.stretches[number]
         rows, place, count = self._rows(), stretch.place, 0
-        reader = StretchReader(reader_properties(self.settings), stretch)
+        reader = AuditRangeReader(reader_properties(self.settings), stretch)
         for records, unreadable in reader.committed():
             count += len(records)
             yield [(place, *row, None) for row in rows.rows(records, unreadable)]
@@ -73,7 +73,7 @@ class ReadEffects(msgspec.Struct, frozen=True):
     settings: Settings
     places: list[TopicPartition]
     starts: list[int]
-    stretches: list[Stretch]
+    stretches: list[OffsetRange]
     compare: Compare
 
     def __call__(self, number: int) -> Iterator[list[Row]]:
@@ -86,7 +86,7 @@ class ReadEffects(msgspec.Struct, frozen=True):
             compare=self.compare,
         )
         lane, count, foreign = stretch.place, 0, 0
-        reader = StretchReader(reader_properties(self.settings), stretch)
+        reader = AuditRangeReader(reader_properties(self.settings), stretch)
         for records, _unreadable in reader.committed():
             found = [row for record in records if (row := rows.row(record)) is not None]
             count += len(records)
@@ -96,12 +96,12 @@ class ReadEffects(msgspec.Struct, frozen=True):
         yield [(lane, *([None] * 8), count, foreign, hidden)]
 
 
-def cut(spans: Sequence[tuple[str, int, int, int]], cores: int) -> list[Stretch]:
+def cut(spans: Sequence[tuple[str, int, int, int]], cores: int) -> list[OffsetRange]:
     """Cut (topic, partition, start, end) into stretches: some for each core, none too small."""
     offsets = sum(max(0, end - start) for _topic, _partition, start, end in spans)
     size = max(STRETCH_MIN, min(STRETCH_MAX, -(-offsets // (TASKS_PER_CORE * max(1, cores)))))
     return [
-        Stretch(place, topic, partition, at, min(at + size, end))
+        OffsetRange(place, topic, partition, at, min(at + size, end))
         for place, (topic, partition, start, end) in enumerate(spans)
         for at in range(start, end, size)
     ]

@@ -12,7 +12,7 @@ from hapax.operations.audit.tasks import ReadEffects, ReadInputs, cut
 
 if TYPE_CHECKING:
     from hapax.core.records import Progress, TopicPartition
-    from hapax.kafka.read.offset_client import Marks
+    from hapax.kafka.read.offset_client import OffsetClient
     from hapax.operations.audit.steps import Report
     from hapax.settings import Settings
 
@@ -39,46 +39,50 @@ class AuditTopics:
     """What an audit reads of one pipeline. ``remarks`` grow while it answers."""
 
     def __init__(
-        self, settings: Settings, options: AuditOptions, marks: Marks, report: Report
+        self, settings: Settings, options: AuditOptions, client: OffsetClient, report: Report
     ) -> None:
         self._settings = settings
         self._options = options
-        self._marks = marks
+        self._client = client
         self._report = report
         self.app = settings.app
         self.claimed = settings.dedup.enabled
         self.known = options.transform or settings.transform is None
         self.compare = options.compare
         self.remarks: list[str] = []
-        self.places = marks.partitions(settings.input.topics)
-        marks.partitions(self._outputs(set()))  # refuses those that are not there
+        self.places = client.partitions(settings.input.topics)
+        client.partitions(self._outputs(set()))  # refuses those that are not there
 
     def lows(self) -> Progress:
         """Return the first input offsets to read."""
-        lows = self._marks.lows(self.places)
+        lows = self._client.log_starts(self.places)
         since_ms = self._options.since_ms
         if since_ms is None:
             return lows
-        late = self._marks.at_time(self.places, since_ms)
+        late = self._client.at_time(self.places, since_ms)
         return {where: late.get(where, end) for where, end in self.ends().items()}
 
     def ends(self) -> Progress:
         """Return the last stable offsets of the inputs."""
-        return self._marks.stable_ends(self.places)
+        return self._client.last_stable(self.places)
 
     def compacted(self) -> set[str]:
         """Return the input topics that are compacted."""
-        return self._marks.compacted(self._settings.input.topics)
+        return self._client.compacted(self._settings.input.topics)
 
     def settled_outputs(
         self, named: set[str]
     ) -> tuple[list[OutputBounds], dict[TopicPartition, int | None]]:
         """Return where outputs are read to, and the committed offsets asked for in between."""
-        marks = self._marks
-        lanes = marks.partitions(self._outputs(self._existing(named)))
-        settled = marks.stable_ends(lanes)
-        committed = marks.committed(self.places)
-        ends, highs, lows = self._stable(lanes), marks.highs(lanes), marks.lows(lanes)
+        client = self._client
+        lanes = client.partitions(self._outputs(self._existing(named)))
+        settled = client.last_stable(lanes)
+        committed = client.committed(self.places)
+        ends, highs, lows = (
+            self._stable(lanes),
+            client.high_watermarks(lanes),
+            client.log_starts(lanes),
+        )
         bounds = [
             OutputBounds(
                 topic=topic,
@@ -106,11 +110,11 @@ class AuditTopics:
 
     def _stable(self, lanes: list[TopicPartition]) -> Progress:
         """Wait until all that was begun by now is decided; return the last stable offsets."""
-        begun = self._marks.highs(lanes)
+        begun = self._client.high_watermarks(lanes)
         give_up_s = time.monotonic() + self._settings.transaction.timeout_ms / 1000
         give_up_s += SETTLE_MARGIN_S
         while True:
-            ends = self._marks.stable_ends(lanes)
+            ends = self._client.last_stable(lanes)
             behind = [where for where in lanes if ends[where] < begun[where]]
             if not behind:
                 return ends
@@ -127,7 +131,7 @@ class AuditTopics:
 
     def _existing(self, named: set[str]) -> set[str]:
         """Return those that are there; whose outputs go elsewhere has become a dead letter."""
-        absent = self._marks.absent(named)
+        absent = self._client.absent(named)
         self.remarks += [
             f"topic {topic}, which the transform names, does not exist" for topic in sorted(absent)
         ]

@@ -30,7 +30,7 @@ import msgspec
 from hapax.core.cluster_state import Kafka, Process
 from hapax.kafka.admin.certificates import own_certificates, server_certificates
 from hapax.kafka.admin.cluster import PAUSE_S, look_at_kafka
-from hapax.kafka.admin.isolated import CrashedError, apart
+from hapax.kafka.admin.isolated import CrashedError, run_in_subprocess
 from hapax.kafka.properties import library_version
 from hapax.operations.doctor import (
     addresses,
@@ -139,7 +139,7 @@ def _look_at_kafka(settings: Settings, pause_s: float) -> Kafka:
     outputs, ids = tuple(written(settings)), tuple(group.tried_ids(settings))
     ages_of = partial(positions.ages_ms, settings)
     try:
-        return apart(partial(look_at_kafka, settings, outputs, ids, ages_of, pause_s))
+        return run_in_subprocess(partial(look_at_kafka, settings, outputs, ids, ages_of, pause_s))
     except CrashedError as error:
         return Kafka(problem=f"{error}; ask again")
 

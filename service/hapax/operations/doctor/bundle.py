@@ -120,17 +120,15 @@ def _files(findings: tuple[Finding, ...], case: Case | None) -> dict[str, Any]:
 def _offsets(case: Case, where: TopicPartition, log: Log) -> dict[str, Any]:
     """Return one partition as ``hapax offsets --json`` spells it, and what only this look has."""
     told: dict[str, Any] = msgspec.to_builtins(log, str_keys=True)
-    low, stable, end = log.low_watermark, log.last_stable_offset, log.high_watermark
-    if low is None or stable is None or end is None:
+    told.pop("offsets")
+    if log.offsets is None:
         return told
     offsets = PartitionOffsets(
         topic=where[0],
         partition=where[1],
-        low_watermark=low,
+        log=log.offsets,
         committed=log.committed,
-        position=position(log.committed, low, stable, case.settings.input.start),
-        last_stable_offset=stable,
-        high_watermark=end,
+        position=position(log.committed, log.offsets, case.settings.input.start),
     )
     if where[0] in case.settings.input.topics:
         return told | offsets.figures()

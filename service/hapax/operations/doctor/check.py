@@ -64,9 +64,7 @@ class Case(NamedTuple):
         missing = [
             f"{name}/{number}"
             for name, number in places
-            if (name, number) not in seen
-            or seen[(name, number)].high_watermark is None
-            or seen[(name, number)].last_stable_offset is None
+            if (name, number) not in seen or seen[(name, number)].offsets is None
         ]
         why = next((why for what, why in self.kafka.untold.items() if "offsets of" in what), "")
         return f"offsets of {', '.join(missing)}{why and ': '}{why}" if missing else ""

@@ -47,10 +47,10 @@ def _memory(case: Case) -> Iterator[Said]:
 def _needed(case: Case, bytes_per_id: int) -> int:
     """Return the bytes of all claims that live at once, from the input of the last hour."""
     last_hour = sum(
-        max(0, (log.high_watermark or 0) - log.since[HOUR_MS])
+        max(0, log.offsets.high_watermark - log.since[HOUR_MS])
         for name in case.inputs
         for _, log in case.logs(name)
-        if HOUR_MS in log.since
+        if log.offsets is not None and HOUR_MS in log.since
     )
     return int(last_hour * case.settings.dedup.ttl_ms / HOUR_MS * bytes_per_id)
 

@@ -54,22 +54,22 @@ def _positions(case: Case) -> Iterator[Said]:
             sound = False
             yield untold(why)
         for place, log in case.logs(name):
-            at = log.committed
-            if at is None:
+            at, ends = log.committed, log.offsets
+            if at is None or ends is None:
                 continue
-            if log.low_watermark is not None and at < log.low_watermark:
+            if at < ends.log_start:
                 sound = False
                 yield fail(
                     f"{place}: the group stands at {at}, the log begins at "
-                    f"{log.low_watermark}: {log.low_watermark - at} offsets are gone; the service "
+                    f"{ends.log_start}: {ends.log_start - at} offsets are gone; the service "
                     "leaves with exit code 6",
                     "decide about the gap as docs/runbooks.md says, and raise the retention",
                 )
-            elif log.high_watermark is not None and at > log.high_watermark:
+            elif at > ends.high_watermark:
                 sound = False
                 yield fail(
                     f"{place}: the committed offset {at} is beyond the end of the log at "
-                    f"{log.high_watermark}: the topic was made again, or cut off",
+                    f"{ends.high_watermark}: the topic was made again, or cut off",
                     "choose a new HAPAX_APP, or set the offset as docs/runbooks.md says",
                 )
     if sound:
@@ -96,13 +96,13 @@ def _open(case: Case) -> Iterator[Said]:
             sound = False
             yield untold(why)
         for place, log in case.logs(name):
-            if not log.stuck:
+            if log.offsets is None or not log.stuck:
                 continue
             sound = False
             age = open_age_ms(case.settings, name)
-            told = f"{place}: an open transaction holds readers at offset {log.last_stable_offset}"
+            told = f"{place}: an open transaction holds readers at offset {log.offsets.last_stable}"
             fix = "find its owner with hapax transactions list; abort it if nobody owns it"
-            if log.since.get(age, 0) > (log.last_stable_offset or 0):
+            if log.since.get(age, 0) > log.offsets.last_stable:
                 yield fail(f"{told}; the record there is older than {duration_text(age)}", fix)
             elif name in written(case.settings):
                 yield warn(f"{told}, and did so for a moment", f"look again; then {fix}")
