@@ -38,7 +38,7 @@ $(READY): pyproject.toml service/hapax/__init__.py requirements/build.txt requir
 	    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	        apt-get update -qq && apt-get install -y -qq --no-install-recommends python3-venv; \
 	    else \
-	        echo 'Python cannot make environments. Type: sudo apt-get install python3-venv' >&2; \
+	        echo 'Python cannot make environments. Run: sudo apt-get install python3-venv' >&2; \
 	        exit 1; \
 	    fi; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -79,9 +79,9 @@ def test_a_wrong_password_is_found_and_not_told(server: Redis) -> None:
     user(server)
     store = bare(f"redis://hapax:wr0ng@127.0.0.1:{server.port}/0")
     [problem] = store.check().problems
-    assert "refuses our user or password" in problem
+    assert "refuses the configured user or password" in problem
     assert "wr0ng" not in problem
-    with pytest.raises(ClaimsUnavailableError, match="refuses our user or password"):
+    with pytest.raises(ClaimsUnavailableError, match="refuses the configured user or password"):
         store.claim([b"x"], records(1), {})
 
 

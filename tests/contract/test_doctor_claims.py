@@ -78,5 +78,5 @@ def test_the_clock_of_this_machine_agrees_with_itself(store: Redis) -> None:
 def test_a_wrong_password_is_said_without_it(store: Redis) -> None:
     tell(store, "ACL", "SETUSER", "u", "reset", "on", ">p")
     found = health(store.url.replace("redis://", "redis://u:hunter2@"), "shop")
-    assert "refuses our user or password" in (found.problem or "")
+    assert "refuses the configured user or password" in (found.problem or "")
     assert "hunter2" not in str(found)

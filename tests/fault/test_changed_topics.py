@@ -45,7 +45,7 @@ def test_an_input_that_is_made_again_shorter_is_never_read_from_a_stale_offset(
     delete_topic(route, route.source)
     sandbox.create_topic(route.source)
     route.write(b"new 0", b"new 1")
-    await_exit(worker, 6, f"{route.source}/0", "next record is 10", "deleted and made again")
+    await_exit(worker, 6, f"{route.source}/0", "next record is 10", "deleted and recreated")
     assert values(route) == sorted(TEN)
     # The brokers have forgotten the group's offsets with the topic: a new start is a new beginning.
     route.run_to_end()
@@ -65,7 +65,7 @@ def test_an_input_that_is_made_again_longer_is_never_read_from_a_stale_offset(
     again = numbers(range(100, 120))
     route.write(*again)
     proof.note(struck=1, note="input deleted and made again longer than the offset")
-    await_exit(worker, 6, f"{route.source}/0", "next record is 10", "deleted and made again")
+    await_exit(worker, 6, f"{route.source}/0", "next record is 10", "deleted and recreated")
     assert values(route) == sorted(TEN)
     route.run_to_end()
     assert values(route) == sorted([*TEN, *again])

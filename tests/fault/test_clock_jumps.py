@@ -50,7 +50,7 @@ def _compiler() -> Path | None:
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     compiler = machine._find(_compiler, ("build-essential",))
-    assert compiler is not None, "cc is missing. Type: sudo apt-get install build-essential"
+    assert compiler is not None, "cc is missing. Run: sudo apt-get install build-essential"
     made = tmp_path_factory.mktemp("library") / "wall_clock.so"
     source = Path(__file__).with_name("wall_clock.c")
     options = ("-shared", "-fPIC", "-O1", "-o")

@@ -179,10 +179,10 @@ def outage(operator: Operator, command: subprocess.Popen[str]) -> None:
     assert page.endswith(f"docs/alerts.md#{ALERT.lower()}")
     section = re.search(rf"(?ms)^## {ALERT}\n(.*?)^## ", PAGE.read_text())
     assert section
-    assert '`/readyz` says "the claim store gives no answer"' in section[1]
+    assert '`/readyz` says "the claim store does not answer"' in section[1]
     is_ready, reasons = ready(operator.port)
     assert not is_ready
-    assert "the claim store gives no answer" in reasons
+    assert "the claim store does not answer" in reasons
     assert "$ hapax doctor" in section[1]
     assert "claim-store" in operator.doctor()
     assert "Bring Redis back, with its data" in section[1]

@@ -74,7 +74,7 @@ def test_what_the_broker_refuses_is_counted_and_fails(
     assert done.exit_code == 1
     assert done.stdout == f"0 published to {small}\n"
     assert "MSG_SIZE_TOO_LARGE" in done.stderr
-    assert "1 are not there" in done.stderr
+    assert "1 records were not delivered" in done.stderr
     unknown = Desk(route).type("publish", "--topic", "no-such-topic", given="a\n")
     assert unknown.exit_code == 3
     assert "no-such-topic does not exist" in unknown.stderr

@@ -84,7 +84,7 @@ def test_effects_in_a_transaction_that_is_open_are_under_way(route: PipelineUnde
         assert producer.flush(60) == 0
         one = traced(desk, f"{route.source}/0/0")
         assert one["effects"][0]["visible"] is False
-        assert one["verdict"].startswith("under way")
+        assert one["verdict"].startswith("in progress")
         producer.abort_transaction(60)
     settle(route)
     assert traced(desk, f"{route.source}/0/0")["verdict"] == "waiting: not processed yet"
@@ -113,6 +113,6 @@ def test_what_is_not_found_is_said_with_an_exit_code(route: PipelineUnderTest) -
     assert "no record with the id no-such-id was found" in unknown.stderr
     beyond = desk.type("trace", f"{route.source}/0/99")
     assert beyond.exit_code == 1
-    assert f"is not there: it is beyond the end of {route.source}/0, which is 1" in beyond.stderr
+    assert f"does not exist: it is beyond the end of {route.source}/0, which is 1" in beyond.stderr
     assert desk.type("trace", f"{route.source}/7/0").exit_code == 1
     assert desk.type("trace", f"{route.target}/0/0").exit_code == 1

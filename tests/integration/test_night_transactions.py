@@ -125,7 +125,10 @@ def test_a_hanging_transaction_is_seen_as_such_and_ended_by_its_partition_and_pr
     assert "producer 987654, epoch 0, from 0 on" in shown
     assert "HANGING, no coordinator knows of it" in shown
     other = desk.type("transactions", "abort", *place, "7", "--yes")
-    assert (other.exit_code, "open there are producers 987654, not 7" in other.stderr) == (1, True)
+    assert (
+        other.exit_code,
+        "its open transactions are of producers 987654, not 7" in other.stderr,
+    ) == (1, True)
     assert desk.type("transactions", "abort", *place, "987654").exit_code == 2  # nobody was asked
     assert desk.ask("transactions", "abort", *place, "987654", "--yes")["aborted"] is True
     route.write(b"after")

@@ -72,17 +72,17 @@ def _certificates(guarded: Sandbox, folder: Path) -> dict[str, Refusal]:
             known | {ca: str(stranger.ca_file)}, 3, ["SSL", "certificate verify failed"]
         ),
         "no certificate": Refusal(
-            known | {certificate: None, key: None}, 3, ["our certificate is refused"]
+            known | {certificate: None, key: None}, 3, ["the client certificate is refused"]
         ),
         "an expired certificate": Refusal(
             known | {certificate: str(old.certificate_file), key: str(old.key_file)},
             3,
-            ["our certificate is refused"],
+            ["the client certificate is refused"],
         ),
         "a stranger's certificate": Refusal(
             known | {certificate: str(strange.certificate_file), key: str(strange.key_file)},
             3,
-            ["our certificate is refused"],
+            ["the client certificate is refused"],
         ),
         "a missing file": Refusal(
             known | {ca: str(folder / "nowhere.pem")}, 2, ["nowhere.pem", "No such file"]

@@ -55,7 +55,7 @@ def test_a_wrong_password_is_told_without_it(guarded: Sandbox, tmp_path: Path) -
     client = OffsetClient(settings_of(route))
     leader = next(iter(client.leaders().values()))
     client.close()
-    with pytest.raises(WireError, match="refuses our user or password") as caught:
+    with pytest.raises(WireError, match="refuses the configured user or password") as caught:
         set_at(wire_properties(settings_of(route, **wrong)), leader, (route.source, 0), 0)
     assert "not-the-password" not in str(caught.value)
     assert INSTANCE not in str(caught.value)

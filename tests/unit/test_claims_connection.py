@@ -49,8 +49,8 @@ def answering() -> Iterator[Callable[[bytes], str]]:
         ("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is no", "without a"),
         ("MOVED 3999 127.0.0.1:6381", "another node of the cluster"),
         ("ASK 3999 127.0.0.1:6381", "another node of the cluster"),
-        ("CLUSTERDOWN The cluster is down", "not whole"),
-        ("TRYAGAIN Multiple keys request during rehashing of slot", "not whole"),
+        ("CLUSTERDOWN The cluster is down", "is incomplete"),
+        ("TRYAGAIN Multiple keys request during rehashing of slot", "is incomplete"),
         ("BUSY Redis is busy running a script.", "another script"),
         ("MISCONF Redis is configured to save RDB snapshots", "refuses writes"),
         ("NOREPLICAS Not enough good replicas to write.", "too few replicas"),
@@ -62,7 +62,7 @@ def answering() -> Iterator[Callable[[bytes], str]]:
         ),
         ("ERR max number of clients reached", "raise maxclients"),
         ("ERR unknown command 'EVALSHA', with args beginning with: 's3cret'", "lacks a command"),
-        ("WRONGTYPE Operation against a key holding the wrong kind of value", "somebody else"),
+        ("WRONGTYPE Operation against a key holding the wrong kind of value", "another program"),
         ("STRANGE s3cret", "the error STRANGE"),
     ],
 )
@@ -95,7 +95,7 @@ def test_a_refused_connection_tells_the_place_but_not_the_password() -> None:
     store = bare(f"redis://hapax:s3cret@127.0.0.1:{port}/3")
     with pytest.raises(ClaimsUnavailableError) as caught:
         store.ping()
-    assert str(caught.value) == (f"Redis at 127.0.0.1:{port}/3 gives no answer: connection refused")
+    assert str(caught.value) == (f"Redis at 127.0.0.1:{port}/3 does not answer: connection refused")
 
 
 def test_a_server_that_accepts_and_stays_silent_is_an_outage() -> None:

@@ -152,7 +152,7 @@ def test_a_claim_store_that_is_away_is_one_sentence_and_exit_code_1(command: str
     done = RUN.invoke(app, command.split(), env={**ENVIRONMENT, **REDIS})
     assert done.exit_code == 1, done.output
     assert done.stderr.splitlines() == [
-        "Redis at 127.0.0.1:1/0 gives no answer: connection refused"
+        "Redis at 127.0.0.1:1/0 does not answer: connection refused"
     ]
 
 

@@ -244,7 +244,7 @@ def test_without_pyspark_it_says_what_to_install_and_starts_nothing(
     assert result.exit_code == 1
     assert result.stdout == ""
     assert result.stderr == (
-        "hapax demo: PySpark is not installed. Type: pip install 'hapax-kafka[spark]'\n"
+        "hapax demo: PySpark is not installed. Run: pip install 'hapax-kafka[spark]'\n"
     )
 
 

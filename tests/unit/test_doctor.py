@@ -133,7 +133,7 @@ FAULTS: list[tuple[str, Verdict, Change]] = [
         WARN,
         with_group(members=tuple(replace(MEMBER, static_name=None) for _ in range(3))),
     ),
-    ("claim-store", FAIL, with_claims(problem="it refuses our user or password")),
+    ("claim-store", FAIL, with_claims(problem="it refuses the configured user or password")),
     ("claim-version", FAIL, with_claims({"redis_version": "6.0.9"})),
     ("claim-permissions", FAIL, with_claims(refused=("hset: no",))),
     ("claim-role", FAIL, with_claims({"role": "slave"})),

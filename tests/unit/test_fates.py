@@ -38,7 +38,7 @@ def sighting(
     [
         (sighting(after=7, before=7), "waiting"),
         (sighting(after=None, before=None), "waiting"),
-        (sighting(effect(visible=False), after=7), "under way"),
+        (sighting(effect(visible=False), after=7), "in progress"),
         (sighting(effect(), after=7), "BROKEN"),
         (sighting(effect()), "done: 1 output"),
         (sighting(effect("1/2"), effect("2/2")), "done: 2 outputs"),

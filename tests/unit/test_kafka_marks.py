@@ -59,7 +59,7 @@ def test_a_partition_that_stays_without_a_leader_is_named(
 ) -> None:
     monkeypatch.setattr(kafka_marks, "BROKERS_TIMEOUT_S", -1.0)
     client._consumer = Answering({0: 5, 1: None})  # type: ignore[assignment]
-    with pytest.raises(PreflightError, match="in/1: its offsets cannot be told: LEADER_NOT_AV"):
+    with pytest.raises(PreflightError, match="in/1: its offsets cannot be read: LEADER_NOT_AV"):
         client.last_stable([("in", 0), ("in", 1)])
 
 

@@ -156,7 +156,10 @@ def test_an_offset_that_vanished_while_reading_began_is_told(
 ) -> None:
     kafka, consumer = known
     consumer.queue = [message(10)]
-    with pytest.raises(PositionLostError, match="in/0: the offset at which reading began is gone"):
+    with pytest.raises(
+        PositionLostError,
+        match="in/0: the committed offset at which reading began no longer exists",
+    ):
         kafka.take(10, 0.1)
 
 

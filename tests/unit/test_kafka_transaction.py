@@ -131,7 +131,7 @@ def test_an_output_topic_that_the_client_knows_to_be_gone_is_no_fault_of_a_recor
 ) -> None:
     kafka, producer, _ = transaction(monkeypatch, produce=[failing(K._UNKNOWN_TOPIC)])
     kafka.begin()
-    with pytest.raises(StopError, match="output topic out is gone"):
+    with pytest.raises(StopError, match="output topic out no longer exists"):
         kafka.send([message()])
     assert transactional(producer)[-1] == "abort_transaction"
 

@@ -117,7 +117,7 @@ def test_the_ivy_inside_pyspark_does_without_maven(
 
 
 def test_without_maven_and_pyspark_the_error_says_what_to_type(path: Path, tmp_path: Path) -> None:
-    with pytest.raises(SandboxError, match="Type: sudo apt-get install maven"):
+    with pytest.raises(SandboxError, match="Run: sudo apt-get install maven"):
         jars.fetched()
     assert kept(tmp_path) == []
 

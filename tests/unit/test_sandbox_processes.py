@@ -53,7 +53,7 @@ def test_a_server_that_ends_at_once_fails_with_its_last_words(
 
 
 def test_a_server_that_never_answers_is_given_up(sleeper: Server) -> None:
-    with pytest.raises(SandboxError, match="Sleeper gave no answer for 0 s"):
+    with pytest.raises(SandboxError, match="Sleeper did not answer for 0 s"):
         sleeper.wait_until(lambda: False, timeout_s=0.01)
 
 

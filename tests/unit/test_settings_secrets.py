@@ -57,7 +57,7 @@ def test_a_secret_stands_in_one_place_only(tmp_path: Path) -> None:
     [
         (b"", "is empty"),
         (b"\n", "is empty"),
-        (b"\xffhunter2", "is no UTF-8 text"),
+        (b"\xffhunter2", "is not UTF-8 text"),
         (b"hunter2" * 10_000, "is too large for a secret"),
     ],
 )

@@ -218,7 +218,7 @@ def test_a_published_micro_batch_takes_all_older_files_along(tmp_path: Path) -> 
     parcels = [spool.store(iter(batches(1)), f"{number}-0-1") for number in (6, 7, 8)]
     spool.report(Report(7, {"out": 3}, repeated=False, attempts=1, publish_s=0.1))
     spool.clear(7)
-    with pytest.raises(StopError, match="driver and executors must see the same folder"):
+    with pytest.raises(StopError, match="driver and executors must share the folder"):
         list(spool.rows(parcels[1]))
     assert list(spool.rows(parcels[2])) == batches(1)
     assert spool.reported(7) == Report(7, {"out": 3}, repeated=False, attempts=1, publish_s=0.1)

@@ -119,9 +119,7 @@ def test_without_java_the_sentence_says_what_to_install(
 ) -> None:
     error = RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited before ...")
     Started(monkeypatch, error)
-    with pytest.raises(
-        PreflightError, match=r"Spark needs Java 17 .* Type: sudo apt-get"
-    ) as caught:
+    with pytest.raises(PreflightError, match=r"Spark needs Java 17 .* Run: sudo apt-get") as caught:
         opened(LOCAL)
     assert caught.value.__cause__ is error
 
@@ -159,7 +157,7 @@ def test_without_pyspark_the_sentence_says_what_to_install(
         ("spark.speculation", "second attempt"),
         ("spark.python.use.daemon", "each task"),
         ("spark.sql.streaming.checkpointLocation", "HAPAX_SPARK__CHECKPOINT"),
-        ("spark.sql.streaming.stopActiveRunOnRestart", "told apart"),
+        ("spark.sql.streaming.stopActiveRunOnRestart", "distinguishes two runs"),
     ],
 )
 def test_a_property_that_breaks_the_promise_or_has_its_setting_is_refused(
@@ -181,8 +179,8 @@ def test_properties_that_are_no_object_get_a_hint(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "word"),
     [
-        ('{"executor.memory": "4g"}', "is no name of a Spark property"),
-        ('{"spark.a b": "4g"}', "is no name of a Spark property"),
+        ('{"executor.memory": "4g"}', "is not the name of a Spark property"),
+        ('{"spark.a b": "4g"}', "is not the name of a Spark property"),
         ('{"spark.a": null}', "spark.a must be a text"),
         ('{"spark.a": ["x"]}', "spark.a must be a text"),
         ('{"spark.a": "x\\ny"}', "spark.a must be a text"),

@@ -117,7 +117,7 @@ CASES = [
         "brokers_unreachable",
         {"places": "kafka:9092: connection refused"},
         {
-            "reason": "no broker answers since 22:13:20 (kafka:9092: connection refused)",
+            "reason": "no broker has answered since 22:13:20 (kafka:9092: connection refused)",
             "level": "error",
         },
         ("brokers_unavailable_total", {}, 1),

@@ -118,7 +118,7 @@ def test_claims_that_are_away_end_readiness_under_pause(ready: Told) -> None:
     ready.events.claims_unavailable("timeout", "pause")
     assert ready.health.readyz() == (
         False,
-        ["the claim store gives no answer", "timeout, since 22:13:20"],
+        ["the claim store does not answer", "timeout, since 22:13:20"],
     )
     assert ready.health.livez().ok
     ready.events.claims_recovered(3.0)

@@ -230,13 +230,13 @@ def test_figures_that_brokers_renew_no_more_grow_old_and_the_page_says_why(told:
     status = told.status
     assert (status["state"], status["ready"]) == ("stalled", False)
     assert status["reasons"] == [
-        "no broker answers since 22:13:50 (kafka:9092: connection refused)"
+        "no broker has answered since 22:13:50 (kafka:9092: connection refused)"
     ]
     assert status["lag_updated_s_ago"] == 34
     assert [row["seen_s_ago"] for row in status["partitions"]] == [34]
     shown = told.page
-    assert "no broker answers since 22:13:50 (kafka:9092: connection refused)" in shown.text
-    assert "last complete look 34.0 s ago" in shown.text
+    assert "no broker has answered since 22:13:50 (kafka:9092: connection refused)" in shown.text
+    assert "last complete query 34.0 s ago" in shown.text
     link = "https://runbooks.example/hapax/alerts.md#hapaxbrokersaway"
     assert ("a", "href", link) in shown.attributes
     told.events.brokers_reached()
@@ -247,7 +247,7 @@ def test_partitions_that_nobody_has_surveyed_yet_are_there_without_marks(told: T
     told.events.partitions_assigned([ORDERS])
     (row,) = told.status["partitions"]
     assert row == {"topic": "orders", "partition": 0, "lag": None, "stuck": None}
-    assert "no complete look yet" in told.page.text
+    assert "no complete query yet" in told.page.text
 
 
 def test_partitions_that_left_are_not_shown(told: Told) -> None:
@@ -288,7 +288,7 @@ def test_the_claim_store_is_up_away_or_not_there() -> None:
     told.monotonic_s += 4
     assert told.status["claim_store"] == {"state": "away", "away_s": 4.0, "reason": "timeout"}
     assert told.status["state"] == "paused"
-    assert "the claim store gives no answer" in told.page.text
+    assert "the claim store does not answer" in told.page.text
     assert "away for 4.0 s" in told.page.text
 
 

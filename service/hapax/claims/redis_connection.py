@@ -30,21 +30,30 @@ PERMISSIONS = f"allow ~hapax:* {' '.join(f'+{command}' for command in CLAIM_COMM
 REASONS = (
     # What Redis says, and what that means here. The first line that is found decides. Redis 6.2
     # wraps an error inside a script into another one, so that the word may stand anywhere.
-    (r"WRONGPASS|NOAUTH|invalid password", "it refuses our user or password"),
-    (r"NOPERM|can't run this command|can't access", f"our user lacks a permission: {PERMISSIONS}"),
-    (r"DB index is out of range", "the database number of the URL does not exist there"),
+    (r"WRONGPASS|NOAUTH|invalid password", "it refuses the configured user or password"),
+    (
+        r"NOPERM|can't run this command|can't access",
+        f"the configured user lacks a permission: {PERMISSIONS}",
+    ),
+    (r"DB index is out of range", "the database number of the URL does not exist on this server"),
     (r"OOM", "its memory is full: raise maxmemory, or shorten the TTL"),
     (r"READONLY", "it is a replica, or is becoming one: the URL must lead to the primary"),
     (r"MASTERDOWN", "it is a replica without a primary"),
     (r"LOADING", "it is still loading its data"),
-    (r"BUSY", "another script holds it"),
+    (r"BUSY", "another script blocks it"),
     (r"MISCONF", "it cannot write its snapshots and therefore refuses writes"),
     (r"NOREPLICAS", "too few replicas follow it"),
-    (r"MOVED|ASK|CROSSSLOT", "another node of the cluster holds our keys: name that one"),
-    (r"CLUSTERDOWN|TRYAGAIN", "the cluster is not whole"),
-    (r"max number of clients", "it has no connection left for us: raise maxclients"),
+    (
+        r"MOVED|ASK|CROSSSLOT",
+        "another node of the cluster holds the keys of this app: use that node in the URL",
+    ),
+    (r"CLUSTERDOWN|TRYAGAIN", "the Redis cluster is incomplete: some hash slots have no node"),
+    (r"max number of clients", "it has no free connection: raise maxclients"),
     (r"unknown command|Unknown Redis command", "it lacks a command that claims need"),
-    (r"WRONGTYPE", "somebody else writes to our keys: use another database or server"),
+    (
+        r"WRONGTYPE",
+        "another program writes to the keys of this app: use another database or server",
+    ),
 )
 
 PASSING = re.compile(
@@ -116,7 +125,7 @@ def place(client: Redis) -> str:
 
 def unavailable(client: Redis, error: Exception) -> ClaimsUnavailableError:
     """Translate what the client raised; one line, without secrets."""
-    return ClaimsUnavailableError(f"Redis at {place(client)} gives no answer: {reason_of(error)}")
+    return ClaimsUnavailableError(f"Redis at {place(client)} does not answer: {reason_of(error)}")
 
 
 def is_away(error: BaseException) -> bool:
@@ -180,7 +189,7 @@ def preflight(client: Redis) -> Preflight:
     found = Preflight([], [])
     server = _info(client, "server")
     if not server:
-        found.warnings.append("Redis does not let us read INFO: its version is not checked.")
+        found.warnings.append("Redis refuses INFO: its version is not checked.")
     else:
         version = str(server.get("redis_version", "0"))
         if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < VERSION_MIN:
@@ -191,18 +200,18 @@ def preflight(client: Redis) -> Preflight:
     policy = _eviction_policy(client)
     if policy is None:
         found.warnings.append(
-            "Redis lets us read neither CONFIG nor INFO memory: make sure that its "
-            "maxmemory-policy is noeviction, or it forgets claims silently."
+            "Redis refuses both CONFIG and INFO memory: make sure that its maxmemory-policy is "
+            "noeviction, or it deletes claims silently."
         )
     elif policy != "noeviction":
         found.problems.append(
-            f"Redis evicts keys (maxmemory-policy {policy}) and would forget claims silently: "
+            f"Redis evicts keys (maxmemory-policy {policy}) and would delete claims silently: "
             "set noeviction."
         )
     if _info(client, "persistence").get("aof_enabled") == 0:
         found.warnings.append(
-            "Redis keeps no append-only file: a restart forgets claims, and repeats of earlier "
-            "events pass."
+            "Redis keeps no append-only file: a restart loses claims, and duplicates of earlier "
+            "events pass. Set appendonly yes."
         )
     return found
 

@@ -50,7 +50,7 @@ def judged_health(
 def _version(info: Mapping[str, str]) -> Iterator[Judgement]:
     found = info.get("redis_version")
     if found is None:
-        yield Judgement("UNTOLD", "Redis does not let us read INFO")
+        yield Judgement("UNTOLD", "Redis refuses INFO")
     elif tuple(int(part) for part in re.findall(r"\d+", found)[:2]) < VERSION_MIN:
         yield Judgement("FAIL", f"Redis {found}", "upgrade Redis to 6.2 or later")
     else:
@@ -68,7 +68,7 @@ def _permissions(info: Mapping[str, str], refused: tuple[str, ...]) -> Iterator[
     for reason, commands in by_reason.items():
         yield Judgement(
             "FAIL",
-            f"claims need {', '.join(commands)}, and cannot have it: {reason}",
+            f"claims need {', '.join(commands)}, which Redis refuses: {reason}",
             "grant it; hapax doctor --acls prints the line for the ACL file",
         )
     if not refused:
@@ -77,7 +77,7 @@ def _permissions(info: Mapping[str, str], refused: tuple[str, ...]) -> Iterator[
 
 def _role(place: str, info: Mapping[str, str]) -> Iterator[Judgement]:
     if "role" not in info:
-        yield Judgement("UNTOLD", "Redis does not let us read INFO")
+        yield Judgement("UNTOLD", "Redis refuses INFO")
     elif _is_replica(info):
         yield Judgement(
             "FAIL",
@@ -91,12 +91,13 @@ def _role(place: str, info: Mapping[str, str]) -> Iterator[Judgement]:
 def _eviction(info: Mapping[str, str], settings: Mapping[str, str]) -> Iterator[Judgement]:
     policy = settings.get("maxmemory-policy") or info.get("maxmemory_policy")
     if policy is None:
-        yield Judgement("UNTOLD", "Redis tells its maxmemory-policy neither in CONFIG nor in INFO")
+        yield Judgement(
+            "UNTOLD", "Redis returns its maxmemory-policy neither in CONFIG nor in INFO"
+        )
     elif policy != "noeviction":
         yield Judgement(
             "FAIL",
-            f"maxmemory-policy={policy}: Redis forgets claims silently, and events that were sent "
-            "twice pass",
+            f"maxmemory-policy={policy}: Redis deletes claims silently, and duplicates pass",
             "redis-cli CONFIG SET maxmemory-policy noeviction, and the same in redis.conf",
         )
     else:
@@ -107,17 +108,17 @@ def _persistence(info: Mapping[str, str], settings: Mapping[str, str]) -> Iterat
     logged, sync = info.get("aof_enabled"), settings.get("appendfsync")
     fix = "redis-cli CONFIG SET appendonly yes, CONFIG SET appendfsync always"
     if logged is None:
-        yield Judgement("UNTOLD", "Redis does not let us read INFO")
+        yield Judgement("UNTOLD", "Redis refuses INFO")
     elif logged == "0" and settings.get("save") == "":
-        saw = "Redis keeps nothing on disk: a restart forgets every claim"
+        saw = "Redis keeps nothing on disk: a restart loses every claim"
         yield Judgement("FAIL", saw, fix)
     elif logged == "0":
-        saw = "Redis keeps snapshots only: a restart forgets the claims since the last"
+        saw = "Redis keeps snapshots only: a restart loses the claims since the last"
         yield Judgement("WARN", saw, fix)
     elif sync is None:
-        yield Judgement("UNTOLD", "Redis does not let us read appendfsync")
+        yield Judgement("UNTOLD", "Redis does not return appendfsync")
     elif sync != "always":
-        saw = f"appendfsync={sync}: a crash forgets the last claims that Redis acknowledged"
+        saw = f"appendfsync={sync}: a crash loses the last claims that Redis acknowledged"
         yield Judgement("WARN", saw, fix)
     else:
         yield Judgement("PASS", "every claim is on disk before it is acknowledged")
@@ -127,7 +128,7 @@ def _replicas(info: Mapping[str, str], settings: Mapping[str, str]) -> Iterator[
     count = _number(info.get("connected_slaves"))
     least = _number(settings.get("min-replicas-to-write"))
     if count is None or _is_replica(info):
-        yield Judgement("UNTOLD", "Redis does not tell its replicas")
+        yield Judgement("UNTOLD", "Redis does not report its replicas")
     elif count == 0:
         yield Judgement(
             "WARN",
@@ -138,7 +139,7 @@ def _replicas(info: Mapping[str, str], settings: Mapping[str, str]) -> Iterator[
         yield Judgement(
             "WARN",
             f"{count} replicas, but min-replicas-to-write=0: claims are acknowledged that no "
-            "replica has, and a failover forgets them",
+            "replica has, and a failover loses them",
             "redis-cli CONFIG SET min-replicas-to-write 1",
         )
     else:

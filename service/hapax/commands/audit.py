@@ -21,10 +21,11 @@ _ANOMALIES = 1
 def audit(  # noqa: PLR0913, PLR0917 - each is an option of the command
     since: Annotated[
         str | None,
-        typer.Option(help="Judge records from then on: 24h (ago), or 2030-01-31T12:00:00Z."),
+        typer.Option(help="Judge records from this time on: 24h (ago), or 2030-01-31T12:00:00Z."),
     ] = None,
     compare: Annotated[
-        Compare, typer.Option(help="What of the outputs must be as the transform answers today.")
+        Compare,
+        typer.Option(help="Which parts of the outputs must match what the transform returns now."),
     ] = Compare.VALUES,
     no_transform: Annotated[
         bool, typer.Option("--no-transform", help="Do not call the transform.")

@@ -96,7 +96,7 @@ def sentences(audit: Audit) -> list[str]:
                 ),
             ]
         if not records:
-            words = ["Nothing to judge: no record stands below a committed offset."]
+            words = ["Nothing to judge: no record is below a committed offset."]
     else:
         found = ", ".join(
             f"{audit.anomalies[one.name]:,} {one.title}"

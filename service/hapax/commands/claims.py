@@ -101,7 +101,9 @@ def forget(event_id: EventId, yes: YesFlag = False, as_json: JsonFlag = False) -
 def rebuild(
     since: Annotated[
         str | None,
-        typer.Option(help="Records from then on: 24h (ago), or a time. Default: HAPAX_DEDUP__TTL."),
+        typer.Option(
+            help="Records from this time on: 24h (ago), or a time. Default: HAPAX_DEDUP__TTL."
+        ),
     ] = None,
     output_topic: Annotated[
         list[str] | None, typer.Option(help="A topic that the transform chooses; repeatable.")
@@ -140,7 +142,7 @@ def rebuild(
 @app.command()
 def adopt(
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")
+        bool, typer.Option("--dry-run", help="Only show what would be done; change nothing.")
     ] = False,
     yes: YesFlag = False,
     as_json: JsonFlag = False,
@@ -204,7 +206,7 @@ def _tell(rebuilt: Rebuilt) -> None:
         (rebuilt.elsewhere, "name an id that another record owns; that claim stays"),
         (rebuilt.untold, "have an id that more than one source may have given; not claimed"),
         (rebuilt.without_id, "are of records without an id"),
-        (rebuilt.foreign, "were written by no record of this pipeline"),
+        (rebuilt.foreign, "were not written by a record of this pipeline"),
         (rebuilt.older, "more are older than the bound; left alone"),
     )
     for count, text in lines:
@@ -237,7 +239,7 @@ def _print_owners(event_id: str, owners: dict[str, Owned], *, as_json: bool) -> 
 def _nobody(event_id: str, settings: Settings) -> HapaxError:
     sources = ", ".join(settings.dedup.id)
     return HapaxError(
-        f"nobody owns {event_id} (looked for as {sources}): it was not seen within"
+        f"no claim exists for {event_id} (searched as {sources}): it was not seen within"
         " HAPAX_DEDUP__TTL, or its claim was forgotten"
     )
 

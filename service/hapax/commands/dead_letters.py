@@ -29,11 +29,15 @@ if TYPE_CHECKING:
     from hapax.settings import Settings
 
 
-Reason = Annotated[str, typer.Option("--reason", help="Part of the error, in any case.")]
-Since = Annotated[
-    str | None, typer.Option(help="Records from then on: 24h (ago), or 2030-01-31T12:00:00Z.")
+Reason = Annotated[
+    str, typer.Option("--reason", help="Text that the error contains; case is ignored.")
 ]
-Until = Annotated[str | None, typer.Option(help="Records before then; written like --since.")]
+Since = Annotated[
+    str | None, typer.Option(help="Records from this time on: 24h (ago), or 2030-01-31T12:00:00Z.")
+]
+Until = Annotated[
+    str | None, typer.Option(help="Records before this time; same format as --since.")
+]
 Id = Annotated[str, typer.Option("--id", help=r"The event's id; \x00 stands for a NUL byte.")]
 Source = Annotated[
     str, typer.Option(help="Where the record failed: topic, topic/partition, or with /offset.")
@@ -51,7 +55,9 @@ def list_(  # noqa: PLR0913, PLR0917 - each is an option of the command
     until: Until = None,
     event_id: Id = "",
     source: Source = "",
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="The newest so many.")] = 50,
+    limit: Annotated[
+        int, typer.Option(min=1, max=100_000, help="How many of the newest to show.")
+    ] = 50,
     as_json: JsonFlag = False,
 ) -> None:
     """List dead letters: when, which id, why, where from, and whether they were replayed.
@@ -132,10 +138,10 @@ def replay(  # noqa: PLR0913, PLR0917 - each is an option of the command
     event_id: Id = "",
     source: Source = "",
     rate: Annotated[
-        float | None, typer.Option(min=0.1, help="At most so many records a second.")
+        float | None, typer.Option(min=0.1, help="Maximum number of records per second.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be replayed.")
+        bool, typer.Option("--dry-run", help="Only show what would be replayed.")
     ] = False,
     yes: YesFlag = False,
     as_json: JsonFlag = False,

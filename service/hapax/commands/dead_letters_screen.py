@@ -39,7 +39,7 @@ def summary(one: DeadLetter, replayed: bool) -> list[tuple[str, str]]:
         *((field, str(getattr(one, field))) for field in _FAILED),
         ("time", moment_text(one.record.timestamp_ms)),
         ("replayed", "yes" if replayed else "no"),
-        ("headers", "" if one.readable else "unreadable: a name is no text"),
+        ("headers", "" if one.readable else "unreadable: a header name is not text"),
     ]
     if one.original != one.source:
         lines.insert(2, ("replay of", str(one.original)))

@@ -34,7 +34,10 @@ class Engine(StrEnum):
 
 def demo(
     seconds: Annotated[
-        float, typer.Option(min=1.0, help="Publish for so long; at least until all faults struck.")
+        float,
+        typer.Option(
+            min=1.0, help="How long to publish; continues until all faults were injected."
+        ),
     ] = 30.0,
     rate: Annotated[int, typer.Option(min=500, max=20_000, help="Records a second.")] = 3000,
     seed: Annotated[int, typer.Option(help="The same seed publishes the same orders.")] = 1,
@@ -42,7 +45,7 @@ def demo(
         Engine, typer.Option(help="Two workers, or Spark and a worker that take over in turn.")
     ] = Engine.WORKER,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave Kafka and Redis running afterwards, to look.")
+        bool, typer.Option("--keep", help="Keep Kafka and Redis running afterwards.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures only.")] = False,
 ) -> None:

@@ -25,10 +25,13 @@ _FAILED = 1
 def doctor(
     as_json: JsonFlag = False,
     show_all: Annotated[
-        bool, typer.Option("--all", help="List what passed and what could not be told, too.")
+        bool,
+        typer.Option(
+            "--all", help="Also list the checks that passed and those that could not be made."
+        ),
     ] = False,
     acls: Annotated[
-        bool, typer.Option("--acls", help="Print the least rights that this pipeline needs.")
+        bool, typer.Option("--acls", help="Print the minimal permissions that this pipeline needs.")
     ] = False,
     bundle: Annotated[
         Path | None,

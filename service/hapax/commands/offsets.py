@@ -45,10 +45,8 @@ app.command()(skip)
 @app.callback()
 def offsets(
     context: typer.Context,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")
-    ] = False,
-    interval: Annotated[str, typer.Option(help="How often, with --watch.")] = "2s",
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat until Ctrl-C.")] = False,
+    interval: Annotated[str, typer.Option(help="Interval of --watch.")] = "2s",
     as_json: JsonFlag = False,
 ) -> None:
     """Show, per input partition, what is there, what is committed, and the lag.

@@ -19,19 +19,21 @@ if TYPE_CHECKING:
     from hapax.core.offset_moves import Move, Skip
     from hapax.settings import Settings
 
-Yes = Annotated[bool, typer.Option("--yes", help="Carry it out. Without it nothing is changed.")]
+Yes = Annotated[
+    bool, typer.Option("--yes", help="Apply the change. Without this option nothing is changed.")
+]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Only show what would change: what happens without --yes.")
+    bool, typer.Option("--dry-run", help="Only show what would change (the default without --yes).")
 ]
 KeepClaims = Annotated[
     bool,
     typer.Option(
         "--keep-claims",
-        help="Leave claims of passed records: they had their effects before a rewind.",
+        help="Keep the claims of the skipped records: they had their effects before a rewind.",
     ),
 ]
 _COLUMNS = ("partition", "committed", "becomes", "passed", "again", "remark")
-_NOTHING = "Nothing was changed: add --yes to carry it out."
+_NOTHING = "Nothing was changed: add --yes to apply it."
 
 
 def set_(
@@ -79,9 +81,10 @@ def rewind(  # noqa: PLR0913, PLR0917 - each is an option of the command
     place: Annotated[
         str, typer.Argument(help="TOPIC or TOPIC/PARTITION; default: all inputs.")
     ] = "",
-    by: Annotated[int | None, typer.Option(min=1, help="So many offsets.")] = None,
+    by: Annotated[int | None, typer.Option(min=1, help="Number of offsets.")] = None,
     to: Annotated[
-        str | None, typer.Option(help="To the first record from then on: 24h (ago), or a time.")
+        str | None,
+        typer.Option(help="To the first record at or after this time: 24h (ago), or a time."),
     ] = None,
     to_offset: Annotated[int | None, typer.Option(min=0, help="To this offset.")] = None,
     dry_run: DryRun = False,
@@ -127,7 +130,8 @@ def skip(
     dead_letter: Annotated[
         bool,
         typer.Option(
-            "--dead-letter", help="Write a dead letter for it, in the transaction of the offset."
+            "--dead-letter",
+            help="Also write a dead letter, in the transaction that commits the offset.",
         ),
     ] = False,
     dry_run: DryRun = False,
@@ -248,7 +252,7 @@ def _show_skip(
     why = f" (cannot be decoded: {found.reason})" if found.reason else ""
     value = "without its value " if truncated else ""
     also = f", a dead letter {value}{'is' if done else 'would be'} in {letter}" if letter else ""
-    typer.echo(printable(f"{what}{why} {verb}{also}; the group goes on at {found.next}"))
+    typer.echo(printable(f"{what}{why} {verb}{also}; the group continues at {found.next}"))
     if not done:
         _show_nothing(members)
 
@@ -256,7 +260,7 @@ def _show_skip(
 def _show_nothing(members: dict[str, str]) -> None:
     if members:
         named = ", ".join(f"{name} ({host})" for name, host in members.items())
-        typer.echo(printable(f"The group has members, which must be stopped before: {named}"))
+        typer.echo(printable(f"The group has members; stop them first: {named}"))
     typer.echo(_NOTHING)
 
 

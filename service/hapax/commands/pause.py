@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 Port = Annotated[
     int | None,
-    typer.Option(min=1, max=65_535, help="Of the process; default: HAPAX_TELEMETRY__PORT."),
+    typer.Option(
+        min=1, max=65_535, help="Telemetry port of the process; default: HAPAX_TELEMETRY__PORT."
+    ),
 ]
 
 TIMEOUT_S, WITHIN_S, REST_S = 5.0, 30.0, 0.1
@@ -80,7 +82,9 @@ class _Process:
         """Give a command. Raises HapaxError when it is refused."""
         status, answer = self._ask("POST", path)
         if status in {404, 405}:
-            raise HapaxError(f"the process at {self._place} knows no {path[1:]}: it is older")
+            raise HapaxError(
+                f"the process at {self._place} knows no {path[1:]}: it runs an older version"
+            )
         if status >= 400:  # noqa: PLR2004 - HTTP's errors
             raise HapaxError(f"the process at {self._place} refuses: {answer.get('error')}")
 
@@ -94,8 +98,9 @@ class _Process:
                 return answer
             if status >= 400 or time.monotonic() > give_up_s:  # noqa: PLR2004 - as above
                 raise HapaxError(
-                    f"the process at {self._place} was told, and has not said within"
-                    f" {WITHIN_S:.0f} s that it does so; its state: {answer.get('state')}"
+                    f"the process at {self._place} accepted the request and did not confirm it "
+                    f"within"
+                    f" {WITHIN_S:.0f} s; its state: {answer.get('state')}"
                 )
             tell("waiting for the batch under way")
             time.sleep(REST_S)
@@ -113,7 +118,8 @@ class _Process:
         except (OSError, HTTPException, ValueError) as error:
             why = getattr(error, "strerror", None) or type(error).__name__
             raise HapaxError(
-                f"no process answers at {self._place} ({why}): run this where hapax run runs, with"
+                f"no process answers at {self._place} ({why}): run this command where hapax run "
+                f"runs, with"
                 " its environment, or name its telemetry port by --port"
             ) from error
         finally:

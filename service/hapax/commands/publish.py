@@ -22,24 +22,27 @@ if TYPE_CHECKING:
 
 def publish(  # noqa: PLR0913, PLR0917 - each is an option of the command
     file: Annotated[
-        str, typer.Argument(metavar="[FILE|-]", help="One record a line; - is standard input.")
+        str, typer.Argument(metavar="[FILE|-]", help="One record per line; - is standard input.")
     ] = "-",
     topic: Annotated[
-        str | None, typer.Option(help="Where to. Default: HAPAX_INPUT__TOPICS, if it is one.")
+        str | None,
+        typer.Option(help="Target topic. Default: HAPAX_INPUT__TOPICS, if it is a single topic."),
     ] = None,
     key: Annotated[str | None, typer.Option(help="The key of every record.")] = None,
     key_pointer: Annotated[
-        str, typer.Option(metavar="/POINTER", help="Where the key stands in a JSON line.")
+        str, typer.Option(metavar="/POINTER", help="JSON pointer to the key in each line.")
     ] = "",
     event_id: Annotated[
-        str | None, typer.Option("--id", help="The id of every record: of one event, that is.")
+        str | None, typer.Option("--id", help="The id of every record: all lines are one event.")
     ] = None,
     id_pointer: Annotated[
-        str, typer.Option(metavar="/POINTER", help="Where the id stands in a JSON line.")
+        str, typer.Option(metavar="/POINTER", help="JSON pointer to the id in each line.")
     ] = "",
     id_from_content: Annotated[
         bool,
-        typer.Option("--id-from-content", help="The id is a hash of the line. Else it is random."),
+        typer.Option(
+            "--id-from-content", help="The id is a hash of the line. Otherwise it is random."
+        ),
     ] = False,
     header: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header; repeatable.")
@@ -101,7 +104,7 @@ def publish(  # noqa: PLR0913, PLR0917 - each is an option of the command
             typer.echo(f"{count:,} failed: {printable(reason)}", err=True)
     if done.failed:
         if not as_json:
-            typer.echo(f"{done.failed:,} are not there", err=True)
+            typer.echo(f"{done.failed:,} records were not delivered", err=True)
         raise typer.Exit(ExitCode.UNEXPECTED)
 
 
@@ -129,7 +132,7 @@ def _topic(topic: str | None, settings: Settings) -> str:
         return topic
     if len(settings.input.topics) > 1:
         raise ConfigurationError(
-            [f"which topic? --topic one of {', '.join(settings.input.topics)}"]
+            [f"name the topic: --topic with one of {', '.join(settings.input.topics)}"]
         )
     return settings.input.topics[0]
 

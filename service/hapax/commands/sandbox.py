@@ -46,20 +46,22 @@ class _StopRequested(BaseException):
 @app.command()
 def up(  # noqa: PLR0913, PLR0917 - each is an option of the command
     nodes: Annotated[int, typer.Option(help="Brokers: 1 or 3.", metavar="1|3")] = 1,
-    redis: Annotated[bool, typer.Option(help="Start a Redis, too.")] = True,
+    redis: Annotated[bool, typer.Option(help="Also start Redis.")] = True,
     topic: Annotated[
         list[str] | None,
-        typer.Option(help="A topic to create, again for more.", metavar="NAME[:PARTITIONS]"),
+        typer.Option(help="A topic to create; repeatable.", metavar="NAME[:PARTITIONS]"),
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(help="Keep the data in this folder; else they go when the sandbox goes."),
+        typer.Option(
+            help="Keep the data in this folder. Otherwise they are deleted when the sandbox ends."
+        ),
     ] = None,
     secure: Annotated[
-        bool, typer.Option("--secure", help="Ask who you are, and encrypt: TLS, logins, rights.")
+        bool, typer.Option("--secure", help="Require TLS, authentication and ACLs.")
     ] = False,
     monitoring: Annotated[
-        bool, typer.Option("--monitoring", help="Start a Prometheus that watches workers.")
+        bool, typer.Option("--monitoring", help="Also start Prometheus, which scrapes the workers.")
     ] = False,
     rules: Annotated[
         Path | None,
@@ -111,7 +113,9 @@ def up(  # noqa: PLR0913, PLR0917 - each is an option of the command
 
 @app.command()
 def fetch(
-    monitoring: Annotated[bool, typer.Option("--monitoring", help="Get Prometheus, too.")] = False,
+    monitoring: Annotated[
+        bool, typer.Option("--monitoring", help="Also install Prometheus.")
+    ] = False,
 ) -> None:
     """Get what the sandbox needs, and start nothing.
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-YesFlag = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
+YesFlag = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 # A table that is piped into a file or a pager is not folded to 80 columns.
 COLUMNS_WITHOUT_TERMINAL = 240
@@ -158,7 +158,7 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise ConfigurationError([f"{question} Nobody can be asked here: add --yes."])
+        raise ConfigurationError([f"{question} There is no terminal to confirm on: add --yes."])
     if not typer.confirm(question, err=True):
         typer.echo("Nothing was done.", err=True)
         raise typer.Exit(ExitCode.UNEXPECTED)

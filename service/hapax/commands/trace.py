@@ -38,12 +38,13 @@ def trace(
         ),
     ] = "",
     event_id: Annotated[
-        str, typer.Option("--id", help="An event's id that looks like a place.")
+        str, typer.Option("--id", help="An event's id that looks like topic/partition/offset.")
     ] = "",
     since: Annotated[
         str | None,
         typer.Option(
-            help="Search from then on: 24h (ago), or 2030-01-31T12:00:00Z. Default: a place's own "
+            help="Search from this time on: 24h (ago), or 2030-01-31T12:00:00Z. Default: a "
+            "place's own "
             "time, for an id 24h."
         ),
     ] = None,
@@ -126,7 +127,7 @@ def _show(one: Sighting) -> None:
 def _lines(one: Sighting) -> list[tuple[str, str]]:
     lines = [("record", str(one.at))]
     if one.record is None:
-        gone = "not there (any more); what is known is from its effects"
+        gone = "no longer in the topic; what is shown comes from its effects"
         lines.append(("", one.undecodable or gone))
     else:
         lines.append(("time", moment_text(one.record.timestamp_ms)))

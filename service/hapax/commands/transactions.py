@@ -41,7 +41,7 @@ class Outcome(StrEnum):
 
 
 app = typer.Typer(
-    name="transactions", help="List and abort our transactions.", no_args_is_help=True
+    name="transactions", help="List and abort transactions of this pipeline.", no_args_is_help=True
 )
 
 
@@ -86,17 +86,22 @@ def abort(  # noqa: PLR0913, PLR0917 - each is an option of the command
         str, typer.Argument(help="As transactions list shows it; none with --producer-id.")
     ] = "",
     foreign: Annotated[
-        bool, typer.Option("--foreign", help="The id is of another program, which is fenced.")
+        bool,
+        typer.Option(
+            "--foreign", help="The id belongs to another program; that program is fenced."
+        ),
     ] = False,
     partition: Annotated[
-        str, typer.Option(metavar="TOPIC/PARTITION", help="Where a transaction hangs.")
+        str, typer.Option(metavar="TOPIC/PARTITION", help="Partition of the hanging transaction.")
     ] = "",
     producer_id: Annotated[
-        int | None, typer.Option(min=0, help="Whose transaction hangs there.")
+        int | None, typer.Option(min=0, help="Producer id of the hanging transaction.")
     ] = None,
     outcome: Annotated[
         Outcome | None,
-        typer.Option(help="How a hanging one ends. Default: abort, unless it was committed."),
+        typer.Option(
+            help="How to end the hanging transaction. Default: abort, unless it was committed."
+        ),
     ] = None,
     yes: YesFlag = False,
     as_json: JsonFlag = False,
@@ -140,7 +145,7 @@ def abort(  # noqa: PLR0913, PLR0917 - each is an option of the command
     if not aborted:
         typer.echo(f"{printable(transactional_id)} has no open transaction: nothing to abort")
         return
-    typer.echo(f"{printable(transactional_id)} is fenced, and what it had open is ended")
+    typer.echo(f"{printable(transactional_id)} is fenced, and its open transaction is ended")
     _tell_gaps(gaps)
 
 
@@ -159,9 +164,10 @@ def _end_hanging(
         commit = outcome is Outcome.COMMIT
         if one.decided == "committed" and outcome is None:
             raise HapaxError(
-                f"the coordinator of {one.transactional_id} says that its last transaction was"
-                " committed, and this may be a marker of it that was lost: --outcome commit makes"
-                " its records visible, --outcome abort drops them for ever"
+                f"the coordinator of {one.transactional_id} reports that its last transaction "
+                "was committed; its commit marker in this partition may have been lost: "
+                "--outcome commit makes"
+                " its records visible, --outcome abort drops them permanently"
             )
         question = (
             f"{'Commit' if commit else 'Roll back'} what producer {one.producer_id} (epoch"
@@ -188,8 +194,8 @@ def _question(transactional_id: str, state: TransactionState | None) -> str:
         age = age_text(state.age_s(int(time.time() * 1000)))
         what = f"its transaction of {age} in {_places(state)}"
     return (
-        f"End {what} by fencing {printable(transactional_id)}? A worker that lives under this name"
-        " must take its batch again."
+        f"End {what} by fencing {printable(transactional_id)}? A live worker with this id "
+        "repeats its batch."
     )
 
 
@@ -215,10 +221,10 @@ def _places(one: TransactionState) -> str:
 
 def _tell_gaps(gaps: list[Gap]) -> None:
     if not gaps:
-        typer.echo("Nothing is undecided: readers reach the end of every partition.")
+        typer.echo("No transaction is open: readers reach the end of every partition.")
     for gap in gaps:
         who = ", ".join(gap.blamed) or (
-            "nobody that is known: another program, or a hanging transaction"
+            "an unknown producer: another program, or a hanging transaction"
         )
         typer.echo(
             printable(

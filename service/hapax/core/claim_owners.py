@@ -70,7 +70,7 @@ class ClaimOwners:
     ) -> dict[int, Coordinates]:
         """Return those of ``twins`` (by index: the owner) whose owners own nothing.
 
-        ``claims``: of the batch, by index. Raises BatchAbortedError when brokers give no answer:
+        ``claims``: of the batch, by index. Raises BatchAbortedError when brokers do not answer:
         nothing is decided, take the batch again.
         """
         doubtful = self._uncommitted(twins)

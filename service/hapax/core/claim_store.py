@@ -2,7 +2,7 @@
 
 The record path needs ``ports.Claims`` alone. claims/ holds the stores and the table that selects
 one by the scheme of its address; tests/contract/test_claims.py is what each must pass.
-Unless a method says otherwise it raises ClaimsUnavailableError when the store gives no answer.
+Unless a method says otherwise it raises ClaimsUnavailableError when the store does not answer.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class StoreHealth(msgspec.Struct, frozen=True, kw_only=True):
 
     name          what people call this kind of store
     place         where it is, without secrets
-    problem       why it gave no answer; None where it did, and only then the rest is known
+    problem       why it did not answer; None where it did, and only then the rest is known
     info          what its server says of itself, settings: how it is set, as far as we may read
     refused       what our user could not do, with the reason
     skew_ms       its clock minus ours
-    claimed       whether claims of this app are there; None where it was not told
+    claimed       whether claims of this app exist; None where it was not told
     cluster_id    Kafka's id of the cluster that the claims belong to; None: none is there
     used_bytes    memory in use; limit_bytes: what it may use, 0 without a limit; machine_bytes: of
                   its machine. None: not told

@@ -26,7 +26,7 @@ class Claimed(msgspec.Struct, gc=False):
 
     twins       by index the owners of records that are duplicates
     checked     the claim store has answered
-    unchecked   it gave no answer, and the outage policy is ``pass``
+    unchecked   it did not answer, and the outage policy is ``pass``
     taken_over  claims whose owners were gone, now of records of this batch
     """
 

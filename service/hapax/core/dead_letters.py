@@ -44,7 +44,7 @@ def condemn(coordinates: Coordinates, reason: str, before: Failure | None) -> Fa
     if before.cut is Cut.ALL:
         raise DeadLetterLimitError(
             f"the dead letter of record {coordinates} is refused even without its value, key and"
-            f" headers ({reason}): look at the settings of the dead-letter topic"
+            f" headers ({reason}): check the settings of the dead-letter topic"
         )
     return msgspec.structs.replace(before, cut=Cut(before.cut + 1))
 

@@ -45,7 +45,7 @@ class Poison(HapaxError):  # noqa: N818 - the word that business code raises
 
 
 class ClaimsUnavailableError(HapaxError):
-    """Retriable: the claim store gave no answer, or one that decides nothing.
+    """Retriable: the claim store did not answer, or one that decides nothing.
 
     No record is dropped for it; the outage policy says whether to hold or to pass.
     """

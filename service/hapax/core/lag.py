@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PACE_WINDOW_S = 3600.0
 """How far back the advance of a log's beginning is looked at. Brokers look for segments to delete
-every five minutes unless told otherwise, so much less would see steps and no pace."""
+every five minutes unless configured otherwise, so much less would see steps and no pace."""
 
 
 class Retention(msgspec.Struct, frozen=True):

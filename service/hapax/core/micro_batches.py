@@ -23,8 +23,8 @@ _HEADER_WORDS = 3
 _UNKNOWN = "-"
 
 WHAT_TO_DO = (
-    "Nothing of this micro-batch was published. docs/dataframes.md, section Stops, says how to go"
-    " on"
+    "Nothing of this micro-batch was published. docs/dataframes.md, section Stops, describes how "
+    "to continue"
 )
 
 

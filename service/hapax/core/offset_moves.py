@@ -66,10 +66,10 @@ def moved_to(placed: Placed, offset: int, *, topic_id: str | None) -> Move:
     where = f"{placed.topic}/{placed.partition}"
     first, end = placed.log.log_start, placed.log.last_stable
     if offset < first:
-        problem = f"{where}: offset {offset} is before the first one that is still there, {first}"
+        problem = f"{where}: offset {offset} is before the beginning of the log, {first}"
         raise ConfigurationError([problem])
     if offset > end:
-        problem = f"{where}: offset {offset} is beyond the end for our readers, {end}"
+        problem = f"{where}: offset {offset} is beyond the last stable offset, {end}"
         raise ConfigurationError([problem])
     remade = placed.beside.topic_id not in {None, topic_id} and topic_id is not None
     remark = "the offset so far belongs to a deleted topic of this name" if remade else ""

@@ -112,7 +112,7 @@ class Source(Protocol):
         """Return per partition where to read again when nothing later is certain."""
 
     def rewind(self, progress: Mapping[TopicPartition, int]) -> None:
-        """Read again from these offsets; partitions that are no longer ours are ignored."""
+        """Read again from these offsets; partitions that are no longer assigned are ignored."""
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """Return the group's stable committed offsets; None where there is none."""

@@ -44,7 +44,7 @@ class Cut(IntEnum):
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False):
-    """Business code gave no answer for this record: it becomes a dead letter."""
+    """Business code did not answer for this record: it becomes a dead letter."""
 
     reason: str  # type of the error, a bounded set for metrics
     text: str
@@ -135,7 +135,7 @@ def _text(error: Exception) -> str:
     try:
         return _printable(str(error))
     except Exception:  # noqa: BLE001 - an error that cannot tell its text is no reason to stop
-        return "(its text cannot be told)"
+        return "(its text cannot be shown)"
 
 
 def _outputs(answer: Output | Iterable[Output] | None) -> tuple[Output, ...]:
@@ -173,7 +173,7 @@ def _check_rest(output: Output) -> None:
     if output.topic is not None and type(output.topic) is not str:
         raise Poison(f"Output.topic must be str, not {type(output.topic).__name__}")
     if output.topic and not _is_topic(output.topic):
-        raise Poison(f"Output.topic is no name that a topic can have: {output.topic!r:.300}")
+        raise Poison(f"Output.topic is not a valid topic name: {output.topic!r:.300}")
     if output.partition is not None and not _is_number(output.partition, PARTITION_MAX):
         raise Poison(
             f"Output.partition must be a number from 0 to 2^31-1: {output.partition!r:.99}"

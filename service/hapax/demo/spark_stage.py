@@ -58,7 +58,7 @@ class SparkStage(Stage):
 def check_spark() -> None:
     """Raise DemoError when Spark cannot be had, and say what to do."""
     if find_spec("pyspark") is None:
-        raise DemoError("PySpark is not installed. Type: pip install 'hapax-kafka[spark]'")
+        raise DemoError("PySpark is not installed. Run: pip install 'hapax-kafka[spark]'")
     if not (PROC / "self/stat").exists():
         raise DemoError(
             "with Spark it finds the processes to kill under /proc, which this machine does not"

@@ -98,7 +98,10 @@ class Recovery:
                 self._attend(HOLD_S)
             except REACTIONS as newer:
                 pending = newer
-        raise StopError(f"told to stop while this was open: {pending}; the next start resolves it")
+        raise StopError(
+            f"shutdown interrupted an unresolved transaction ({pending}); the next start "
+            f"resolves it"
+        )
 
     def _react(self, error: Exception, batch: Batch) -> None:
         match error:

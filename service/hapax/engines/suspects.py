@@ -42,7 +42,7 @@ class Probation(msgspec.Struct):
 
 
 class Suspects:
-    """What is known of the partitions that are ours. One thread only."""
+    """What is known of the assigned partitions. One thread only."""
 
     def __init__(
         self, source: Source, core: Core, isolation: Isolation, events: Events, *, records_max: int

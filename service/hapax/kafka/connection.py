@@ -116,7 +116,7 @@ def _tells(error: KafkaError) -> bool:
 def _hint(error: KafkaError) -> str:
     # With TLS 1.3 a client has long shaken hands when its certificate is judged.
     refused = "certificate" in error.str() and "alert" in error.str()
-    return ": our certificate is refused, or one is wanted" if refused else ""
+    return ": the client certificate is refused, or one is required" if refused else ""
 
 
 def _printable(text: str) -> str:

@@ -48,7 +48,7 @@ def build(client: Callable[..., Client], properties: Mapping[str, Any], logger: 
         strike = Strike(secret_values({name: str(value) for name, value in properties.items()}))
         said = strike(error.args[0].str())
         raise ConfigurationError(
-            [f"HAPAX_KAFKA__PROPERTIES or a setting beside it: {said}{named}"]
+            [f"HAPAX_KAFKA__PROPERTIES or a related setting: {said}{named}"]
         ) from None
 
 

@@ -72,6 +72,7 @@ class Adopting:
         if live:
             problem = (
                 f"group {app} has members ({', '.join(sorted(live))}): stop every process of"
-                f" HAPAX_APP={app}, wait until HAPAX_GROUP__SESSION_TIMEOUT is over, and try again"
+                f" HAPAX_APP={app}, wait until HAPAX_GROUP__SESSION_TIMEOUT has passed, and try "
+                f"again"
             )
             raise PreflightError([problem])

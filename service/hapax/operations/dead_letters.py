@@ -107,8 +107,8 @@ class DeadLetters:
                 newest = one
         if newest is None:
             raise HapaxError(
-                f"no dead letter in {self.topic} has the place or the id {text}, as far as the"
-                " topic keeps them"
+                f"no dead letter in {self.topic} has the coordinates or the id {text} (older "
+                f"ones may have been deleted)"
             )
         return newest, newest in self.notes(bounds)
 

@@ -113,7 +113,7 @@ class Moving:
         if at.offset < start:
             raise HapaxError(f"{at}: the group is past it already, at {start}")
         if at.offset >= placed.log.last_stable:
-            raise HapaxError(f"{at} is beyond the end for our readers, {placed.log.last_stable}")
+            raise HapaxError(f"{at} is beyond the last stable offset, {placed.log.last_stable}")
         where = (at.topic, at.partition)
         found = first_from(
             self._settings, at._replace(offset=start), self._client.leaders().get(where)

@@ -103,8 +103,8 @@ class Replay:
                     attempts = ATTEMPTS_MAX if self._done > before else attempts - 1
                     if not attempts:
                         raise HapaxError(
-                            f"interrupted after {self._done} dead letters ({error}); run it again:"
-                            " it goes on where it stopped"
+                            f"interrupted after {self._done} dead letters ({error}); run it "
+                            "again: it continues where it stopped"
                         ) from error
                     self._tell(f"interrupted ({error}); looking up what was done")
         finally:
@@ -204,8 +204,8 @@ class Replay:
                 raise PreflightError(
                     [
                         f"{topic}/{number}: a transaction has been open at"
-                        f" {bounds[(topic, number)][1]} for long, and what was replayed may stand"
-                        " after it; see hapax transactions list"
+                        f" {bounds[(topic, number)][1]} for long, and replayed records may come "
+                        "after it; see hapax transactions list"
                         for topic, number in behind
                     ]
                 )

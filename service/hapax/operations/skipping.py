@@ -42,7 +42,7 @@ def skip_of(at: Coordinates, found: tuple[Record, bool] | Unreadable | None) -> 
     Raises HapaxError when that is not what stands there.
     """
     if found is None:
-        raise HapaxError(f"{at}: no record is there for our readers, nor any after it")
+        raise HapaxError(f"{at}: committed readers see no record there, nor any after it")
     if isinstance(found, tuple):
         record, _ = found
         if record.offset < at.offset:
@@ -52,7 +52,8 @@ def skip_of(at: Coordinates, found: tuple[Record, bool] | Unreadable | None) -> 
             )
         if record.offset > at.offset:
             raise HapaxError(
-                f"{at}: no record is there for our readers (a marker of a transaction, an aborted"
+                f"{at}: committed readers see no record there (a marker of a transaction, an "
+                f"aborted"
                 f" or a compacted record); the next one is {record.offset}"
             )
         return Skip(at=at, next=at.offset + 1, record=record)

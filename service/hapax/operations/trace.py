@@ -62,7 +62,7 @@ class Trace:
             raise HapaxError(f"{at}: no such partition among inputs, outputs and dead letters")
         found = self._one(at, "read_uncommitted")
         if found is None:
-            raise HapaxError(f"{at}: no record is there: it was deleted, or is a marker")
+            raise HapaxError(f"{at}: no record exists: it was deleted, or is a marker")
         effect = _effect(found, visible=True)
         if effect is None:
             raise HapaxError(f"{at}: no record of this pipeline wrote that (no {SOURCE})")
@@ -77,7 +77,7 @@ class Trace:
         end = self._client.high_watermarks([where])[where]
         if at.offset >= end:
             raise HapaxError(
-                f"{at} is not there: it is beyond the end of {at.topic}/{at.partition}, which is"
+                f"{at} does not exist: it is beyond the end of {at.topic}/{at.partition}, which is"
                 f" {end}"
             )
 

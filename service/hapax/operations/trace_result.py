@@ -74,25 +74,25 @@ def verdict(one: Sighting) -> str:
         return _not_committed(visible=bool(visible), hidden=hidden)
     if visible:
         return _done(visible)
-    return "its transaction is not decided yet, look again" if hidden else _without_effect(one)
+    return "its transaction is not decided yet, run trace again" if hidden else _without_effect(one)
 
 
 def _not_committed(*, visible: bool, hidden: bool) -> str:
     if visible:
         return "BROKEN: it has effects, but its offset is not committed; run hapax audit"
     if hidden:
-        return "under way: its effects stand in a transaction that is not decided"
+        return "in progress: its effects are in a transaction that is not decided"
     return "waiting: not processed yet"
 
 
 def _without_effect(one: Sighting) -> str:
     if one.before is None or one.before <= one.at.offset:
-        return "just processed, look again"
+        return "just processed, run trace again"
     if one.owner is not None:
         return f"duplicate: its id belongs to {one.owner}, which was seen first"
     return (
-        "no effect was found: filtered by the transform, a duplicate whose claim is over, or its"
-        " outputs are gone or stand before the time that was searched (--since)"
+        "no effect was found: filtered by the transform, a duplicate whose claim is over, or its "
+        "outputs were deleted or are older than the searched time (--since)"
     )
 
 

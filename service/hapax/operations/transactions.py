@@ -124,7 +124,8 @@ class Transactions:
         app = self._settings.app
         if not foreign and not ours(transactional_id, app):
             problem = (
-                f"{transactional_id} is no transactional id of {app}: those begin {app}- or {app}/;"
+                f"{transactional_id} is no transactional id of {app}: its ids begin with {app}- "
+                f"or {app}/;"
                 " see hapax transactions list. --foreign ends that of another program"
             )
             raise ConfigurationError([problem])
@@ -151,13 +152,17 @@ class Transactions:
         found = self.look()
         gap = next((one for one in found.gaps if (one.topic, one.partition) == where), None)
         if gap is None:
-            raise HapaxError(f"{place}: nothing is undecided there, or it is no topic of ours")
+            raise HapaxError(
+                f"{place}: it has no open transaction, or it is not a topic of this pipeline"
+            )
         if gap.holders is None:
             raise HapaxError(f"{place}: its producers are not known: {found.untold}")
         mine = [one for one in gap.holders if one.producer_id == producer_id]
         if not mine:
             others = ", ".join(str(one.producer_id) for one in gap.holders) or "none"
-            raise HapaxError(f"{place}: open there are producers {others}, not {producer_id}")
+            raise HapaxError(
+                f"{place}: its open transactions are of producers {others}, not {producer_id}"
+            )
         if mine[0].hanging is None:
             raise HapaxError(f"whether producer {producer_id} hangs is not known: {found.reason}")
         if not mine[0].hanging:

@@ -95,7 +95,7 @@ def _fetch(lock: Lock, jars: Path) -> None:
         else:
             raise SandboxError(
                 f"{lock.title} is fetched by Maven, or by the Ivy inside PySpark, and neither is "
-                "here. Type: sudo apt-get install maven (or: pip install pyspark)"
+                "installed. Run: sudo apt-get install maven (or: pip install pyspark)"
             )
         try:
             check(lock, target)
@@ -163,5 +163,5 @@ def _run(lock: Lock, command: Sequence[str | Path], *, is_jar: Callable[[str], b
             tool.kill()
     if failed:
         raise SandboxError(
-            f"{lock.title} could not be fetched. The tool's last words:\n" + "\n".join(last)
+            f"{lock.title} could not be fetched. Last output of the tool:\n" + "\n".join(last)
         )

@@ -52,7 +52,7 @@ class Kafka:
         """All proxies, as clients name them. Proxies are the test's own."""
         ports = [broker.proxy_listen_port for broker in self.brokers]
         if None in ports:
-            raise SandboxError("No listener for proxies. Say so: Sandbox(proxied=True)")
+            raise SandboxError("No listener for proxies. Use Sandbox(proxied=True)")
         return ",".join(f"{LOOPBACK}:{port}" for port in ports)
 
     @property
@@ -64,7 +64,7 @@ class Kafka:
         """Return all listeners of this name, as clients name them (see guard.py)."""
         ports = [broker.guarded_ports.get(listener) for broker in self.brokers]
         if None in ports:
-            raise SandboxError(f"No listener {listener}. Say so: Sandbox(guarded=True)")
+            raise SandboxError(f"No listener {listener}. Use Sandbox(guarded=True)")
         return ",".join(f"{LOOPBACK}:{port}" for port in ports)
 
     def start(self) -> None:

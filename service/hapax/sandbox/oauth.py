@@ -91,7 +91,7 @@ class TokenServer:
     def _jwks(self) -> dict[str, object]:
         said = openssl("rsa", "-in", self._key, "-noout", "-modulus").decode()
         modulus = bytes.fromhex(said.strip().partition("=")[2])
-        exponent = (65537).to_bytes(3, "big")  # openssl's own, unless told otherwise
+        exponent = (65537).to_bytes(3, "big")  # openssl's own, unless configured otherwise
         key = {"kty": "RSA", "use": "sig", "alg": "RS256", "kid": KEY_ID}
         return {"keys": [key | {"n": _text(modulus), "e": _text(exponent)}]}
 

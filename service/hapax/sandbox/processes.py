@@ -94,7 +94,7 @@ class Server:
                 raise SandboxError(f"{self.name} ended while it started:\n{self.last_words()}")
             if time.monotonic() > deadline:
                 raise SandboxError(
-                    f"{self.name} gave no answer for {timeout_s:.0f} s:\n{self.last_words()}"
+                    f"{self.name} did not answer for {timeout_s:.0f} s:\n{self.last_words()}"
                 )
             time.sleep(_POLL_S)
 

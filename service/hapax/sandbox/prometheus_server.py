@@ -107,7 +107,7 @@ def monitoring(
 def _configuration(worker_ports: list[int], rules: Path | None) -> str:
     """Return the configuration file. It is JSON, which is YAML as well."""
     if rules is not None and not rules.is_file():
-        raise SandboxError(f"There is no file of rules at {rules}. Name one that is there.")
+        raise SandboxError(f"There is no file of rules at {rules}. Name an existing file.")
     targets = [f"{LOOPBACK}:{port}" for port in worker_ports]
     configuration = {
         "global": {"scrape_interval": _INTERVAL, "evaluation_interval": _INTERVAL},

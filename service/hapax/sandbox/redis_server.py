@@ -64,7 +64,7 @@ class Redis(Server):
     def tls_url(self, user: str, password: str) -> str:
         """Return the address of the port with TLS, for this user."""
         if self.tls_port is None:
-            raise SandboxError("Redis has no TLS. Say so: Sandbox(guarded=True)")
+            raise SandboxError("Redis has no TLS in this sandbox. Use Sandbox(guarded=True)")
         return f"rediss://{quote(user)}:{quote(password, safe='')}@{LOOPBACK}:{self.tls_port}/0"
 
     def allow(self, line: str, password: str) -> None:

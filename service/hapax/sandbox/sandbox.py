@@ -79,7 +79,7 @@ class Sandbox:
     def start(self) -> None:
         """Start everything and wait until it answers; when that fails, leave nothing behind."""
         if self._kafka is not None:
-            raise SandboxError("This sandbox was started before. Make a new one.")
+            raise SandboxError("This sandbox was started before. Create a new one.")
         try:
             self._start()
         except BaseException:
@@ -101,7 +101,7 @@ class Sandbox:
     def redis(self) -> Redis:
         """The claim store."""
         if self._redis is None:
-            raise SandboxError("There is no Redis in this sandbox. Say so: Sandbox(redis=True)")
+            raise SandboxError("This sandbox has no Redis. Use Sandbox(redis=True)")
         return self._redis
 
     @property
@@ -113,7 +113,7 @@ class Sandbox:
     def guard(self) -> Guard:
         """Certificates, users and tokens."""
         if self._guard is None:
-            raise SandboxError("Nobody is asked who they are. Say so: Sandbox(guarded=True)")
+            raise SandboxError("This sandbox has no authentication. Use Sandbox(guarded=True)")
         return self._guard
 
     @property

@@ -104,7 +104,7 @@ def _read_secret(name: str, path: str) -> str:
             content = file.read(_SECRET_BYTES_MAX + 1)
         text = content.decode().rstrip("\r\n")
     except UnicodeDecodeError:
-        raise ValueError(f"{label}: the file is no UTF-8 text") from None
+        raise ValueError(f"{label}: the file is not UTF-8 text") from None
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "the path is not valid"
         raise ValueError(f"{label}: the file cannot be read: {why}") from None

@@ -36,7 +36,8 @@ class Security(Group):
         "Unset: those of the system.",
     )
     certificate_file: Annotated[str | None, PATH] = Field(
-        default=None, description="PEM file of our own certificate, for brokers that ask for one."
+        default=None,
+        description="PEM file of the client certificate, for brokers that require one.",
     )
     key_file: Annotated[str | None, PATH] = Field(
         default=None, description="PEM file of the certificate's private key."
@@ -59,7 +60,7 @@ class Security(Group):
         "Unset: those of the system.",
     )
     oauth_scope: Annotated[str | None, TEXT] = Field(
-        default=None, description="Scope to ask for, where the token service wants one."
+        default=None, description="Scope to request, if the token service requires one."
     )
 
 
@@ -67,7 +68,7 @@ class Kafka(Group):
     """The brokers."""
 
     bootstrap_servers: Annotated[str, SERVERS] = Field(
-        description="Brokers to ask first; the others are found through them.",
+        description="Brokers to contact first; the others are found through them.",
         examples=["kafka-0:9092,kafka-1:9092"],
     )
     properties: Annotated[dict[str, str], KAFKA_PROPERTIES] = Field(
@@ -114,9 +115,9 @@ class ConsumerGroup(Group):
 
     membership: Annotated[Membership, choice(Membership)] = Field(
         default="static",
-        description="static: a killed process that comes back under its name goes on within about "
-        "a second, without a rebalance; one that leaves for good is missed for one session "
-        "timeout. dynamic: for processes whose names change with every start.",
+        description="static: a killed process that restarts under its name continues within "
+        "about a second, without a rebalance; the partitions of one that does not restart wait "
+        "for one session timeout. dynamic: for processes whose names change with every start.",
     )
     protocol: Annotated[GroupProtocol, choice(GroupProtocol)] = Field(
         default="classic",
@@ -126,12 +127,13 @@ class ConsumerGroup(Group):
     session_timeout_ms: Annotated[int, duration("1s", "30m")] = Field(
         default=15_000,
         alias="session_timeout",
-        description="A process that is silent for so long loses its partitions. Brokers allow "
-        "6s to 30m unless told otherwise.",
+        description="A process that sends no heartbeat for this long loses its partitions. "
+        "Brokers allow "
+        "6s to 30m unless configured otherwise.",
     )
     max_poll_interval_ms: Annotated[int, duration("1s", "24h")] = Field(
         default=300_000,
         alias="max_poll_interval",
-        description="A process that takes nothing for so long loses its partitions, although it "
-        "is alive: the longest a batch may take.",
+        description="A process that does not poll for this long loses its partitions, although "
+        "it is alive: the longest a batch may take.",
     )

@@ -19,7 +19,7 @@ _SECURITY: Final = "HAPAX_KAFKA__SECURITY__"
 _OWN: Final = "it follows from "
 _OFFSETS: Final = "offsets are committed inside the transaction and nowhere else"
 _DURABLE: Final = "an output counts only when all in-sync replicas have it, in order and once"
-_LOGS: Final = "the client's log lines tell when a transaction is in doubt"
+_LOGS: Final = "the client's log lines show when a transaction is in doubt"
 _CODE: Final = "it would load foreign code into the process"
 
 _REFUSED: Final[dict[str, str]] = {
@@ -61,8 +61,8 @@ _REFUSED: Final[dict[str, str]] = {
     "max.poll.interval.ms": "use HAPAX_GROUP__MAX_POLL_INTERVAL",
     "partition.assignment.strategy": "handing partitions over safely depends on it",
     "partitioner": "use HAPAX_OUTPUT__PARTITIONER",
-    "metadata.recovery.strategy": "anything but none can hang the offsets call for ever after a "
-    "lost connection",
+    "metadata.recovery.strategy": "anything but none can block the offsets call indefinitely "
+    "after a lost connection",
     "debug": _LOGS,
     "logger": _LOGS,
     "log_level": _LOGS,
@@ -147,11 +147,11 @@ def _checked(pairs: _Pairs) -> dict[str, str]:
     for name, value in pairs:
         why = refusal(name)
         if not _NAME.fullmatch(name):
-            problems.append(f"{json.dumps(hidden(name))} is no name of a librdkafka property")
+            problems.append(f"{json.dumps(hidden(name))} is not the name of a librdkafka property")
         elif why is not None:
             problems.append(f"{name} is refused: {why}")
         elif name in properties:
-            problems.append(f"{name} stands there more than once")
+            problems.append(f"{name} is given more than once")
         elif not isinstance(value, str | bool) or not str(value).isprintable():
             problems.append(f"{name} must be a text on one line, a number, true or false")
         else:

@@ -35,7 +35,7 @@ class OutputTopic(Group):
     """Where outputs go."""
 
     topic: Annotated[str, TOPIC] = Field(
-        description="Where outputs go that name no topic themselves.", examples=["orders-clean"]
+        description="Topic of the outputs that name no topic themselves.", examples=["orders-clean"]
     )
     partitioner: Annotated[Partitioner, choice(Partitioner)] = Field(
         default="murmur2",
@@ -48,16 +48,16 @@ class DeadLetter(Group):
     """What happens to records that can never have outputs."""
 
     topic: Annotated[str | None, TOPIC] = Field(
-        default=None, description="Where poison goes. Unset: poison stops the service."
+        default=None, description="Topic for poison records. Unset: poison stops the service."
     )
     rate_max: Annotated[float, share()] = Field(
         default=0.10,
-        description="The service stops when a larger share of records becomes dead letters: then "
-        "it is not the records that are wrong.",
+        description="The service stops when a larger share of records becomes dead letters: the "
+        "cause is then not the records.",
     )
     records_min: Annotated[int, whole(1, 1_000_000_000)] = Field(
         default=1_000,
-        description="The share is not judged before so many records, or the first poison would "
+        description="The share is not judged before this many records, or the first poison would "
         "stop a service that has just started.",
     )
 
@@ -85,7 +85,7 @@ class Dedup(Group):
     )
     certificate_file: Annotated[str | None, PATH] = Field(
         default=None,
-        description="PEM file of our own certificate, for a claim store that asks for one.",
+        description="PEM file of the client certificate, for a claim store that requires one.",
     )
     key_file: Annotated[str | None, PATH] = Field(
         default=None, description="PEM file of the certificate's private key."
@@ -95,7 +95,7 @@ class Dedup(Group):
     )
     id: Annotated[tuple[str, ...], ID_SOURCES] = Field(
         default=("cloudevents", "header:message-id"),
-        description="Where the id of an event is looked for, in order. A record without one is "
+        description="Where to find the id of an event, in order. A record without one is "
         "processed and counted, never dropped.",
     )
     ttl_ms: Annotated[int, duration("1s", "365d")] = Field(
@@ -106,8 +106,8 @@ class Dedup(Group):
     )
     on_outage: Annotated[OnOutage, choice(OnOutage)] = Field(
         default="pause",
-        description="Without the claim store: hold the partitions, or go on and let duplicates "
-        "of the sender pass.",
+        description="Without the claim store: hold the partitions, or continue and let "
+        "duplicates of the sender pass.",
     )
     timeout_ms: Annotated[int, duration("10ms", "1m")] = Field(
         default=2_000,
@@ -149,7 +149,7 @@ class StopAfter(Group):
     """Bounded runs."""
 
     records: Annotated[int | None, whole(1, _OFFSET_MAX)] = Field(
-        default=None, description="Stop after so many input records."
+        default=None, description="Stop after this many input records."
     )
     at_end: Annotated[bool, flag()] = Field(
         default=False, description="Stop at the ends that the input partitions had at the start."
@@ -198,8 +198,8 @@ class Telemetry(Group):
     lag_interval_ms: Annotated[int, duration("1s", "1h")] = Field(
         default=10_000,
         alias="lag_interval",
-        description="How often the marks of the logs are asked for: lag in seconds, what retention "
-        "is about to delete, transactions left open. A thread of its own asks.",
+        description="How often log offsets are queried: lag in seconds, what retention is about "
+        "to delete, transactions left open. A separate thread queries them.",
     )
     runbooks_url: Annotated[str, TEXT] = Field(
         default="https://hapax.example/docs",

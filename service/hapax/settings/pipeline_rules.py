@@ -81,7 +81,7 @@ def _foreign(settings: Settings) -> Iterator[tuple[str, object, str]]:
     yield (
         "HAPAX_DEAD_LETTER__TOPIC",
         settings.dead_letter.topic,
-        "a row that fails has no record behind it; let the pipeline give bad rows a topic column",
+        "a row that fails has no input record; let the pipeline give bad rows a topic column",
     )
     yield (
         "HAPAX_STOP_AFTER__RECORDS",

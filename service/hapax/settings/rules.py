@@ -97,8 +97,8 @@ def _topics(settings: Settings) -> Iterator[Problem]:
         if topic in settings.input.topics:
             yield Problem(
                 (_INPUT, name),
-                f"{name}={topic} is one of {_INPUT}={inputs}: the service would read what it "
-                "writes, for ever; choose another topic",
+                f"{name}={topic} is one of {_INPUT}={inputs}: the service would read its own "
+                "output in an endless loop; choose another topic",
             )
     if dead_letter == output:
         yield Problem(

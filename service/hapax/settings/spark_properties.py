@@ -19,7 +19,7 @@ _REFUSED: Final[dict[str, str]] = {
     "spark.speculation": "a second attempt of a task would only fence the first",
     "spark.python.use.daemon": "a process for each task would import everything each time",
     "spark.sql.streaming.checkpointLocation": "use HAPAX_SPARK__CHECKPOINT",
-    "spark.sql.streaming.stopActiveRunOnRestart": "two runs of one query are told apart here",
+    "spark.sql.streaming.stopActiveRunOnRestart": "it distinguishes two runs of one query",
 }
 
 
@@ -42,7 +42,7 @@ def _parse(text: str) -> dict[str, str]:
 
 def _problem(name: str, value: object) -> str | None:
     if not _NAME.fullmatch(name):
-        return f"{json.dumps(hidden(name))} is no name of a Spark property"
+        return f"{json.dumps(hidden(name))} is not the name of a Spark property"
     if name in _REFUSED:
         return f"{name} is refused: {_REFUSED[name]}"
     if not isinstance(value, str | bool) or not str(value).isprintable():

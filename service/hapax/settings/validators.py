@@ -29,7 +29,7 @@ def _items(text: str) -> tuple[str, ...]:
     if "" in items:
         raise ValueError("an item of the list is empty: remove the extra comma")
     if len(set(items)) < len(items):
-        raise ValueError("an item stands in the list more than once")
+        raise ValueError("an item is in the list more than once")
     return items
 
 

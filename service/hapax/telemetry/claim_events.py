@@ -16,7 +16,7 @@ class ClaimEvents(Narrator):
     """The claim store goes away, comes back, or comes back empty."""
 
     def claims_unavailable(self, reason: str, policy: Literal["pause", "pass"]) -> None:
-        """Say that one call gave no answer. Under ``pass`` the service stays ready."""
+        """Say that one call did not answer. Under ``pass`` the service stays ready."""
         self._health.claims_ok = policy == "pass"
         away = self._health.claims_away
         begins = away is None

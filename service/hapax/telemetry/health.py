@@ -33,7 +33,7 @@ FORGOTTEN_S = 10.0
 
 
 class Outage(NamedTuple):
-    """Brokers or the claim store give no answer.
+    """Brokers or the claim store do not answer.
 
     since_s  Unix time of the first call without an answer; began_s: the same, monotonic
     reason   addresses, and what is wrong there; no secrets
@@ -156,11 +156,11 @@ class Health:
         if brokers is not None and (
             not self.started or self.monotonic_s() - brokers.began_s > FAILING_S
         ):
-            told = f"no broker answers since {brokers.since} ({brokers.reason})"
+            told = f"no broker has answered since {brokers.since} ({brokers.reason})"
             causes.append(Cause(told, "alerts.md#hapaxbrokersaway"))
         if not self.claims_ok:
             page = "alerts.md#hapaxclaimstoredown"
-            causes.append(Cause("the claim store gives no answer", page))
+            causes.append(Cause("the claim store does not answer", page))
             if claims is not None:
                 causes.append(Cause(f"{claims.reason}, since {claims.since}", page))
         return causes

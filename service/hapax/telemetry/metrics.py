@@ -94,8 +94,8 @@ class Metrics:
     batches_halved = Row(Counter, "Times the batch size was halved to isolate a culprit.")
     dedup_lookups = Row(
         Counter,
-        "Ids asked for in the claim store: new or our own, hit (another record's), and calls "
-        "that gave no answer (error).",
+        "Ids looked up in the claim store: new or owned by the same record, hit (owned by "
+        "another record), and calls that did not answer (error).",
         Label("result", ("miss_or_own", "hit", "error")),
     )
     dedup_claim_losses = Row(Counter, "Times the claim store was found to have lost its claims.")
@@ -107,14 +107,14 @@ class Metrics:
     )
     rebalances = Row(
         Counter,
-        "Changes of the partitions that are ours.",
+        "Changes of the assigned partitions.",
         Label("kind", ("assigned", "revoked", "lost")),
     )
     producers_rebuilt = Row(
         Counter, "Producers replaced within the process.", Label("cause", limit=20)
     )
     partitions_unowned = Row(Counter, "Times partitions of the input had no owner.")
-    members_fenced = Row(Counter, "Times the group gave our instance name to another member.")
+    members_fenced = Row(Counter, "Times the group gave this instance name to another member.")
     brokers_unavailable = Row(
         Counter,
         "Times no broker answered: to a new producer, at a start, or to an idle worker's check.",
@@ -136,11 +136,11 @@ class Metrics:
     )
     tasks_lost = Row(Counter, "Tasks of the Spark engine that ended without a report.")
     watchdog_fired = Row(Counter, "Calls that overran their deadline.", Label("call", limit=50))
-    telemetry_failures = Row(Counter, "Lines of the Kafka client that could not be told.")
+    telemetry_failures = Row(Counter, "Log lines of the Kafka client that could not be logged.")
     lag_monitor_errors = Row(
         Counter,
-        "Probes of log offsets that brokers answered in part or not at all; the gauges of the lag "
-        "monitor then keep their last values.",
+        "Queries for log offsets that brokers answered in part or not at all; the lag gauges "
+        "then keep their last values.",
     )
 
     transaction_duration_seconds = Row(
@@ -180,15 +180,16 @@ class Metrics:
 
     consumer_lag = Row(
         Gauge,
-        "Last stable offset minus committed offset of the last look, of the partitions that are "
-        "ours; never negative, control records count. A DataFrame pipeline, which commits to its "
+        "Last stable offset minus committed offset at the last query, of the assigned "
+        "partitions; never negative, control records count. A DataFrame pipeline, which commits "
+        "to its "
         "checkpoint: records it has not read.",
         _TOPIC,
         _PARTITION,
     )
     consumer_lag_seconds = Row(
         Gauge,
-        "Age of the oldest unread record, of the partitions that are ours, at least: as old as "
+        "Age of the oldest unread record, of the assigned partitions, at least: as old as "
         "the newest record known to be read before it. 0 when nothing is unread.",
         _TOPIC,
         _PARTITION,
@@ -202,7 +203,8 @@ class Metrics:
     )
     open_transaction_seconds = Row(
         Gauge,
-        "For how long the last stable offset has stood still before the end of the log, of "
+        "For how long the last stable offset has not moved while it is below the end of the log, "
+        "of "
         "inputs and outputs; 0 when no transaction is open.",
         _TOPIC,
         _PARTITION,
@@ -217,7 +219,7 @@ class Metrics:
     paused = Row(Gauge, "1 while an operator has paused the intake (hapax pause), else 0.")
     partition_stuck = Row(
         Gauge,
-        "1 for a partition of ours that is held up by a set of records that cannot be decoded; "
+        "1 for an assigned partition that is blocked by a set of records that cannot be decoded; "
         "offset is that of its first record. The series disappears when the partition moves.",
         _TOPIC,
         _PARTITION,
@@ -229,21 +231,22 @@ class Metrics:
     last_poll_timestamp_seconds = Row(
         Gauge, "Unix time at which the loop last moved; 0 before it runs."
     )
-    ready = Row(Gauge, "1 while `/readyz` says yes; a roll-out waits for it.")
-    assigned_partitions = Row(Gauge, "Partitions that are ours.")
+    ready = Row(Gauge, "1 while `/readyz` returns 200; a rollout waits for it.")
+    assigned_partitions = Row(Gauge, "Assigned partitions.")
     dedup_store_up = Row(
-        Gauge, "0 while the claim store gives no answer; 1 otherwise, also without a store."
+        Gauge, "0 while the claim store does not answer; 1 otherwise, also without a store."
     )
     certificate_expiry_timestamp_seconds = Row(
         Gauge,
-        "Unix time at which a certificate expires: of our files as they were at the start (of "
-        "authorities the last one), and of those that brokers and Redis show, asked each hour.",
+        "Unix time at which a certificate expires: of the configured files as they were at the "
+        "start (of authorities the last one), and of those that brokers and Redis present, "
+        "checked each hour.",
         Label("role", values=ROLES),
         Label("place", limit=100),
     )
     build_info = Row(
         Gauge,
-        "Always 1; the labels tell what runs.",
+        "Always 1; the labels name what runs.",
         Label("version", limit=1),
         Label("engine", limit=1),
         Label("python", limit=1),

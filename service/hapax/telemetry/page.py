@@ -184,7 +184,7 @@ def _partitions(
     if not body:
         return _card(title, _NONE)
     ago_s = status.get("lag_updated_s_ago")
-    asked = "no complete look yet" if ago_s is None else f"last complete look {_span(ago_s)} ago"
+    asked = "no complete query yet" if ago_s is None else f"last complete query {_span(ago_s)} ago"
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return _card(f"{title} <small>{asked}</small>", f'<div class="wide" tabindex="0">{table}</div>')
 

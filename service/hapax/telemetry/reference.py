@@ -20,7 +20,7 @@ Written from the table in `service/hapax/telemetry/metrics.py`; a test compares.
 Every process exposes these on `/metrics`: Prometheus text or, when asked, OpenMetrics.
 Seconds and bytes are base units.
 A label lists its values, or it has a limit beyond which values count as `{OTHER}`.
-The standard `process_…` and `python_gc_…` metrics are there besides.
+The standard `process_…` and `python_gc_…` metrics are exposed as well.
 The same port has the [status page](status.md); spans go elsewhere ([tracing](tracing.md)).
 """
 

@@ -86,7 +86,7 @@ class ServiceEvents(Narrator):
         away = self._health.brokers_away
         self._health.brokers_away = outage = self._outage(away, places)
         if self._first("brokers_unreachable") or away is None:
-            since = f"no broker answers since {outage.since}"
+            since = f"no broker has answered since {outage.since}"
             self._logger.error("brokers_unreachable", reason=f"{since} ({outage.reason})")
 
     @property

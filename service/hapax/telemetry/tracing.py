@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hapax.core.transform import Failure
 
 LINKS_MAX = 128
-"""What an SDK keeps unless told otherwise (OTEL_SPAN_LINK_COUNT_LIMIT)."""
+"""What an SDK keeps unless configured otherwise (OTEL_SPAN_LINK_COUNT_LIMIT)."""
 HEADER_CHARS_MAX = 512
 """The longest ``tracestate`` that the standard asks to be passed on."""
 _CARRIED = frozenset({"traceparent", "tracestate"})

@@ -113,7 +113,7 @@ class MemorySource:
         return dict(self._settled)
 
     def rewind(self, progress: Mapping[TopicPartition, int]) -> None:
-        """Read again from these offsets; partitions that are no longer ours are ignored."""
+        """Read again from these offsets; partitions that are no longer assigned are ignored."""
         fault = self._before("rewind")
         for where in sorted(progress.keys() & self.assignment()):
             self._unplaced.discard(where)

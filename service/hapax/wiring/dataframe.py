@@ -114,7 +114,7 @@ class _Run:
                 break
             self._tell()
         if lifecycle.overdue:
-            events.batch_abandoned("the time to stop is up: the micro-batch is taken again")
+            events.batch_abandoned("the shutdown timeout has passed: the micro-batch is repeated")
         if spark_pipeline.stop(self._query):
             self._tell()
 
@@ -161,6 +161,6 @@ def _check_outside(shared: Shared) -> bool:
             f"HAPAX_SPARK__CHECKPOINT={settings.spark.checkpoint} {found}, but micro-batches up to"
             f" {marker.next - 1} of HAPAX_APP={settings.app} were published by query"
             f" {marker.query}: the checkpoint was lost or is another one. docs/dataframes.md,"
-            " section Stops, says how to go on"
+            " section Stops, describes how to continue"
         )
     return True

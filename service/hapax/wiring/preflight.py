@@ -1,7 +1,7 @@
 """What must be there before the first record is read. All problems are reported at once.
 
 What nobody here can cure by waiting ends the process with exit code 3. Brokers or a claim store
-that give no answer are waited for, as a running worker waits: a pod that starts in an outage is no
+that do not answer are waited for, as a running worker waits: a pod that starts in an outage is no
 crash loop. Each round looks at both, so that neither outage hides the other.
 """
 
@@ -26,7 +26,7 @@ GOOD_S = 2.0
 SETTLE_S = 10.0
 """Brokers that come back may not know of all topics at first."""
 BOUNDED_S = 10.0
-"""How long a bounded run waits for brokers that accept connections and give no answer."""
+"""How long a bounded run waits for brokers that accept connections and do not answer."""
 SUSPICIONS_MAX = 3
 """Connections that break in so many looks in a row are those of a wrong protocol."""
 

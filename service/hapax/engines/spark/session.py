@@ -37,8 +37,8 @@ REDACTED = (
 """Properties that Spark must not show: their names or values match (settings/redaction.py)."""
 
 NO_JAVA = (
-    "Spark needs Java 17 or newer, on the PATH or named by JAVA_HOME; the JVM did not start."
-    " Type: sudo apt-get install openjdk-17-jre-headless"
+    "Spark needs Java 17 or newer, on the PATH or named by JAVA_HOME; the JVM did not start. "
+    "Run: sudo apt-get install openjdk-17-jre-headless"
 )
 
 
@@ -107,7 +107,7 @@ def _ignore(*_arguments: object) -> None:
 def require_pyspark() -> None:
     """Raise PreflightError unless PySpark is there; nothing is imported."""
     if find_spec("pyspark") is None:
-        raise PreflightError(["PySpark is not installed. Type: pip install 'hapax-kafka[spark]'"])
+        raise PreflightError(["PySpark is not installed. Run: pip install 'hapax-kafka[spark]'"])
 
 
 def _conf(options: SparkOptions) -> SparkConf:

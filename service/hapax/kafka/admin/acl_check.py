@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_MS = 2_147_000_000
 """Nearly the longest that a request can say (the client adds a little to it); brokers allow 15
-minutes unless told otherwise."""
+minutes unless configured otherwise."""
 ANSWER_TIMEOUT_S = 3.0
 
 

@@ -72,7 +72,7 @@ def recommit_here(settings: Settings) -> Progress:
         }:
             problem = (
                 f"group {settings.app} has members: stop every process of HAPAX_APP={settings.app},"
-                " wait until HAPAX_GROUP__SESSION_TIMEOUT is over, and try again"
+                " wait until HAPAX_GROUP__SESSION_TIMEOUT has passed, and try again"
             )
             raise PreflightError([problem]) from error
         raise _unanswered(f"the offsets of group {settings.app}", error) from error
@@ -83,13 +83,15 @@ def recommit_here(settings: Settings) -> Progress:
 
 def _known(found: str | None) -> str:
     if not found:
-        raise PreflightError(["the brokers do not tell the id of their cluster: they are too old"])
+        raise PreflightError(
+            ["the brokers do not return the id of their cluster: they are too old"]
+        )
     return found
 
 
 def _unanswered(what: str, error: KafkaException) -> PreflightError:
     return PreflightError(
-        [f"HAPAX_KAFKA__BOOTSTRAP_SERVERS: {what} cannot be had: {describe(error.args[0])}"]
+        [f"HAPAX_KAFKA__BOOTSTRAP_SERVERS: {what} cannot be read: {describe(error.args[0])}"]
     )
 
 

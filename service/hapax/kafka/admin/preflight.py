@@ -28,7 +28,7 @@ class Found(NamedTuple):
     suspect   whether that may be so
     absent    topics that are not there, or may not be read: one sentence each
     cluster   Kafka's id of the cluster that answered (KIP-78); None: none did, or it has none
-    open      whether an address that gave no answer accepts connections: it may be slow
+    open      whether an address that did not answer accepts connections: it may be slow
     """
 
     away: str = ""

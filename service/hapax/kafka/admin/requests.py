@@ -110,7 +110,7 @@ def producers(
         for _ in range(answer.size()):
             partition, error = answer.take("ih")
             answer.text()
-            _check(error, f"{topic}/{partition}: its producers cannot be told")
+            _check(error, f"{topic}/{partition}: its producers cannot be listed")
             for _ in range(answer.size()):
                 number, epoch, _, last_ms, coordinator, start = answer.take("qiiqiq")
                 answer.end()

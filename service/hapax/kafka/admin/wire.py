@@ -37,7 +37,7 @@ _READ = {
 
 
 class WireError(HapaxError):
-    """The broker gave no answer, or refused; the text says which."""
+    """The broker did not answer, or refused; the text says which."""
 
 
 class Packer:
@@ -99,7 +99,7 @@ class Unpacker:
         """Read so many bytes."""
         found = self._data[self._at : self._at + max(0, size)]
         if len(found) < size:
-            raise WireError("an answer of a broker is shorter than it says")
+            raise WireError("a broker's response is shorter than its stated length")
         self._at += len(found)
         return found
 
@@ -174,7 +174,9 @@ class Wire:
             self._socket.sendall(struct.pack(">i", len(request)) + request)
             (size,) = struct.unpack(">i", self._exactly(4))
             if not 4 <= size <= _ANSWER_MAX:  # noqa: PLR2004 - the correlation id
-                raise WireError(f"the broker {self._place} gave no answer that Kafka's would be")
+                raise WireError(
+                    f"the broker {self._place} sent a response that is not of the Kafka protocol"
+                )
             answer = Unpacker(self._exactly(size))
         except OSError as error:
             raise self._silent(error) from error
@@ -197,7 +199,7 @@ class Wire:
 
     def _silent(self, error: OSError) -> WireError:
         why = getattr(error, "verify_message", "") or error.strerror or type(error).__name__
-        return WireError(f"the broker {self._place} gives no answer: {why}")
+        return WireError(f"the broker {self._place} does not answer: {why}")
 
     def _login(self, properties: Mapping[str, Any]) -> None:
         mechanism = str(properties["sasl.mechanism"]).upper()
@@ -215,7 +217,7 @@ class Wire:
         answer = self.ask(_AUTHENTICATE, 1, body, flexible=False)
         code, _why = answer.number("h"), answer.plain()
         if code:
-            raise WireError(f"the broker {self._place} refuses our user or password")
+            raise WireError(f"the broker {self._place} refuses the configured user or password")
         return answer.raw(answer.number("i"))
 
 
@@ -258,7 +260,7 @@ def _scram(authenticate: Any, kind: str, user: str, password: str) -> None:
     challenge = authenticate(f"n,,{first}".encode()).decode()
     told = dict(word.split("=", 1) for word in challenge.split(","))
     if not told.get("r", "").startswith(nonce):
-        raise WireError("a broker answered another login than ours")
+        raise WireError("a broker answered a different login")
     salted = hashlib.pbkdf2_hmac(
         kind, password.encode(), base64.b64decode(told["s"]), int(told["i"])
     )
@@ -270,4 +272,7 @@ def _scram(authenticate: Any, kind: str, user: str, password: str) -> None:
     answer = authenticate(f"{final},p={proof}".encode()).decode()
     server = hmac.digest(hmac.digest(salted, b"Server Key", kind), signed, kind)
     if answer != f"v={base64.b64encode(server).decode()}":
-        raise WireError("a broker let us in without knowing our password: it is not trusted")
+        raise WireError(
+            "a broker accepted the login without proof that it knows the password: it is not "
+            "trusted"
+        )

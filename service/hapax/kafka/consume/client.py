@@ -75,7 +75,7 @@ class GroupConsumer:
         text = describe(error)
         if is_member_fenced(error):
             raise MemberFencedError(
-                f"group {self.group} gave our instance name to another member: {text}",
+                f"group {self.group} gave this instance name to another member: {text}",
                 explained=self.log.troubled,
             )
         raise StopError(f"the consumer is dead: {text}")

@@ -47,7 +47,7 @@ class Positions:
         }
 
     def rewind(self, progress: Mapping[Where, int]) -> None:
-        """Read again from these offsets; partitions that are no longer ours are ignored."""
+        """Read again from these offsets; partitions that are no longer assigned are ignored."""
         ours = self._consumer.assignment()
         with self._consumer.asking("seek"):
             for where, offset in progress.items():
@@ -126,8 +126,8 @@ class Positions:
         if position < low or (position > high and late):
             raise PositionLostError(
                 f"{where[0]}/{where[1]}: the next record is {position}, but the log now holds"
-                f" {low} to {high}: it was deleted by retention or the topic is another one."
-                " Decide what to do with the gap, set the group's offset, then start again"
+                f" {low} to {high}: it was deleted by retention or this is another topic. Decide "
+                "what to do with the gap, set the group's offset, then start again"
             )
         if position > high:
             state.cut_at = high if state.cut_at is None else min(state.cut_at, high)
@@ -145,8 +145,8 @@ class Positions:
         gone = "below it" if cut_at is None else f"{cut_at} to {position - 1}"
         return PositionLostError(
             f"{where[0]}/{where[1]}: the next record is {position}, but the log was cut off{lost}"
-            f" (unclean election) and written again: at offsets {gone} other records stand now,"
-            " which have had no effect. Decide what to do with them, set the group's offset, then"
+            f" (unclean election) and written again: offsets {gone} now hold other records, "
+            f"which have had no effect. Decide what to do with them, set the group's offset, then"
             " start again"
         )
 

@@ -277,7 +277,7 @@ class KafkaSource:
         return self._states.next_offsets()
 
     def rewind(self, progress: Mapping[Where, int]) -> None:
-        """Read again from these offsets; partitions that are no longer ours are ignored."""
+        """Read again from these offsets; partitions that are no longer assigned are ignored."""
         self._positions.rewind(progress)
 
     def committed(self, partitions: Iterable[Where]) -> dict[Where, int | None]:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 WAYS_OUT = (
-    "Give the pipeline a new HAPAX_APP; or, when this cluster is to go on where the other one"
-    " stopped, stop all its processes and run `hapax claims adopt`. docs/another-cluster.md says"
-    " which, and what becomes of records in flight"
+    "Give the pipeline a new HAPAX_APP; or, when this cluster continues where the other one "
+    "stopped, stop all its processes and run `hapax claims adopt`. docs/another-cluster.md helps "
+    "to choose and describes what happens to records in flight"
 )
 
 
@@ -57,8 +57,8 @@ class TopicIdentity:
             if other is not None:
                 raise PositionLostError(
                     f"{where[0]}/{where[1]}: the offset of group {self._consumer.group} belongs to"
-                    f" a topic that was deleted (id {other}); the one that has its name now is"
-                    " another. Set the group's offset, then start again"
+                    f" a topic that was deleted (id {other}); the topic with this name now is a "
+                    "different one. Set the group's offset, then start again"
                 )
 
     def _look_up(self, known: list[Where]) -> None:
@@ -70,8 +70,9 @@ class TopicIdentity:
         for where in known:
             if began.get(where, 0) is None and self._states[where].settled is None:
                 raise PositionLostError(
-                    f"{where[0]}/{where[1]}: the offset at which reading began is gone, with"
-                    " its topic or by somebody's hand. Set the group's offset, or start again:"
+                    f"{where[0]}/{where[1]}: the committed offset at which reading began no "
+                    "longer exists: its topic was deleted, or an operator deleted the offset. "
+                    "Set the group's offset, or start again:"
                     " HAPAX_INPUT__START decides where"
                 )
 
@@ -108,9 +109,9 @@ class TopicIdentity:
             if stand:
                 (_topic, partition), next_offset = min(stand.items())
                 raise PositionLostError(
-                    f"{topic}/{partition}: the next record is {next_offset} of a topic that was"
-                    f" deleted and made again while it was read (id {before}, now {now}). Start"
-                    " again: the brokers forget a group's offsets with the topic, so"
+                    f"{topic}/{partition}: the next record is {next_offset} of a topic that was "
+                    f"deleted and recreated while it was read (id {before}, now {now}). Start"
+                    " again: the brokers delete a group's offsets with the topic, so"
                     " HAPAX_INPUT__START decides where"
                 )
             self._ids.accept(topic)

@@ -140,4 +140,4 @@ class KafkaProducing:
         """Raise StopError when a topic of the settings is gone: no record is to blame for it."""
         gone = sorted(outbox.unknown_topics & self._required_topics)
         if gone:
-            raise StopError(f"output topic {', '.join(gone)} is gone: create it again")
+            raise StopError(f"output topic {', '.join(gone)} no longer exists: recreate it")

@@ -84,8 +84,8 @@ class GroupOffsets:
         """
         found = members(self._settings)
         if found is None:
-            problem = f"the members of group {self._settings.app} cannot be told"
-            raise PreflightError([f"{problem}: offsets are moved in an empty group alone"])
+            problem = f"the members of group {self._settings.app} cannot be listed"
+            raise PreflightError([f"{problem}: offsets are moved only while the group is empty"])
         return {name: host.lstrip("/") for name, host in sorted(found.items())}
 
     def require_empty(self) -> None:
@@ -94,8 +94,8 @@ class GroupOffsets:
         if found:
             named = ", ".join(f"{name} ({host})" for name, host in found.items())
             problem = (
-                f"group {self._settings.app} has members: {named}. Stop them and try again; the"
-                " group keeps one that was killed, and a static one that was stopped, for"
+                f"group {self._settings.app} has members: {named}. Stop them and try again; the "
+                "group keeps a killed member, and a stopped static member, for"
                 " HAPAX_GROUP__SESSION_TIMEOUT"
             )
             raise PreflightError([problem])
@@ -164,13 +164,15 @@ class GroupOffsets:
             try:
                 self.require_empty()
                 if operator.committed() != before:
-                    raise PreflightError(["the group has moved on meanwhile: look again"])  # noqa: TRY301 - one way out
+                    raise PreflightError(["the group has moved on meanwhile: try again"])  # noqa: TRY301 - one way out
             except BaseException:
                 transaction.abort()
                 raise
             transaction.commit()
         except ProducerDeadError as error:
-            raise HapaxError(f"nothing is certain ({error}): look at hapax offsets") from error
+            raise HapaxError(
+                f"the outcome is unknown ({error}): check it with hapax offsets"
+            ) from error
         finally:
             transaction.close()
             operator.close()

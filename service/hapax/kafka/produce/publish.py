@@ -112,8 +112,9 @@ class Sender:
         except CLIENT_ERRORS as error:
             delivered, self.delivered = self.delivered, 0
             raise HapaxError(
-                f"whether the {delivered:,} records are there is not known ({_said(error)}); look"
-                " before they are published again"
+                f"it is unknown whether the {delivered:,} records were committed "
+                f"({_said(error)}); check "
+                "the topic before you publish them again"
             ) from error
 
     def abort(self) -> None:

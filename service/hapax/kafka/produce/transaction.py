@@ -91,7 +91,7 @@ class KafkaTransaction(KafkaProducing):
             if failure.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
                 raise PreflightError([self._timeout_problem()])
             if failure.code() in REFUSED:
-                raise PreflightError([f"the brokers refuse our producer: {describe(failure)}"])
+                raise PreflightError([f"the brokers refuse the producer: {describe(failure)}"])
             raise ProducerDeadError(
                 f"init_transactions: {describe(failure)}", fenced=is_fenced(failure)
             )

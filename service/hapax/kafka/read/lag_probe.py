@@ -135,7 +135,7 @@ class KafkaLagProbe:
                     snapshot.failures.append(f"{resource.name}: {_told(error)}")
                 continue
             except TimeoutError:
-                snapshot.failures.append(f"{resource.name}: its configuration was not told in time")
+                snapshot.failures.append(f"{resource.name}: its configuration was not returned in time")
                 continue
             found = retention_of({name: entry.value for name, entry in entries.items()})
             if found is not None:
@@ -145,8 +145,8 @@ class KafkaLagProbe:
         if topic not in self._remarked:
             self._remarked.add(topic)
             snapshot.remarks.append(
-                f"{topic}: how long it keeps records may not be known ({reason}); grant"
-                " DescribeConfigs on the topic to have its margin of retention"
+                f"{topic}: its retention cannot be read ({reason}); grant DescribeConfigs on the "
+                "topic for the retention metrics"
             )
 
 

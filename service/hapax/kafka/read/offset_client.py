@@ -187,7 +187,7 @@ class OffsetClient:
                 raise PreflightError(
                     [
                         (
-                            f"the committed offsets of group {group} cannot be told ({reasons});"
+                            f"the committed offsets of group {group} cannot be read ({reasons});"
                             " a transaction that carries them may be open"
                         )
                     ]
@@ -233,7 +233,7 @@ class OffsetClient:
             if refused and (final or time.monotonic() > give_up_s):
                 raise PreflightError(
                     [
-                        f"{topic}/{number}: its offsets cannot be told: {reason}"
+                        f"{topic}/{number}: its offsets cannot be read: {reason}"
                         for (topic, number), reason in refused.items()
                     ]
                 )

@@ -37,14 +37,14 @@ class Class(NamedTuple):
 
 
 ANOMALIES = (
-    Class("missing", "missing", "records without any effect, although they ask for one"),
+    Class("missing", "missing", "records without any effect, although one is due"),
     Class("dedup_loss", "dedup loss", "events of which every record was dropped as a duplicate"),
-    Class("doubled", "doubled", "effects too many of a record that was processed twice"),
+    Class("doubled", "doubled", "surplus effects of a record that was processed twice"),
     Class("repeated", "repeated", "records with an effect although their id had one already"),
     Class("out_of_order", "out of order", "effects after one of a later record"),
     Class("torn", "torn", "records with some of their outputs only"),
-    Class("wrong", "wrong", "records whose outputs are not what the transform answers"),
-    Class("orphaned", "orphaned", "effects that name a record which is not there"),
+    Class("wrong", "wrong", "records whose outputs differ from what the transform returns"),
+    Class("orphaned", "orphaned", "effects that name a record that does not exist"),
     Class("from_aborted", "from aborted", "effects of records whose transaction was aborted"),
     Class("ahead", "ahead", "effects of records at or above the committed offset"),
 )

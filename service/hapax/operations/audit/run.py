@@ -38,7 +38,7 @@ def audit(
         load_transform(settings.transform)  # its errors are reported before anything starts
     if engine is EngineName.SPARK and find_spec("pyspark") is None:
         raise ConfigurationError(
-            ["--engine spark needs PySpark. Type: pip install 'hapax-kafka[spark]'"]
+            ["--engine spark needs PySpark. Run: pip install 'hapax-kafka[spark]'"]
         )
     with closing(OffsetClient(settings)) as client:
         topics = AuditTopics(settings, options, client, report)

@@ -108,7 +108,7 @@ def judge(case: Case, checks: Sequence[Check] = CHECKS) -> Iterable[Finding]:
 
 def refused(problems: Iterable[str]) -> list[Finding]:
     """Return the findings where the settings themselves cannot work, one for each problem."""
-    fix = "mend the environment; hapax config reference lists what may be set"
+    fix = "fix the environment; hapax config reference lists the settings"
     return [Finding("settings", Verdict.FAIL, problem, fix, now=True) for problem in problems]
 
 
@@ -126,9 +126,9 @@ def look_at_process() -> Process:
 def _said(check: Check, case: Case) -> list[Said]:
     kafka, store = case.kafka, case.claims
     if check.needs == "brokers" and kafka.problem is not None:
-        return [untold(f"no broker to ask: {kafka.problem}")]
+        return [untold(f"no broker to query: {kafka.problem}")]
     if check.needs == "claims" and (store is None or store.problem is not None):
-        return [] if store is None else [untold(f"{store.name} gives no answer")]
+        return [] if store is None else [untold(f"{store.name} does not answer")]
     try:
         return list(check.judge(case))
     except Exception as error:  # noqa: BLE001 - one check that fails must not hide the others
@@ -141,7 +141,7 @@ def _look_at_kafka(settings: Settings, pause_s: float) -> Kafka:
     try:
         return run_in_subprocess(partial(look_at_kafka, settings, outputs, ids, ages_of, pause_s))
     except CrashedError as error:
-        return Kafka(problem=f"{error}; ask again")
+        return Kafka(problem=f"{error}; run it again")
 
 
 def _look_at_claims(settings: Settings) -> StoreHealth | None:

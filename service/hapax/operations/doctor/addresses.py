@@ -27,7 +27,7 @@ def _bootstrap(case: Case) -> Iterator[Said]:
         yield good(f"{len(addresses)} addresses answer: {listed(each.place for each in addresses)}")
     for each in dead:
         saw = f"HAPAX_KAFKA__BOOTSTRAP_SERVERS: {each.place}: {each.problem}"
-        fix = "mend the address, the name service or the network, or take the address away"
+        fix = "fix the address, the DNS or the network, or remove the address"
         yield fail(saw, fix) if len(dead) == len(addresses) else warn(saw, fix)
 
 
@@ -41,7 +41,7 @@ def _brokers(case: Case) -> Iterator[Said]:
             "check HAPAX_KAFKA__SECURITY__PROTOCOL, the login, and that it is a port for clients",
         )
     elif kafka.problem is None and kafka.controller < 0:
-        yield warn("the cluster has no controller", "look at the controllers of the cluster")
+        yield warn("the cluster has no controller", "check the controllers of the cluster")
     else:
         yield good(f"{len(kafka.listeners)} brokers: {listed(kafka.listeners)}")
 
@@ -49,7 +49,7 @@ def _brokers(case: Case) -> Iterator[Said]:
 def _listeners(case: Case) -> Iterator[Said]:
     listeners = case.kafka.listeners
     if not listeners:
-        yield untold("no broker told its address")
+        yield untold("no broker returned its address")
         return
     sound = True
     for number, each in listeners.items():
@@ -58,14 +58,14 @@ def _listeners(case: Case) -> Iterator[Said]:
             sound = False
             yield fail(
                 f"broker {number} advertises {each.place}: {each.problem}",
-                "mend advertised.listeners of that broker, the name service, or the network "
-                "between",
+                "fix advertised.listeners of that broker, the DNS, or the network between",
             )
         elif silent:
             sound = False
             yield fail(
-                f"broker {number} at {each.place} takes connections, and does not answer: {silent}",
-                "look at that broker: it hangs, is overloaded, or only starts",
+                f"broker {number} at {each.place} accepts connections and does not answer: "
+                f"{silent}",
+                "check that broker: it hangs, is overloaded, or is still starting",
             )
     if sound:
         yield good(f"every broker answers at {listed(each.place for each in listeners.values())}")
@@ -83,7 +83,7 @@ def _silence(case: Case, broker: int) -> str:
 def _versions(case: Case) -> Iterator[Said]:
     apis = case.kafka.apis
     if not apis:
-        yield untold("the client did not say which requests the brokers take")
+        yield untold("the client did not report which requests the brokers support")
         return
     sound = True
     if case.settings.mode.transactional and apis.get("TxnOffsetCommit", -1) < KIP_447:
@@ -100,7 +100,7 @@ def _versions(case: Case) -> Iterator[Said]:
         )
     if sound:
         recent = "4.0 or later" if apis.get("EndTxn", -1) >= KIP_890 else "2.5 or later"
-        yield good(f"the requests that the brokers take are those of Kafka {recent}")
+        yield good(f"the requests that the brokers support are those of Kafka {recent}")
 
 
 CHECKS: Final = (
@@ -123,14 +123,14 @@ CHECKS: Final = (
     Check(
         "listeners",
         "every address that a broker advertises: name service and TCP",
-        "FAIL: one cannot be reached from here, or takes connections and does not answer.",
+        "FAIL: one cannot be reached from here, or accepts connections and does not answer.",
         "addresses",
         _listeners,
         now=True,
     ),
     Check(
         "broker-versions",
-        "the requests that the brokers take",
+        "the requests that the brokers support",
         "FAIL: no transactions with fenced offsets (KIP-447, from 2.5), or no KIP-848 where "
         "`HAPAX_GROUP__PROTOCOL` asks for it.",
         "brokers",

@@ -54,7 +54,7 @@ def _internal(case: Case, topic: str, factor: str, in_sync: str) -> Iterator[Sai
     elif count is not None and count > len(case.kafka.listeners):
         yield fail(
             f"{factor}={count}, but there are {len(case.kafka.listeners)} brokers: {topic} cannot "
-            "be made, and nothing starts without it",
+            "be created, and no process starts without it",
             f"start more brokers, or lower {factor}",
         )
         return
@@ -88,8 +88,8 @@ def _id_expiry(case: Case) -> Iterator[Said]:
         yield _not_told(case, "transactional.id.expiration.ms")
     elif kept_ms < HOUR_MS:
         yield warn(
-            f"transactional.id.expiration.ms={kept_ms}: a worker that has nothing to do for so "
-            "long loses its transactional id and starts again",
+            f"transactional.id.expiration.ms={kept_ms}: a worker that is idle for this long "
+            "loses its transactional id and starts again",
             "raise it to an hour or more; the default is 7 days",
         )
     else:
@@ -102,8 +102,8 @@ def _offsets_kept(case: Case) -> Iterator[Said]:
         yield _not_told(case, "offsets.retention.minutes")
     elif kept * MINUTE_MS < OFFSETS_KEPT_MIN_MS:
         yield fail(
-            f"offsets.retention.minutes={kept}: a pipeline that is stopped for longer forgets its "
-            f"positions and starts where HAPAX_INPUT__START={case.settings.input.start} says",
+            f"offsets.retention.minutes={kept}: a pipeline that is stopped for longer loses its "
+            f"offsets and starts at HAPAX_INPUT__START={case.settings.input.start}",
             "raise it above the longest stop, to a day at least; the default is 7 days",
         )
     else:
@@ -121,7 +121,7 @@ def _session_timeout(case: Case) -> Iterator[Said]:
     elif not lowest <= ours <= highest:
         yield fail(
             f"HAPAX_GROUP__SESSION_TIMEOUT={duration_text(ours)} is not within "
-            f"{GROUP_SESSION_MIN}={lowest} and {GROUP_SESSION_MAX}={highest}: nobody can join",
+            f"{GROUP_SESSION_MIN}={lowest} and {GROUP_SESSION_MAX}={highest}: no member can join",
             "choose one that the brokers allow",
         )
     else:
@@ -134,12 +134,12 @@ def _auto_create(case: Case) -> Iterator[Said]:
         yield _not_told(case, "auto.create.topics.enable")
     elif "true" in told.values():
         yield warn(
-            "auto.create.topics.enable=true: a misspelt topic is made with default replication, "
-            "and one that was deleted comes back empty",
+            "auto.create.topics.enable=true: a misspelt topic is created with default "
+            "replication, and a deleted one is recreated empty",
             "set auto.create.topics.enable=false on the brokers",
         )
     else:
-        yield good("no topic comes into being by being named")
+        yield good("topics are not created automatically")
 
 
 def _least(case: Case, name: str) -> int | None:
@@ -157,14 +157,14 @@ def _numbers(case: Case, name: str) -> list[int]:
 
 def _not_told(case: Case, name: str) -> Said:
     why = next((why for what, why in case.kafka.untold.items() if "of broker" in what), "")
-    return untold(f"{name}: no broker tells it{why and ': '}{why}")
+    return untold(f"{name}: no broker returns it{why and ': '}{why}")
 
 
 CHECKS: Final = (
     Check(
         "transaction-timeout",
         "`transaction.max.timeout.ms` against `HAPAX_TRANSACTION__TIMEOUT`",
-        "FAIL: ours is longer.",
+        "FAIL: the setting is longer.",
         "brokers",
         _transaction_timeout,
     ),
@@ -192,7 +192,7 @@ CHECKS: Final = (
     Check(
         "offsets-retention",
         "`offsets.retention.minutes`",
-        "FAIL: shorter than a day: a stopped pipeline forgets where it was.",
+        "FAIL: shorter than a day: a stopped pipeline loses its offsets.",
         "brokers",
         _offsets_kept,
     ),

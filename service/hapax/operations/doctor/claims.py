@@ -19,11 +19,11 @@ ADDRESS: Final = "HAPAX_DEDUP__REDIS_URL"
 
 def _store(case: Case) -> Iterator[Said]:
     if case.claims is None:
-        yield good("HAPAX_DEDUP__REDIS_URL is unset: events that were sent twice are not noticed")
+        yield good("HAPAX_DEDUP__REDIS_URL is unset: events that were sent twice are not detected")
     elif case.claims.problem is not None:
         yield fail(
             f"{ADDRESS}: {case.claims.problem}",
-            f"start {case.claims.name}, or mend {ADDRESS}; until then HAPAX_DEDUP__ON_OUTAGE="
+            f"start {case.claims.name}, or fix {ADDRESS}; until then HAPAX_DEDUP__ON_OUTAGE="
             f"{case.settings.dedup.on_outage} decides",
         )
     else:
@@ -44,35 +44,35 @@ def _present(case: Case) -> Iterator[Said]:
     store = store_of(case)
     worked = [place for name in case.inputs for place, log in case.logs(name) if log.committed]
     if store.claimed is None:
-        yield untold("we cannot read our claims")
+        yield untold("the claims of this app cannot be read")
     elif not store.claimed and worked:
         yield warn(
             f"the group has committed offsets, but there are no claims: {store.name} was "
             "emptied, or is new; copies of earlier events pass",
-            "hapax claims rebuild makes them again from the outputs",
+            "hapax claims rebuild restores them from the outputs",
         )
     else:
-        yield good("claims of this app are there" if store.claimed else "nothing was claimed yet")
+        yield good("claims of this app exist" if store.claimed else "no claim was made yet")
 
 
 def _clock(case: Case) -> Iterator[Said]:
     store = store_of(case)
     skew = store.skew_ms
     if skew is None:
-        yield untold(f"{store.name} does not tell its time")
+        yield untold(f"{store.name} does not return its time")
     elif abs(skew) > SKEW_MAX_MS:
         yield warn(
-            f"the clock of {store.name} is {skew} ms ahead of ours",
-            "let all machines keep their time by NTP",
+            f"the clock of {store.name} is {skew} ms ahead of the local clock",
+            "synchronize the clocks of all machines by NTP",
         )
     else:
-        yield good(f"the clock of {store.name} agrees with ours")
+        yield good(f"the clock of {store.name} agrees with the local clock")
 
 
 def store_of(case: Case) -> StoreHealth:
     """Return what Redis told; only called where there is one."""
     if case.claims is None:
-        raise ValueError("there is no claim store to look at")
+        raise ValueError("no claim store is configured")
     return case.claims
 
 
@@ -110,7 +110,7 @@ CHECKS: Final = (
     ),
     Check(
         "claims-present",
-        "whether the claims of this app are there",
+        "whether the claims of this app exist",
         "WARN: there are none, although the group has committed offsets.",
         "claims",
         _present,
@@ -118,7 +118,7 @@ CHECKS: Final = (
     ),
     Check(
         "claim-clock",
-        "the clock of Redis against ours",
+        "the clock of Redis against the local clock",
         "WARN: two seconds apart.",
         "claims",
         _clock,

@@ -20,7 +20,7 @@ def _memory(case: Case) -> Iterator[Said]:
     store = store_of(case)
     used, allowed = store.used_bytes, store.limit_bytes
     if used is None or allowed is None:
-        yield untold(f"{store.name} does not tell its memory")
+        yield untold(f"{store.name} does not return its memory use")
         return
     limit = allowed or store.machine_bytes or 0
     needed = _needed(case, store.bytes_per_id)

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from hapax.operations.doctor.check import Case, Said
 
 ADOPT: Final = (
-    "lead the addresses to the cluster of before, set a new HAPAX_APP, or type hapax claims adopt"
+    "set the addresses to the previous cluster, set a new HAPAX_APP, or run hapax claims adopt"
 )
 
 
 def _offsets(case: Case) -> Iterator[Said]:
     here = case.kafka.cluster_id
     if here is None:
-        yield untold("the brokers do not tell the id of their cluster")
+        yield untold("the brokers do not return the id of their cluster")
         return
     beside = {
         place: log.cluster_id
@@ -58,7 +58,7 @@ def _claims(case: Case) -> Iterator[Said]:
 CHECKS: Final = (
     Check(
         "cluster-offsets",
-        "Kafka's id of the cluster against the one beside the group's offsets",
+        "Kafka's id of the cluster against the one stored with the group's offsets",
         "FAIL: they were committed on another cluster.",
         "brokers",
         _offsets,
@@ -66,7 +66,7 @@ CHECKS: Final = (
     ),
     Check(
         "claim-cluster",
-        "Kafka's id of the cluster against the one beside the claims",
+        "Kafka's id of the cluster against the one stored with the claims",
         "FAIL: they were made for another cluster.",
         "claims",
         _claims,

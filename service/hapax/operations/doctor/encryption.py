@@ -41,7 +41,7 @@ def _plaintext(case: Case) -> Iterator[Said]:
         login = protocol.startswith("sasl") and case.settings.kafka.security.sasl_mechanism
         open_login = f", and the login of {login}" if login in {"PLAIN", "OAUTHBEARER"} else ""
         yield warn(
-            f"{PROTOCOL}={protocol}: records{open_login} travel in the open to {listed(outside)}",
+            f"{PROTOCOL}={protocol}: records{open_login} are sent unencrypted to {listed(outside)}",
             f"set {PROTOCOL} to {'sasl_ssl' if login else 'ssl'}, and open a listener for it",
         )
 
@@ -62,8 +62,8 @@ def _verification(case: Case) -> Iterator[Said]:
     ]
     if wrong:
         yield warn(
-            f"{PROPERTIES}: {listed(wrong)}: whoever stands between can pass for a broker",
-            f"take it away, and name the authorities in {PROTOCOL.replace('PROTOCOL', 'CA_FILE')}",
+            f"{PROPERTIES}: {listed(wrong)}: an attacker on the network can impersonate a broker",
+            f"remove it, and name the authorities in {PROTOCOL.replace('PROTOCOL', 'CA_FILE')}",
         )
     else:
         yield good("the brokers' certificates and their names are verified")
@@ -80,13 +80,14 @@ def _claim_store(case: Case) -> Iterator[Said]:
         yield good("the claim store is within this machine")
     elif not way.encrypted:
         yield warn(
-            f"{URL} has no TLS: password and ids travel in the open to {way.host}",
+            f"{URL} has no TLS: password and ids are sent unencrypted to {way.host}",
             f"let the address begin with {kind.tls_scheme}://, and give {kind.name} a TLS port",
         )
     elif way.unverified:
         yield warn(
-            f"{URL}: {listed(way.unverified)}: whoever stands between can pass for {kind.name}",
-            "take it out of the address, and name the authorities in HAPAX_DEDUP__CA_FILE",
+            f"{URL}: {listed(way.unverified)}: an attacker on the network can impersonate "
+            f"{kind.name}",
+            "remove it from the address, and name the authorities in HAPAX_DEDUP__CA_FILE",
         )
     else:
         yield good(f"the certificate of {kind.name} is verified")
@@ -143,8 +144,8 @@ CHECKS: Final = (
     ),
     Check(
         "certificates",
-        "until when our certificates and authorities are valid, and those that brokers and Redis "
-        "show in a handshake",
+        "until when the configured certificates and authorities are valid, and those that "
+        "brokers and Redis present in a handshake",
         "FAIL: one has expired. WARN: one expires within 30 days.",
         "process",
         _certificates,

@@ -29,8 +29,9 @@ def _state(case: Case) -> Iterator[Said]:
     waiting = [place for topic in case.inputs for place, log in case.logs(topic) if log.unread]
     if group.members and group.state != "STABLE":
         yield warn(
-            f"group {name} is {group.state}: nobody reads until it is STABLE again",
-            "look again; if it goes on, compare the processes' logs: members come and go",
+            f"group {name} is {group.state}: no member reads until it is STABLE again",
+            "check again; if it continues, compare the logs of the processes: members join and "
+            "leave",
         )
     elif waiting and not group.members:
         yield warn(
@@ -114,11 +115,11 @@ def _rights(case: Case) -> Iterator[Said]:
         elif right.operation not in allowed and "ALL" not in allowed:
             missing = True
             yield fail(
-                f"our user lacks {what}: {right.reason}",
+                f"the user lacks {what}: {right.reason}",
                 "grant it; hapax doctor --acls lists all that is needed",
             )
     if not missing:
-        yield good("what the brokers tell of our rights is enough")
+        yield good("the permissions that the brokers report are sufficient")
 
 
 def _allowed(case: Case, right: Right) -> tuple[tuple[str, ...], str]:
@@ -137,7 +138,7 @@ def _allowed(case: Case, right: Right) -> tuple[tuple[str, ...], str]:
         return told or (), "" if told is not None else why
     name = tried_id(right)
     if right.resource != "TRANSACTIONAL_ID" or name not in case.kafka.ids:
-        return (), case.kafka.untold.get(f"transactional id {name}", "the brokers do not tell")
+        return (), case.kafka.untold.get(f"transactional id {name}", "the brokers do not report it")
     return (() if case.kafka.ids[name] else (right.operation,)), ""
 
 
@@ -156,13 +157,13 @@ def tried_ids(settings: Settings) -> list[str]:
 
 
 def _why(case: Case) -> str:
-    return case.kafka.untold.get("consumer group", "the brokers do not tell")
+    return case.kafka.untold.get("consumer group", "the brokers do not report it")
 
 
 CHECKS: Final = (
     Check(
         "rights",
-        "what our user may do with topics and group, as the brokers tell it, and with its "
+        "what the user may do with topics and group, as the brokers report it, and with its "
         "transactional id, by trying",
         "FAIL: something that the service needs is not allowed.",
         "brokers",
@@ -172,7 +173,7 @@ CHECKS: Final = (
     Check(
         "group-state",
         "the consumer group",
-        "WARN: it has no members and there are unread records, or it does not come to rest.",
+        "WARN: it has no members and there are unread records, or it keeps rebalancing.",
         "brokers",
         _state,
         now=True,

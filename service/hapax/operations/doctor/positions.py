@@ -60,16 +60,16 @@ def _positions(case: Case) -> Iterator[Said]:
             if at < ends.log_start:
                 sound = False
                 yield fail(
-                    f"{place}: the group stands at {at}, the log begins at "
+                    f"{place}: the group is at {at}, the log begins at "
                     f"{ends.log_start}: {ends.log_start - at} offsets are gone; the service "
-                    "leaves with exit code 6",
-                    "decide about the gap as docs/runbooks.md says, and raise the retention",
+                    "exits with code 6",
+                    "decide about the gap as docs/runbooks.md describes, and raise the retention",
                 )
             elif at > ends.high_watermark:
                 sound = False
                 yield fail(
                     f"{place}: the committed offset {at} is beyond the end of the log at "
-                    f"{ends.high_watermark}: the topic was made again, or cut off",
+                    f"{ends.high_watermark}: the topic was recreated or truncated",
                     "choose a new HAPAX_APP, or set the offset as docs/runbooks.md says",
                 )
     if sound:
@@ -80,9 +80,9 @@ def _undecodable(case: Case) -> Iterator[Said]:
     for (topic, partition), one in sorted(case.kafka.undecodable.items()):
         place = f"{topic}/{partition}/{one.offset}"
         yield fail(
-            f"{place}: the set that begins there cannot be decoded ({one.reason}): the partition"
-            " stands still",
-            f"let a replica lead that has it whole, or give it up: hapax offsets skip {place}"
+            f"{place}: the set that begins there cannot be decoded ({one.reason}): the partition "
+            "is blocked",
+            f"elect a leader whose replica is intact, or skip the set: hapax offsets skip {place}"
             " --dead-letter",
         )
     if not case.kafka.undecodable:
@@ -101,15 +101,15 @@ def _open(case: Case) -> Iterator[Said]:
             sound = False
             age = open_age_ms(case.settings, name)
             told = f"{place}: an open transaction holds readers at offset {log.offsets.last_stable}"
-            fix = "find its owner with hapax transactions list; abort it if nobody owns it"
+            fix = "find its owner with hapax transactions list; abort it if it has no owner"
             if log.since.get(age, 0) > log.offsets.last_stable:
                 yield fail(f"{told}; the record there is older than {duration_text(age)}", fix)
             elif name in written(case.settings):
-                yield warn(f"{told}, and did so for a moment", f"look again; then {fix}")
+                yield warn(f"{told}, and did so for a moment", f"check again; then {fix}")
             else:
                 yield good(f"{told}, not for long yet")
         if sound:
-            yield good(f"{name}: no transaction was open all the time")
+            yield good(f"{name}: no transaction stayed open")
 
 
 CHECKS: Final = (
@@ -124,16 +124,16 @@ CHECKS: Final = (
     Check(
         "undecodable",
         "the next record of every partition with unread ones",
-        "FAIL: its set is damaged, of an unknown codec, or too large unpacked: the partition "
-        "stands still; the fix names the command that passes it.",
+        "FAIL: its set is damaged, of an unknown codec, or too large unpacked: the partition is "
+        "blocked; the fix names the command that passes it.",
         "brokers",
         _undecodable,
     ),
     Check(
         "open-transactions",
         "last stable offsets against the ends of the logs, twice",
-        "FAIL: it stands before a record that is older than any live transaction (output: twice "
-        "`HAPAX_TRANSACTION__TIMEOUT`; input: 15 minutes). WARN: it stands, on the output.",
+        "FAIL: it stays before a record that is older than any live transaction (output: twice "
+        "`HAPAX_TRANSACTION__TIMEOUT`; input: 15 minutes). WARN: it does not move, on the output.",
         "brokers",
         _open,
         now=True,

@@ -42,7 +42,7 @@ def _client_library(case: Case) -> Iterator[Said]:
         )
     elif version < LIBRDKAFKA_TRIED:
         yield warn(
-            f"librdkafka {found} is older than what this service was proved with",
+            f"librdkafka {found} is older than the version that this service was tested with",
             "install confluent-kafka 2.16.1 or later",
         )
     else:
@@ -65,7 +65,7 @@ CHECKS: Final = (
         "settings",
         "the environment",
         "FAIL: a variable that nothing reads, a value that cannot be, two that contradict each "
-        "other. Exit code 2, and nothing else is looked at.",
+        "other. Exit code 2, and nothing else is checked.",
         "process",
         _settings,
         now=True,
@@ -74,7 +74,7 @@ CHECKS: Final = (
     Check(
         "client-library",
         "the version of librdkafka",
-        "FAIL: one that loses records. WARN: one that this service was not proved with.",
+        "FAIL: one that loses records. WARN: one that this service was not tested with.",
         "process",
         _client_library,
     ),

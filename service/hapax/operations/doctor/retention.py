@@ -41,7 +41,7 @@ def _retention(case: Case) -> Iterator[Said]:
     for name, topic in case.inputs.items():
         kept = kept_ms(topic)
         if "retention.ms" not in topic.settings:
-            yield untold(f"{name}: the brokers do not tell its retention")
+            yield untold(f"{name}: the brokers do not report its retention")
             continue
         if kept is None:
             yield good(f"{name}: no record is deleted for its age")
@@ -67,11 +67,11 @@ def _bytes(case: Case) -> Iterator[Said]:
     for name, topic in case.inputs.items():
         most_bytes = number(topic.settings.get("retention.bytes"))
         if most_bytes is None:
-            yield untold(f"{name}: the brokers do not tell its retention")
+            yield untold(f"{name}: the brokers do not report its retention")
         elif most_bytes >= 0:
             yield warn(
-                f"{name}: retention.bytes={most_bytes}: a burst deletes records that nobody has "
-                "read, however young",
+                f"{name}: retention.bytes={most_bytes}: a burst deletes unread records, however "
+                "young",
                 set_topic(name, "retention.bytes=-1"),
             )
         else:
@@ -93,7 +93,7 @@ def _claims(case: Case) -> Iterator[Said]:
                 "raise HAPAX_DEDUP__TTL above the longest wait of a record, and add processes",
             )
         elif "retention.ms" not in topic.settings:
-            yield untold(f"{name}: the brokers do not tell its retention")
+            yield untold(f"{name}: the brokers do not report its retention")
         elif (kept_ms(topic) or ttl + 1) > ttl:
             yield warn(
                 f"{name}: records are kept for {_kept(topic)}, {ours} ends before: a copy that "
@@ -111,7 +111,7 @@ def _dead_letters(case: Case) -> Iterator[Said]:
         return
     topic = case.outputs.get(name)
     if topic is None or "retention.ms" not in topic.settings:
-        yield untold(f"{name}: the brokers do not tell its retention")
+        yield untold(f"{name}: the brokers do not report its retention")
         return
     kept = kept_ms(topic)
     if kept is not None and kept < DEAD_LETTERS_KEPT_MIN_MS:

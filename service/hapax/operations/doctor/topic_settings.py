@@ -109,7 +109,7 @@ def _message_size(case: Case) -> Iterator[Said]:
 
 
 def _not_told(case: Case, name: str) -> Said:
-    why = case.kafka.untold.get(f"settings of topic {name}", "the brokers do not tell them")
+    why = case.kafka.untold.get(f"settings of topic {name}", "the brokers do not report them")
     return untold(f"settings of topic {name}: {why}")
 
 

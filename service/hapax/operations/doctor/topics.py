@@ -27,8 +27,8 @@ def _topics(case: Case) -> Iterator[Said]:
         elif topic is not None and topic.problem and REFUSED in topic.problem:
             yield untold(f"{name}: {topic.problem}")
         else:
-            why = topic.problem if topic is not None and topic.problem else "it is not there"
-            yield fail(f"{setting}: topic {name}: {why}", "create the topic, or mend the name")
+            why = topic.problem if topic is not None and topic.problem else "it does not exist"
+            yield fail(f"{setting}: topic {name}: {why}", "create the topic, or fix the name")
 
 
 def _partitions(case: Case) -> Iterator[Said]:

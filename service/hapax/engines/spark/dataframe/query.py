@@ -237,7 +237,7 @@ def died(error: Exception) -> StopError:
     if any(sign in text for sign in _DATA_LOSS):
         return PositionLostError(
             f"records that the checkpoint points to are no longer in the log: {_line(error)}."
-            " docs/dataframes.md, section Stops, says how to go on"
+            " docs/dataframes.md, section Stops, describes how to continue"
         )
     return StopError(f"the query died: {_line(error)}")
 

@@ -66,8 +66,8 @@ class Writing:
             read = self._inputs.intersection(rows.column("topic").unique().to_pylist())
             if read:
                 raise StopError(
-                    f"a row names topic {min(read)}, which the pipeline reads: it would read what"
-                    " it writes, for ever"
+                    f"a row names topic {min(read)}, which the pipeline reads: it would read its "
+                    "own output in an endless loop"
                 )
         topic, header, app = self._topic, self._batch.header, self._app
         messages = []

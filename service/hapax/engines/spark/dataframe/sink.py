@@ -163,7 +163,9 @@ class SinkWriter(DataSourceStreamArrowWriter):
         number = context.getLocalProperty("streaming.sql.batchId")
         query = context.getLocalProperty("sql.streaming.queryId")
         if number is None or query is None:
-            raise StopError("this Spark does not tell tasks their query and micro-batch")
+            raise StopError(
+                "this version of Spark does not pass query and micro-batch to its tasks"
+            )
         name = f"{number}-{context.partitionId()}-{context.taskAttemptId()}"
         return TaskRows(query, self._spool().store(iterator, name))
 

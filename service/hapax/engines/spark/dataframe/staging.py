@@ -138,8 +138,8 @@ class Spool:
                 file = self._place.files.open_input_stream(parcel.path)
             except FileNotFoundError as error:
                 raise StopError(
-                    f"{parcel.path}, which a task wrote, is not there: driver and executors must"
-                    " see the same folder (option spool), and no second query may use it"
+                    f"{parcel.path}, which a task wrote, is missing: driver and executors must "
+                    "share the folder (option spool), and no second query may use it"
                 ) from error
             with file:
                 reader = BlockReader(file, parcel.checksums)
@@ -180,8 +180,9 @@ class Spool:
 def _damaged(source: str, rows: int, difference: str) -> str:
     return (
         f"{source} does not hold the {rows} rows that its task wrote: {difference}. Nothing of the"
-        " micro-batch was published; start again, and its tasks write their rows anew. If it comes"
-        " back, check the storage of the spool (option spool), and that nothing else writes there"
+        " micro-batch was published; start again, and its tasks write their rows again. If this "
+        "happens again, check the storage of the spool (option spool), and that nothing else "
+        "writes there"
     )
 
 
@@ -201,7 +202,7 @@ def fingerprint(checkpoint: Place, number: int) -> str:
             content = file.read()
     except FileNotFoundError as error:
         raise StopError(
-            f"{path} is not there, though Spark writes it before micro-batch {number} runs: name"
+            f"{path} is missing, although Spark writes it before micro-batch {number} runs: name"
             " the query's checkpoint in full, with its scheme (option checkpointLocation)"
         ) from error
     return hashlib.sha256(content).hexdigest()[:_FINGERPRINT_CHARS]

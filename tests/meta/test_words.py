@@ -1,0 +1,109 @@
+"""Prose is plain technical English, as one Kafka engineer writes to another.
+
+Each pattern has what to write instead, and why; ``ALLOWED`` are the phrases in which it is right.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from tests.meta.statements import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class Word(NamedTuple):
+    """A pattern that prose does not use, and what stands in its place."""
+
+    pattern: str
+    instead: str
+    planted: str
+
+
+WORDS = (
+    Word(r"mend(s|ed|ing)?", "fix", "mend the address"),
+    Word(r"untold|tells?|told|telling", "report, return, log, know", "the broker tells its id"),
+    Word(r"anew|made again|make again", "again, recreated", "join the group anew"),
+    Word(r"for ever|forever", "indefinitely, permanently", "it blocks for ever"),
+    Word(r"goes on|go on|went on", "continues", "the worker goes on"),
+    Word(r"leaves with|left with exit", "exits with code N", "it leaves with 1"),
+    Word(r"farewell|lookout", "name the step, the lag monitor", "a farewell that hangs"),
+    Word(r"time-outs?|roll-outs?", "timeout, rollout", "a time-out of 6 s"),
+    Word(r"we|us|our|ours|ourselves", "name the actor: the service, assigned", "our partitions"),
+    Word(
+        r"nobody|somebody|everybody|whoever|anybody",
+        "name the actor: no member, the operator, another program",
+        "nobody reads it",
+    ),
+    Word(r"stands?|stood", "is, is at, remains", "the offset stands at 7"),
+    Word(r"beside|besides", "alongside, in addition to", "a loop beside it"),
+    Word(r"looks? at|looks? after", "check, query, read", "look at the log"),
+    Word(r"behind", "after, beyond; 'behind' only for lag", "the offset behind a record"),
+    Word(r"is (not )?there|are (not )?there", "exists, is missing", "the topic is not there"),
+)
+ALLOWED = re.compile(r"\bstands? for\b|\bstood for\b|\bstand-?by\b|\bstandalone\b")
+"""What is right as it is."""
+
+
+def found(text: str) -> Iterator[str]:
+    """Yield one line for each banned word in ``text``: where, and what to write instead."""
+    text = ALLOWED.sub(" ", text)
+    for word in WORDS:
+        for match in re.finditer(rf"(?i)(?<![\w.`_-])(?:{word.pattern})(?![\w`_-])", text):
+            near = " ".join(text[max(0, match.start() - 40) : match.end() + 40].split())
+            yield f"'{match[0]}' in '…{near}…': write {word.instead}"
+
+
+def _documented(tree: ast.Module) -> set[int]:
+    """Return the ids of nodes that are docstrings, or parts of another string."""
+    ids: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            ids.add(id(node.value))
+        if isinstance(node, ast.JoinedStr):
+            ids.update(id(part) for part in node.values)
+    return ids
+
+
+def strings(file: Path) -> Iterator[str]:
+    """Yield the texts of a module that users may read: literals of three words or more."""
+    tree = ast.parse(file.read_text())
+    documented = _documented(tree)
+    for node in ast.walk(tree):
+        if id(node) in documented:
+            continue
+        text = ""
+        if isinstance(node, ast.JoinedStr):
+            parts = (p.value if isinstance(p, ast.Constant) else "{}" for p in node.values)
+            text = "".join(map(str, parts))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value
+        if len(text.split()) > 2:
+            yield text
+
+
+MODULES = [
+    file
+    for file in sorted((ROOT / "service/hapax").rglob("*.py"))
+    if not {"demo", "testing"} & set(file.parts)
+]
+
+
+@pytest.mark.parametrize("word", WORDS, ids=lambda word: word.instead.split(",")[0])
+def test_a_banned_word_is_found(word: Word) -> None:
+    assert any(word.instead in line for line in found(f"A sentence: {word.planted}, it says."))
+
+
+def test_what_is_right_is_not_found() -> None:
+    assert list(found("\\x00 stands for NUL; the house; `told`; tell_tale; use it")) == []
+
+
+@pytest.mark.parametrize("file", MODULES, ids=lambda file: str(file.relative_to(ROOT / "service")))
+def test_messages_use_plain_words(file: Path) -> None:
+    assert [line for text in strings(file) for line in found(text)] == []
