@@ -45,11 +45,11 @@ def audit(  # noqa: PLR0913, PLR0917 - each is an option of the command
     ] = 5,
     as_json: JsonFlag = False,
 ) -> None:
-    """Read input, outputs and dead letters, and say whether each effect is there once.
+    """Read input, outputs and dead letters, and report whether each effect exists exactly once.
 
     Settings are those of hapax run, from the environment. Every input record
     below the group's committed offsets must have its outputs, or one dead
-    letter, or be filtered, or be a duplicate, and nothing else may be there.
+    letter, or be filtered, or be a duplicate, and nothing else may exist.
     The transform runs again to know what is due. Reads only.
     Exit code 1: something is missing, doubled, out of order, torn or wrong.
 

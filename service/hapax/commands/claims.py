@@ -48,7 +48,7 @@ def show(event_id: EventId, as_json: JsonFlag = False) -> None:
 
     An id counts within its source, so there may be several. The id of a
     CloudEvent is its source, a NUL byte (written \x00) and its id.
-    Exit code 1: nobody owns it.
+    Exit code 1: no claim exists.
 
     Examples:
       hapax claims show order-815
@@ -74,7 +74,7 @@ def forget(event_id: EventId, yes: YesFlag = False, as_json: JsonFlag = False) -
     r"""Forget an id: the next record that has it is processed as if it were the first.
 
     The event will have its effect again if it is sent again, and nothing else
-    happens. Exit code 1: nobody owns it.
+    happens. Exit code 1: no claim exists.
 
     Examples:
       hapax claims forget order-815
@@ -111,12 +111,12 @@ def rebuild(
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make claims again after Redis was lost, from what outputs and dead letters say.
+    """Restore claims after Redis was lost, from outputs and dead letters.
 
     Reads their headers hapax-id and hapax-source, younger than the time an id is
-    remembered, by the records' own timestamps. Claims that are there stay. It
-    may be repeated, and run beside workers; stop them first, and no duplicate
-    slips through meanwhile. It cannot know ids of records that were filtered:
+    remembered, by the records' own timestamps. Existing claims stay. The command may be repeated,
+    and run while workers run; if no duplicate may pass meanwhile, stop them first. It cannot know
+    ids of records that were filtered:
     those have no outputs.
 
     Examples:

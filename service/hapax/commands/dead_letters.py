@@ -149,10 +149,10 @@ def replay(  # noqa: PLR0913, PLR0917 - each is an option of the command
     """Write dead letters back to the input they came from, each once.
 
     The record goes back as it came, to its own partition, and a note of it to
-    the dead-letter topic, in one transaction: whatever ends this command, run it
-    again and it goes on where it stopped. What was replayed before is left
-    alone; what fails again is a new dead letter. The replay passes the claim of
-    its original. Mend the transform first.
+    the dead-letter topic, in one transaction: if this command is interrupted, run it again and it
+    continues where it stopped. What was replayed before is left
+    alone; what fails again is a new dead letter. The replay passes the claim of its original. Fix
+    the transform first.
 
     Examples:
       hapax dead-letters replay --dry-run

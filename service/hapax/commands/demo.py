@@ -53,8 +53,8 @@ def demo(
 
     Orders are published: some twice, some poison, some in transactions
     that are aborted. Two workers are killed and frozen while they work. An
-    ordinary at-least-once loop reads the same input beside them and is killed,
-    too. Then input and output are read back and compared record by record.
+    ordinary at-least-once loop reads the same input alongside them and is killed, too. Then input
+    and output are read back and compared record by record.
     Exit code 1: something of Hapax was lost, doubled or out of order.
 
     With --engine spark the pipeline runs on Spark. A Python worker of it is

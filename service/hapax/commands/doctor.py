@@ -38,10 +38,10 @@ def doctor(
         typer.Option(metavar="FILE.tar.gz", help="Write an archive for support, without secrets."),
     ] = None,
 ) -> None:
-    """Look at brokers, topics, group and claim store, and say what is wrong and how to mend it.
+    """Check brokers, topics, group and claim store, and report what is wrong and how to fix it.
 
-    Settings are those of hapax run, from the environment. It can be asked
-    before the first start and beside a running service: nothing is joined,
+    Settings are those of hapax run, from the environment. It can be run before the first start
+    and while the service runs: nothing is joined,
     consumed or produced. docs/doctor.md lists the checks.
     Exit code 0: no FAIL. 1: at least one. 2: the settings cannot work.
 

@@ -49,10 +49,10 @@ def offsets(
     interval: Annotated[str, typer.Option(help="Interval of --watch.")] = "2s",
     as_json: JsonFlag = False,
 ) -> None:
-    """Show, per input partition, what is there, what is committed, and the lag.
+    """Show, per input partition, its offsets, the committed offset, and the lag.
 
-    low: first offset still there. committed: the group's offset. position: where
-    a process goes on. stable: last stable offset, the end for our readers. high:
+    low: first offset still there. committed: the group's offset. position: where a process
+    continues. stable: last stable offset, the end for readers. high:
     end of the log. lag: offsets unread, markers of transactions included. lag
     time: age of the oldest unread record. undecided: offsets after the first open
     transaction. Joins no group. With --watch --json: one object a line.

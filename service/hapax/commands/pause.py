@@ -32,8 +32,8 @@ def pause(port: Port = None, as_json: JsonFlag = False) -> None:
 
     The batch under way is finished. The process stays a member of the group and
     keeps its partitions, also those that a rebalance brings: their lag grows.
-    Others work on, so run it beside each process. Asks at the telemetry port of
-    this machine; no other machine is heard there.
+    Other processes continue, so run it for each process. It uses the telemetry port of this
+    machine, which accepts the request from this machine only.
 
     Examples:
       hapax pause

@@ -75,7 +75,7 @@ def up(  # noqa: PLR0913, PLR0917 - each is an option of the command
 
     Ctrl-C or SIGTERM ends them. Prometheus (`--monitoring`) watches the worker whose telemetry port
     is printed, and its alerts are on its page, whose address is printed, too. With `--secure` the
-    printed environment holds a login; its secrets stand in files.
+    printed environment holds a login; its secrets are in files.
 
     **Examples**
 

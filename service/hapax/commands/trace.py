@@ -53,9 +53,9 @@ def trace(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    r"""Say what became of a record: waiting, done, dead letter, duplicate or filtered.
+    r"""Show what happened to a record: waiting, done, dead letter, duplicate or filtered.
 
-    Shows where it stands, whether its offset is committed, its outputs and dead
+    Shows where it is, whether its offset is committed, its outputs and dead
     letter (also those in a transaction that is not decided), and who owns its id.
     Reads inputs and outputs from a time on: use places where you know them, and
     --since where records are old or carry times of their own.

@@ -47,11 +47,11 @@ app = typer.Typer(
 
 @app.command(name="list")
 def list_(as_json: JsonFlag = False) -> None:
-    """List our transactional ids, what they have open, and where readers are held back.
+    """List this pipeline's transactional ids, their transactions, and where readers are blocked.
 
-    States and ages are those that the coordinators wrote down in the topic
-    __transaction_state: we need the right to read it. Without it, the partitions
-    with undecided records and the live members are told. alive: the group has a
+    States and ages are those that the coordinators stored in the topic __transaction_state: the
+    user needs the right to read it. Without it, the partitions
+    with undecided records and the live members are shown. alive: the group has a
     member of that name. OVERDUE: open for twice its timeout; a hanging
     transaction, if no coordinator ends it.
 
@@ -106,12 +106,12 @@ def abort(  # noqa: PLR0913, PLR0917 - each is an option of the command
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """End the transaction that an id has open, by fencing whoever has the id.
+    """End the open transaction of an id, by fencing the process that has the id.
 
     The transaction is rolled back; a commit that had begun is finished. A worker
     that lives under this name loses its producer, builds a new one and takes its
-    batch again: nothing is lost or doubled. Twice within 30 s it takes us for a
-    twin and leaves. A hanging transaction, of which its coordinator knows
+    batch again: nothing is lost or doubled. Twice within 30 s it assumes a second process of its
+    name and exits. A hanging transaction, of which its coordinator knows
     nothing, is named by partition and producer, and ended there by a marker.
 
     Examples:

@@ -6,7 +6,7 @@
 4. write     the records back, and the note of it: one transaction
              interrupted, or in doubt: from 1 again, for only the notes tell what was done
 
-What a crash leaves behind: an open transaction, which step 1 of the next replay ends, or nothing.
+After a crash behind: an open transaction, which step 1 of the next replay ends, or nothing.
 """
 
 from __future__ import annotations
