@@ -58,7 +58,7 @@ def run(engine: Engine, topics: AuditTopics, *, examples_max: int) -> Audit:
     later = topics.ends()  # 5
     if any(later[where] > ends[where] for where in topics.places):
         task = topics.input_task(ends, later, engine.cores)
-        engine.read_inputs(task, "reading what came meanwhile")
+        engine.read_inputs(task, "reading records that arrived meanwhile")
     engine.read_effects(topics.effect_task(lows, outputs, engine.cores), "reading outputs")
     # Effects of one input partition keep their order in an output partition. So where the oldest
     # outputs are gone, everything after the first record that is named there is still complete.

@@ -123,8 +123,8 @@ class AuditTopics:
             self._report("waiting for open transactions in the output", 0, 0)
             time.sleep(SETTLE_REST_S)
         self.remarks += [
-            f"{topic}/{number}: a transaction is open at {ends[(topic, number)]}, and nobody reads"
-            f" what is after it up to {begun[(topic, number)]}"
+            f"{topic}/{number}: a transaction is open at {ends[(topic, number)]}, and readers do "
+            f"not see the records after it up to {begun[(topic, number)]}"
             for topic, number in behind
         ]
         return ends
