@@ -61,7 +61,7 @@ def check(lock: Lock, target: Path) -> None:
                     [
                         (
                             f"{jar.file} is not the file that {lock.path.name} names: the registry"
-                            " or mirror behind Maven or Ivy delivers another one."
+                            " or mirror that Maven or Ivy uses delivers another one."
                         )
                     ]
                 )

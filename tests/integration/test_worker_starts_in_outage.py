@@ -76,7 +76,7 @@ def test_a_start_in_an_outage_of_kafka_and_redis_names_both_waits_and_then_works
                 assert redis in told
             assert ask(port, "/livez")[0] == 200
             assert json.loads(ask(port, "/status.json")[1])["state"] == "starting"
-            name = "hapax_brokers_unavailable_total"
+            name = "hapax_brokers_awaited_total"
             before = metric(ask(port, "/metrics")[1], name)
             await_(lambda: metric(ask(port, "/metrics")[1], name) > before, 10, worker.text)
             assert worker.running
@@ -108,7 +108,7 @@ def test_an_idle_worker_without_brokers_is_soon_not_ready_and_its_figures_grow_o
         assert status == 503
         assert "no broker has answered since " in told
         assert f"({mortal.bootstrap_servers}: connection refused)" in told
-        assert metric(ask(port, "/metrics")[1], "hapax_brokers_unavailable_total") > 0
+        assert metric(ask(port, "/metrics")[1], "hapax_brokers_awaited_total") > 0
         await_(lambda: time.monotonic() - killed_s > 12, 15, worker.text)
         told_status = json.loads(ask(port, "/status.json")[1])
         assert told_status["state"] == "stalled"

@@ -130,7 +130,7 @@ def test_half_a_line_and_words_of_java_are_no_events(tmp_path: Path) -> None:
     first = child.position()
     assert [line["event"] for line in child.events()] == ["service_ready"]
     with child.log.open("a") as log:
-        log.write('nge_settled"}\n{"event":"task_lost"}\n')
+        log.write('nge_completed"}\n{"event":"task_lost"}\n')
     assert child.has_told("range_completed")
     assert not child.has_told("range_completed", first)
     assert child.has_told("task_lost", first)

@@ -110,7 +110,7 @@ CASES = [
         "producer_init_retried",
         {"reason": "timed out"},
         {"reason": "timed out", "level": "error"},
-        ("brokers_unavailable_total", {}, 1),
+        ("brokers_awaited_total", {}, 1),
     ),
     Case("brokers_reached", {}, {"level": "info", "outage_s": 0.0}, None),
     Case(
@@ -120,7 +120,7 @@ CASES = [
             "reason": "no broker has answered since 22:13:20 (kafka:9092: connection refused)",
             "level": "error",
         },
-        ("brokers_unavailable_total", {}, 1),
+        ("brokers_awaited_total", {}, 1),
     ),
     Case(
         "lag_updated",

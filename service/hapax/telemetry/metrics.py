@@ -115,7 +115,7 @@ class Metrics:
     )
     partitions_unowned = Row(Counter, "Times partitions of the input had no owner.")
     members_fenced = Row(Counter, "Times the group gave this instance name to another member.")
-    brokers_unavailable = Row(
+    brokers_awaited = Row(
         Counter,
         "Times no broker answered: to a new producer, at a start, or to an idle worker's check.",
     )

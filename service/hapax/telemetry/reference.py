@@ -25,7 +25,6 @@ The same port has the [status page](status.md); spans go elsewhere ([tracing](tr
 """
 
 RENAMED: Final = {
-    "hapax_brokers_awaited_total": "hapax_brokers_unavailable_total",
     "hapax_dedup_store_emptied_total": "hapax_dedup_claim_losses_total",
     "hapax_ends_committed_total": "hapax_idle_offsets_committed_total",
     "hapax_fences_on_doubt_total": "hapax_in_doubt_fences_total",

@@ -75,14 +75,14 @@ class ServiceEvents(Narrator):
 
     def producer_init_retried(self, reason: str) -> None:
         """Say that nothing can go on before brokers answer again."""
-        self._metrics.brokers_unavailable.of().inc()
+        self._metrics.brokers_awaited.of().inc()
         self._health.fail()
         if self._first("producer_init_retried"):
             self._logger.error("producer_init_retried", reason=printable(reason))
 
     def brokers_unreachable(self, places: str) -> None:
         """Say that no broker answers at all; ``places``: addresses, and what is wrong there."""
-        self._metrics.brokers_unavailable.of().inc()
+        self._metrics.brokers_awaited.of().inc()
         away = self._health.brokers_away
         self._health.brokers_away = outage = self._outage(away, places)
         if self._first("brokers_unreachable") or away is None:

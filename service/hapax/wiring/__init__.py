@@ -185,9 +185,7 @@ def _run_worker(shared: Shared, stack: ExitStack) -> None:
     # What the start left lives for ever: keep it out of every later garbage collection (the
     # first full one took 20 to 60 ms out of a batch).
     gc.freeze()
-    start_lag_monitor(
-        shared, stack, lambda: GroupProgress(source.processed(), source.positions())
-    )
+    start_lag_monitor(shared, stack, lambda: GroupProgress(source.processed(), source.positions()))
     shared.events.service_ready()
     worker.run()
     shared.events.service_draining(shared.lifecycle.reason)

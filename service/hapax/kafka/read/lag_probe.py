@@ -135,7 +135,9 @@ class KafkaLagProbe:
                     snapshot.failures.append(f"{resource.name}: {_told(error)}")
                 continue
             except TimeoutError:
-                snapshot.failures.append(f"{resource.name}: its configuration was not returned in time")
+                snapshot.failures.append(
+                    f"{resource.name}: its configuration was not returned in time"
+                )
                 continue
             found = retention_of({name: entry.value for name, entry in entries.items()})
             if found is not None:
