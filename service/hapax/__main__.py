@@ -24,7 +24,7 @@ def main() -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _leave)
         _end(_run())
-    from hapax.commands.tree import app  # noqa: PLC0415
+    from hapax.commands.tree import app
 
     try:
         app()
@@ -37,7 +37,7 @@ def main() -> None:
 def _run() -> int:
     # The path of every restart: a killed worker must commit again within two seconds, and the
     # parser with its terminal library costs a tenth of that.
-    from hapax.commands.run import run  # noqa: PLC0415
+    from hapax.commands.run import run
 
     try:
         return run()
@@ -50,7 +50,7 @@ def _show(kind: type[BaseException], error: BaseException, trace: TracebackType 
     """Print an error that was not foreseen as the interpreter would, without secrets."""
     text = "".join(traceback.format_exception(kind, error, trace))
     try:
-        from hapax.settings.secrets import Strike, secrets_around  # noqa: PLC0415 - for an error
+        from hapax.settings.secrets import Strike, secrets_around
 
         text = Strike(secrets_around(os.environ))(text)
     except Exception:  # noqa: BLE001 - an error of its own must not hide the first; no text then

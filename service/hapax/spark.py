@@ -104,7 +104,7 @@ def _marker_settings(options: dict[str, str]) -> Settings:
 
 def settings_of(options: SinkOptions) -> Settings:
     """Return settings from the options and from the environment; options win."""
-    from hapax.settings import load_settings  # noqa: PLC0415 - tasks need none
+    from hapax.settings import load_settings
 
     unknown = sorted(options.named.keys() - OPTIONS.keys() - _OURS)
     if unknown:
@@ -125,8 +125,8 @@ def settings_of(options: SinkOptions) -> Settings:
 @contextmanager
 def open_publisher(settings: Settings) -> Iterator[KafkaPublisher]:
     """Give a publisher to this process, watched over: a call that hangs ends the process."""
-    from hapax.engines.watchdog import Watchdog  # noqa: PLC0415 - as above
-    from hapax.kafka.produce.micro_batch import KafkaPublisher  # noqa: PLC0415 - as above
+    from hapax.engines.watchdog import Watchdog
+    from hapax.kafka.produce.micro_batch import KafkaPublisher
 
     log = logging.getLogger("hapax.sink")
     watchdog = Watchdog(

@@ -172,6 +172,6 @@ def _varint(packed: bytes, at: int) -> tuple[int, int]:
         byte = packed[at]
         number |= (byte & 0x7F) << shift
         at += 1
-        if byte < 0x80:  # noqa: PLR2004 - the top bit says that more follows
+        if byte < 0x80:  # the top bit says that more follows
             return number, at
         shift += 7

@@ -77,8 +77,8 @@ class RedisKind:
     def open(self, url: str, options: StoreOptions) -> ClaimStore:
         """Return the store; connect to nothing yet."""
         # Imported only where it is used: 140 ms that a restart without claims need not wait for.
-        from hapax.claims.redis import RedisClaims  # noqa: PLC0415
-        from hapax.claims.redis_tls import Tls  # noqa: PLC0415
+        from hapax.claims.redis import RedisClaims
+        from hapax.claims.redis_tls import Tls
 
         named = options._asdict()
         return RedisClaims(url, **(named | {"tls": Tls(*options.tls)}))

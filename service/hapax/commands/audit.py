@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _ANOMALIES = 1
 
 
-def audit(  # noqa: PLR0913, PLR0917 - each is an option of the command
+def audit(
     since: Annotated[
         str | None,
         typer.Option(help="Judge records from this time on: 24h (ago), or 2030-01-31T12:00:00Z."),
@@ -60,15 +60,15 @@ def audit(  # noqa: PLR0913, PLR0917 - each is an option of the command
       hapax audit --no-transform --json > audit.json
       hapax audit --engine spark --master spark://spark:7077
     """
-    from hapax.commands.audit_screen import Screen, figures, show  # noqa: PLC0415 - loaded for this command alone
+    from hapax.commands.audit_screen import Screen, figures, show
 
     with refusals(as_json=as_json, prefix="hapax audit: ", otherwise=ExitCode.PREFLIGHT):
         if master is not None and engine is not EngineName.SPARK:
             raise ConfigurationError(["--master is an option of --engine spark: name both"])
         settings = _settings(master)
         since_ms = None if since is None else point_ms("--since", since)
-        from hapax.operations.audit.run import audit as run  # noqa: PLC0415 - clients are loaded for good settings
-        from hapax.operations.audit.topics import AuditOptions  # noqa: PLC0415 - as above
+        from hapax.operations.audit.run import audit as run
+        from hapax.operations.audit.topics import AuditOptions
 
         options = AuditOptions(
             compare=compare,
@@ -87,7 +87,7 @@ def audit(  # noqa: PLR0913, PLR0917 - each is an option of the command
 
 
 def _settings(master: str | None) -> Settings:
-    from hapax.settings import load_settings  # noqa: PLC0415 - errors of all kinds end above
+    from hapax.settings import load_settings
 
     environ = dict(os.environ)
     if master is not None:

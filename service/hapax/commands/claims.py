@@ -57,7 +57,7 @@ def show(event_id: EventId, as_json: JsonFlag = False) -> None:
     with refusals(as_json=as_json):
         wanted = typed_id(event_id)
         settings = _settings()
-        from hapax.operations.claims import claims  # noqa: PLC0415 - clients are loaded for good settings
+        from hapax.operations.claims import claims
 
         with claims(settings) as asked:
             owners = asked.owners(wanted)
@@ -83,7 +83,7 @@ def forget(event_id: EventId, yes: YesFlag = False, as_json: JsonFlag = False) -
     with refusals(as_json=as_json):
         wanted = typed_id(event_id)
         settings = _settings()
-        from hapax.operations.claims import claims  # noqa: PLC0415 - as in show
+        from hapax.operations.claims import claims
 
         with claims(settings) as asked:
             owners = asked.owners(wanted)
@@ -126,13 +126,13 @@ def rebuild(
     with refusals(as_json=as_json):
         settings = _settings()
         since_ms = None if since is None else point_ms("--since", since)
-        from hapax.operations.claims import claims  # noqa: PLC0415 - as in show
+        from hapax.operations.claims import claims
 
         with telling() as told, claims(settings) as asked:
             confirm(f"Write claims of {settings.app} to its claim store?", yes=yes)
             rebuilt = asked.rebuild(since_ms, tuple(output_topic or ()), told.tell)
     if as_json:
-        import msgspec  # noqa: PLC0415 - only here
+        import msgspec
 
         print_json(msgspec.to_builtins(rebuilt))
     else:
@@ -163,7 +163,7 @@ def adopt(
     """
     with refusals(as_json=as_json):
         settings = _settings()
-        from hapax.operations.adopt import Adopting  # noqa: PLC0415 - as in show
+        from hapax.operations.adopt import Adopting
 
         asked = Adopting(settings)
         found = asked.look()
@@ -245,6 +245,6 @@ def _nobody(event_id: str, settings: Settings) -> HapaxError:
 
 
 def _settings() -> Settings:
-    from hapax.settings import load_settings  # noqa: PLC0415 - errors of all kinds are shown
+    from hapax.settings import load_settings
 
     return load_settings(dict(os.environ))

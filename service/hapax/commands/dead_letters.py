@@ -49,7 +49,7 @@ app = typer.Typer(
 
 
 @app.command(name="list")
-def list_(  # noqa: PLR0913, PLR0917 - each is an option of the command
+def list_(
     reason: Reason = "",
     since: Since = None,
     until: Until = None,
@@ -72,7 +72,7 @@ def list_(  # noqa: PLR0913, PLR0917 - each is an option of the command
     with refusals(as_json=as_json):
         wanted = _wanted(reason, since, until, event_id, source)
         settings = _settings()
-        from hapax.operations.dead_letters import dead_letters  # noqa: PLC0415 - clients are loaded for good settings
+        from hapax.operations.dead_letters import dead_letters
 
         with telling() as told, dead_letters(settings, told.tell) as letters:
             found = letters.look(wanted, limit)
@@ -114,7 +114,7 @@ def show(
     with refusals(as_json=as_json):
         event_id = typed_id(which)
         settings = _settings()
-        from hapax.operations.dead_letters import dead_letters  # noqa: PLC0415 - as in list_
+        from hapax.operations.dead_letters import dead_letters
 
         with telling() as told, dead_letters(settings, told.tell) as letters:
             found = letters.named(which, event_id)
@@ -131,7 +131,7 @@ def show(
 
 
 @app.command()
-def replay(  # noqa: PLR0913, PLR0917 - each is an option of the command
+def replay(
     reason: Reason = "",
     since: Since = None,
     until: Until = None,
@@ -162,7 +162,7 @@ def replay(  # noqa: PLR0913, PLR0917 - each is an option of the command
     with refusals(as_json=as_json):
         wanted = _wanted(reason, since, until, event_id, source)
         settings = _settings()
-        from hapax.operations.replay import replaying  # noqa: PLC0415 - as in list_
+        from hapax.operations.replay import replaying
 
         with telling() as told, replaying(settings, wanted, told.tell, rate=rate) as work:
             outcome = work.preview()
@@ -193,7 +193,7 @@ def _tell_outcome(outcome: Outcome, verb: str) -> None:
 
 
 def _settings() -> Settings:
-    from hapax.settings import load_settings  # noqa: PLC0415 - errors of all kinds are shown
+    from hapax.settings import load_settings
 
     return load_settings(dict(os.environ))
 
@@ -201,7 +201,7 @@ def _settings() -> Settings:
 def _wanted(
     reason: str, since: str | None, until: str | None, event_id: str, source: str
 ) -> Wanted:
-    if source.count("/") > 2:  # noqa: PLR2004 - topic/partition/offset
+    if source.count("/") > 2:  # topic/partition/offset
         raise ConfigurationError(
             [f"--source {source}: write topic, topic/partition or topic/partition/offset"]
         )

@@ -69,11 +69,11 @@ def demo(
       hapax demo --keep
     """
     require_tools("demo")
-    from hapax.demo.child import DemoError  # noqa: PLC0415 - loaded for this command alone
-    from hapax.demo.engines import set_stage, strike  # noqa: PLC0415 - loaded for this command alone
-    from hapax.demo.screen import Screen  # noqa: PLC0415 - loaded for this command alone
-    from hapax.demo.story import tell  # noqa: PLC0415 - loaded for this command alone
-    from hapax.sandbox import SandboxError  # noqa: PLC0415 - loaded for this command alone
+    from hapax.demo.child import DemoError
+    from hapax.demo.engines import set_stage, strike
+    from hapax.demo.screen import Screen
+    from hapax.demo.story import tell
+    from hapax.sandbox import SandboxError
 
     began_s = time.monotonic()
     try:
@@ -96,13 +96,13 @@ def demo(
 
 
 def _show(outcome: Outcome, duration_s: float, *, as_json: bool) -> None:
-    from hapax.demo.table import figures, sentences, table  # noqa: PLC0415 - loaded for this command alone
+    from hapax.demo.table import figures, sentences, table
 
     if as_json:
         found = {**figures(outcome), "duration_s": round(duration_s, 1)}
         typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
         return
-    from rich.console import Console  # noqa: PLC0415 - loaded for this command alone
+    from rich.console import Console
 
     console = Console(highlight=False)
     console.print(table(outcome))

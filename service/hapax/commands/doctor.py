@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path  # noqa: TC003 - typer reads the annotation
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -58,14 +58,14 @@ def doctor(
             return
         findings, case, code = _examined()
         if bundle is not None:
-            from hapax.operations.doctor.bundle import write_bundle  # noqa: PLC0415 - where asked for
+            from hapax.operations.doctor.bundle import write_bundle
 
             write_bundle(bundle, os.environ, findings, case)
-    from hapax.commands.doctor_screen import figures, show  # noqa: PLC0415 - for this command
+    from hapax.commands.doctor_screen import figures, show
 
     findings = _without_secrets(findings)
     if as_json:
-        from hapax.commands.screen import print_json  # noqa: PLC0415 - as above
+        from hapax.commands.screen import print_json
 
         print_json(figures(findings))
     else:
@@ -77,8 +77,8 @@ def doctor(
 
 def _examined() -> tuple[Sequence[Finding], Case | None, int]:
     """Return findings, the case that they belong to, and the exit code."""
-    from hapax.operations.doctor import examine, refused  # noqa: PLC0415 - as above
-    from hapax.settings import load_settings  # noqa: PLC0415 - loaded for this command alone
+    from hapax.operations.doctor import examine, refused
+    from hapax.settings import load_settings
 
     try:
         found = examine(load_settings(os.environ))
@@ -89,7 +89,7 @@ def _examined() -> tuple[Sequence[Finding], Case | None, int]:
 
 
 def _without_secrets(findings: Sequence[Finding]) -> list[Finding]:
-    from hapax.settings.secrets import Strike, secrets_around  # noqa: PLC0415 - as above
+    from hapax.settings.secrets import Strike, secrets_around
 
     strike = Strike(secrets_around(os.environ))
     return [
@@ -99,10 +99,10 @@ def _without_secrets(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _print_rights(as_json: bool) -> None:
-    from hapax.commands.doctor_screen import rights_figures, show_rights  # noqa: PLC0415
-    from hapax.commands.screen import print_json  # noqa: PLC0415 - for this command alone
-    from hapax.operations.doctor.acls import kafka_rights, store_rights  # noqa: PLC0415 - as above
-    from hapax.settings import load_settings  # noqa: PLC0415 - as above
+    from hapax.commands.doctor_screen import rights_figures, show_rights
+    from hapax.commands.screen import print_json
+    from hapax.operations.doctor.acls import kafka_rights, store_rights
+    from hapax.settings import load_settings
 
     settings = load_settings(os.environ)
     kafka, store = kafka_rights(settings), store_rights(settings)

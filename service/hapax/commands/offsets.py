@@ -68,10 +68,10 @@ def offsets(
         interval_s = min(86_400.0, span_ms("--interval", interval) / 1000)
         if interval_s < PAUSE_MIN_S:
             raise ConfigurationError([f"--interval {interval}: at least {PAUSE_MIN_S * 1000:g}ms"])
-        from hapax.settings import load_settings  # noqa: PLC0415 - errors of all kinds end here
+        from hapax.settings import load_settings
 
         settings = load_settings(dict(os.environ))
-        from hapax.operations.offsets import looks  # noqa: PLC0415 - clients are loaded for good settings
+        from hapax.operations.offsets import looks
 
         with looks(settings) as asked:
             if not watch:
@@ -84,7 +84,7 @@ def offsets(
 
 def _watch(look: Callable[[], list[Look]], interval_s: float, *, as_json: bool) -> None:
     """Show a look again and again; brokers that are away for a while end nothing."""
-    from rich.console import Console  # noqa: PLC0415 - only people who watch wait for rich
+    from rich.console import Console
 
     console = Console()
     interrupted = False

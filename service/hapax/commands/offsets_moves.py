@@ -68,7 +68,7 @@ def set_(
         if isinstance(goal, int) and to and target.partition is None:
             raise ConfigurationError([f"{place} {to}: an offset belongs to one partition"])
         settings = _settings()
-        from hapax.operations.moving import moving  # noqa: PLC0415 - clients are loaded for good settings
+        from hapax.operations.moving import moving
 
         with telling() as told, moving(settings, told.tell) as work:
             moves = work.set(target, goal)
@@ -77,7 +77,7 @@ def set_(
     _show(moves, forgotten, members, done=yes, as_json=as_json)
 
 
-def rewind(  # noqa: PLR0913, PLR0917 - each is an option of the command
+def rewind(
     place: Annotated[
         str, typer.Argument(help="TOPIC or TOPIC/PARTITION; default: all inputs.")
     ] = "",
@@ -115,7 +115,7 @@ def rewind(  # noqa: PLR0913, PLR0917 - each is an option of the command
         goal: str | int = 0 if to is None else f"time:{point_ms('--to', to)}"
         goal = goal if to_offset is None else to_offset
         settings = _settings()
-        from hapax.operations.moving import moving  # noqa: PLC0415 - as in set_
+        from hapax.operations.moving import moving
 
         with telling() as told, moving(settings, told.tell) as work:
             moves = work.rewind(target, by=by, to=goal)
@@ -159,7 +159,7 @@ def skip(
             raise ConfigurationError(
                 ["HAPAX_DEAD_LETTER__TOPIC is not set: --dead-letter needs it"]
             )
-        from hapax.operations.moving import moving  # noqa: PLC0415 - as in set_
+        from hapax.operations.moving import moving
 
         with telling() as told, moving(settings, told.tell) as work:
             found, move = work.skip(Coordinates(target.topic, target.partition, target.offset))
@@ -267,7 +267,7 @@ def _show_nothing(members: dict[str, str]) -> None:
 def _goal(option: str, text: str) -> str | int:
     if text in {"earliest", "latest"}:
         return text
-    if text.isascii() and text.isdecimal() and len(text) < 20:  # noqa: PLR2004 - digits of an offset
+    if text.isascii() and text.isdecimal() and len(text) < 20:  # digits of an offset
         return int(text)
     return f"time:{point_ms(option, text)}"
 
@@ -278,6 +278,6 @@ def _check(*, yes: bool, dry_run: bool) -> None:
 
 
 def _settings() -> Settings:
-    from hapax.settings import load_settings  # noqa: PLC0415 - errors of all kinds are shown
+    from hapax.settings import load_settings
 
     return load_settings(dict(os.environ))

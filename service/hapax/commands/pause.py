@@ -85,7 +85,7 @@ class _Process:
             raise HapaxError(
                 f"the process at {self._place} knows no {path[1:]}: it runs an older version"
             )
-        if status >= 400:  # noqa: PLR2004 - HTTP's errors
+        if status >= 400:  # HTTP's errors
             raise HapaxError(f"the process at {self._place} refuses: {answer.get('error')}")
 
     def await_paused(self, tell: Any, *, paused: bool) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class _Process:
             # Draining, it takes nothing more anyway.
             if answer.get("paused_by_operator") is paused or answer.get("state") == "draining":
                 return answer
-            if status >= 400 or time.monotonic() > give_up_s:  # noqa: PLR2004 - as above
+            if status >= 400 or time.monotonic() > give_up_s:
                 raise HapaxError(
                     f"the process at {self._place} accepted the request and did not confirm it "
                     f"within"
@@ -128,6 +128,6 @@ class _Process:
 
 
 def _settings() -> Settings:
-    from hapax.settings import load_settings  # noqa: PLC0415 - errors of all kinds are shown
+    from hapax.settings import load_settings
 
     return load_settings(dict(os.environ))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hapax.settings import Settings
 
 
-def publish(  # noqa: PLR0913, PLR0917 - each is an option of the command
+def publish(
     file: Annotated[
         str, typer.Argument(metavar="[FILE|-]", help="One record per line; - is standard input.")
     ] = "-",
@@ -66,7 +66,7 @@ def publish(  # noqa: PLR0913, PLR0917 - each is an option of the command
       hapax publish orders.jsonl --id-from-content --transactional --json
     """
     with refusals(as_json=as_json):
-        from hapax.settings import load_settings  # noqa: PLC0415 - errors of all kinds end here
+        from hapax.settings import load_settings
 
         settings = load_settings(dict(os.environ))
         ways = [name for name in (event_id, id_pointer, id_from_content) if name]
@@ -76,7 +76,7 @@ def publish(  # noqa: PLR0913, PLR0917 - each is an option of the command
             )
         if key is not None and key_pointer:
             raise ConfigurationError(["--key and --key-pointer exclude each other"])
-        from hapax.operations.line_parser import CONTENT, RANDOM, Lines  # noqa: PLC0415 - as above
+        from hapax.operations.line_parser import CONTENT, RANDOM, Lines
 
         how = Lines(
             topic=_topic(topic, settings),
@@ -109,7 +109,7 @@ def publish(  # noqa: PLR0913, PLR0917 - each is an option of the command
 
 
 def _published(settings: Settings, how: Lines, file: str, *, transactional: bool) -> Published:
-    from hapax.operations.publish import publish as run  # noqa: PLC0415 - clients are loaded for good settings
+    from hapax.operations.publish import publish as run
 
     with telling() as told:
         if file == "-":

@@ -11,14 +11,14 @@ from hapax.core.errors import ConfigurationError, ExitCode
 def run(environ: dict[str, str] | None = None) -> int:
     """Run until stopped; return the exit code. Problems go to stderr, one sentence a line."""
     try:
-        from hapax.settings import load_settings  # noqa: PLC0415 - errors of all kinds end below
+        from hapax.settings import load_settings
 
         settings = load_settings(dict(os.environ) if environ is None else environ)
-        from hapax.wiring import serve  # noqa: PLC0415 - clients are loaded for good settings
+        from hapax.wiring import serve
 
         return int(serve(settings))
     except ConfigurationError as error:
-        from hapax.settings.secrets import Strike, secrets_around  # noqa: PLC0415 - as above
+        from hapax.settings.secrets import Strike, secrets_around
 
         strike = Strike(secrets_around(os.environ if environ is None else environ))
         for problem in error.problems:

@@ -44,7 +44,7 @@ class _StopRequested(BaseException):
 
 
 @app.command()
-def up(  # noqa: PLR0913, PLR0917 - each is an option of the command
+def up(
     nodes: Annotated[int, typer.Option(help="Brokers: 1 or 3.", metavar="1|3")] = 1,
     redis: Annotated[bool, typer.Option(help="Also start Redis.")] = True,
     topic: Annotated[
@@ -89,7 +89,7 @@ def up(  # noqa: PLR0913, PLR0917 - each is an option of the command
 
     `hapax sandbox up --json > sandbox.json &`
     """
-    from hapax.sandbox import Sandbox, secure_environment  # noqa: PLC0415 - other commands do not wait for clients
+    from hapax.sandbox import Sandbox, secure_environment
 
     topics = [_parse_topic(one) for one in topic or []]
     if nodes not in {1, 3}:
@@ -126,7 +126,7 @@ def fetch(
 
     `hapax sandbox fetch`
     """
-    from hapax.sandbox import jars, machine  # noqa: PLC0415 - as above
+    from hapax.sandbox import jars, machine
 
     with _refusals():
         typer.echo(f"Java: {machine.java()}")
@@ -155,7 +155,7 @@ def _monitoring(rules: Path | None, data: Path | None, *, wanted: bool) -> Itera
     if not wanted:
         yield {}
         return
-    from hapax.sandbox import monitoring  # noqa: PLC0415 - as above
+    from hapax.sandbox import monitoring
 
     rules = rules or (_RULES if _RULES.is_file() else None)
     folder = None if data is None else data / "prometheus"

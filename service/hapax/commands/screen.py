@@ -52,10 +52,10 @@ def print_table(
     Text from outside may stand in a cell as it is: what a terminal would obey is escaped. A cell
     with colours is a ``rich.text.Text``, and its maker's business.
     """
-    from rich.box import SIMPLE  # noqa: PLC0415 - only people who ask for a table wait for rich
-    from rich.console import Console  # noqa: PLC0415 - as above
-    from rich.table import Table  # noqa: PLC0415 - as above
-    from rich.text import Text  # noqa: PLC0415 - as above
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
     console = Console()
     if not console.is_terminal:
@@ -103,7 +103,7 @@ def require_tools(command: str) -> None:
 
 def struck(texts: Iterable[str]) -> list[str]:
     """Return texts of errors as a terminal may show them, without a secret of the environment."""
-    from hapax.settings.secrets import Strike, secrets_around  # noqa: PLC0415 - for an error
+    from hapax.settings.secrets import Strike, secrets_around
 
     strike = Strike(secrets_around(os.environ))
     return [printable(strike(text)) for text in texts]

@@ -13,7 +13,7 @@ def point_ms(option: str, text: str) -> int:
 
     Raises ConfigurationError that names the ``option``.
     """
-    from hapax.settings.units import duration_ms  # noqa: PLC0415 - errors of all kinds are shown
+    from hapax.settings.units import duration_ms
 
     try:
         return int(time.time() * 1000) - duration_ms(text)
@@ -29,7 +29,7 @@ def point_ms(option: str, text: str) -> int:
 
 def span_ms(option: str, text: str) -> int:
     """Read a duration; raises ConfigurationError that names the ``option``."""
-    from hapax.settings.units import duration_ms  # noqa: PLC0415 - as above
+    from hapax.settings.units import duration_ms
 
     try:
         return duration_ms(text)
@@ -41,7 +41,7 @@ def age_text(seconds: float | None) -> str:
     """Return an age as short as it can be read: ``0.4s``, ``75s``, ``3h20m``, ``2d4h``."""
     if seconds is None:
         return "?"
-    if seconds < 10:  # noqa: PLR2004 - below, tenths say something
+    if seconds < 10:  # below, tenths say something
         return f"{max(seconds, 0):.1f}s" if seconds else "0s"
     whole = int(seconds)
     for unit, length, below in (("d", 86_400, "h"), ("h", 3_600, "m")):
@@ -49,7 +49,7 @@ def age_text(seconds: float | None) -> str:
             count, rest = divmod(whole, length)
             small = rest // {"h": 3_600, "m": 60}[below]
             return f"{count}{unit}{small}{below}" if small else f"{count}{unit}"
-    return f"{whole}s" if whole < 120 else f"{whole // 60}m{whole % 60}s"  # noqa: PLR2004 - two minutes
+    return f"{whole}s" if whole < 120 else f"{whole // 60}m{whole % 60}s"  # two minutes
 
 
 def moment_text(time_ms: int) -> str:

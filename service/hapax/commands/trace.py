@@ -71,10 +71,10 @@ def trace(
         if bool(which) == bool(event_id):
             raise ConfigurationError(["name one id, by itself or with --id, or one place"])
         since_ms = None if since is None else point_ms("--since", since)
-        from hapax.settings import load_settings  # noqa: PLC0415 - errors of all kinds end here
+        from hapax.settings import load_settings
 
         settings = load_settings(dict(os.environ))
-        from hapax.operations.trace import following  # noqa: PLC0415 - clients are loaded for good settings
+        from hapax.operations.trace import following
 
         topics = {*settings.input.topics, settings.output.topic, settings.dead_letter.topic}
         at = None if event_id else _place(which, topics | set(output_topic or ()))

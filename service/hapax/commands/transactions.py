@@ -61,7 +61,7 @@ def list_(as_json: JsonFlag = False) -> None:
     """
     with refusals(as_json=as_json):
         settings = _settings()
-        from hapax.operations.transactions import transactions  # noqa: PLC0415 - clients are loaded for good settings
+        from hapax.operations.transactions import transactions
 
         with telling() as told, transactions(settings, told.tell) as asked:
             found = asked.look()
@@ -81,7 +81,7 @@ def list_(as_json: JsonFlag = False) -> None:
 
 
 @app.command()
-def abort(  # noqa: PLR0913, PLR0917 - each is an option of the command
+def abort(
     transactional_id: Annotated[
         str, typer.Argument(help="As transactions list shows it; none with --producer-id.")
     ] = "",
@@ -129,7 +129,7 @@ def abort(  # noqa: PLR0913, PLR0917 - each is an option of the command
         if not transactional_id:
             raise ConfigurationError([_NAME_IT])
         settings = _settings()
-        from hapax.operations.transactions import transactions  # noqa: PLC0415 - as in list_
+        from hapax.operations.transactions import transactions
 
         gaps: list[Gap] = []
         with telling() as told, transactions(settings, told.tell) as asked:
@@ -156,7 +156,7 @@ def _end_hanging(
     if target.partition is None or target.offset is not None:
         raise ConfigurationError([f"--partition {partition}: write TOPIC/PARTITION"])
     settings = _settings()
-    from hapax.operations.transactions import transactions  # noqa: PLC0415 - as in list_
+    from hapax.operations.transactions import transactions
 
     with telling() as told, transactions(settings, told.tell) as asked:
         one = asked.hanging((target.topic, target.partition), producer_id)
@@ -294,6 +294,6 @@ def _gap(one: Gap) -> dict[str, Any]:
 
 
 def _settings() -> Settings:
-    from hapax.settings import load_settings  # noqa: PLC0415 - errors of all kinds are shown
+    from hapax.settings import load_settings
 
     return load_settings(dict(os.environ))

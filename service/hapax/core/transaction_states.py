@@ -203,6 +203,6 @@ class _Reader:
             byte = self._data[self._at]
             self._at += 1
             number |= (byte & 0x7F) << shift
-            if byte < 0x80:  # noqa: PLR2004 - the top bit says that more follows
+            if byte < 0x80:  # the top bit says that more follows
                 return number
             shift += 7

@@ -56,7 +56,7 @@ class Child:
     def start(self) -> None:
         """Start it, in a session of its own, so that Ctrl-C reaches only us."""
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - this interpreter, our own modules
+            self._process = subprocess.Popen(
                 self._arguments,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -72,7 +72,7 @@ class Publisher(threading.Thread):
             self._send(plain, transactional, self._traffic.burst(self._size))
             due_s = max(due_s + self._interval_s, time.monotonic() - _BEHIND_S_MAX)
         if plain.flush(_TIMEOUT_S):
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - its public name
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         self._send(plain, transactional, self._traffic.last(self._size))
 
     def _send(self, plain: Producer, transactional: Producer, burst: Burst) -> None:

@@ -87,7 +87,7 @@ def read_back(bootstrap_servers: str, topic: str, isolation: Isolation) -> Itera
                 error = message.error()
                 if error is None:
                     yield message
-                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+                elif error.code() == KafkaError._PARTITION_EOF:
                     unfinished.discard(message.partition())
                 else:
                     raise KafkaException(error)

@@ -67,7 +67,7 @@ class IsolatedCalls:
         ours, theirs = socket.socketpair()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         try:
-            self._process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module
+            self._process = subprocess.Popen(
                 [sys.executable, "-m", MODULE, str(theirs.fileno()), *self._words],
                 env=environment,
                 pass_fds=[theirs.fileno()],

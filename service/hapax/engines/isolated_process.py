@@ -93,7 +93,7 @@ def _limit_memory() -> None:
     if left is None:
         return
     with suppress(ImportError, OSError, ValueError):
-        import resource  # noqa: PLC0415 - there is none on Windows
+        import resource
 
         _soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
         limit = int(left * _SHARE)

@@ -26,10 +26,10 @@ WAIT_S = 3.0
 TURN_S = 0.1
 TEXT_MAX = 300
 
-_CAUSES = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE})  # noqa: SLF001 - the only names
+_CAUSES = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE})
 """Login or token refused, TLS failed, unknown host."""
 
-_REFUSALS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001 - as above
+_REFUSALS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 
 _SIGNS = ("SSL routines", "security.protocol")
 """What a broken connection says of itself when TLS, or its absence, is the reason."""
@@ -102,7 +102,7 @@ def access(settings: Settings) -> Access:
                 refused=cause.code() in _REFUSALS,
                 suspect=cause.code() not in _CAUSES,
             )
-        if any(error.code() == KafkaError._ALL_BROKERS_DOWN for error in heard):  # noqa: SLF001 - as above
+        if any(error.code() == KafkaError._ALL_BROKERS_DOWN for error in heard):
             break
     unreached = (error for error in heard if _UNREACHED in error.str())
     found = next(unreached, None)

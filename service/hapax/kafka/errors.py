@@ -28,10 +28,10 @@ CONTENT = frozenset(
         KafkaError.INVALID_RECORD,  # refused by the broker's validation, e.g. no key on compacted
         KafkaError.INVALID_TIMESTAMP,  # outside message.timestamp.before/after.max.ms
         KafkaError.POLICY_VIOLATION,
-        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - an output named a partition that is not
-        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - an output named a topic that is not
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._INVALID_ARG,  # noqa: SLF001 - header or timestamp the client cannot encode
+        KafkaError._INVALID_ARG,
         KafkaError.TOPIC_EXCEPTION,  # an output named an impossible topic
     }
 )
@@ -46,15 +46,13 @@ REFUSED = frozenset(
 )
 """Answers to init_transactions that no repetition changes."""
 
-UNKNOWN_TOPIC = frozenset(
-    {KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}  # noqa: SLF001 - the only names
-)
+UNKNOWN_TOPIC = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
 
 MEMBER_FENCED = frozenset(
     {
         KafkaError.FENCED_INSTANCE_ID,
         KafkaError.FENCED_MEMBER_EPOCH,
-        KafkaError._FENCED,  # noqa: SLF001 - the only name it has
+        KafkaError._FENCED,
     }
 )
 """What costs a member its place in the group."""
@@ -107,7 +105,7 @@ def is_member_fenced(error: KafkaError) -> bool:
     code's own description; that description is asked of the client, not written down here.
     """
     return error.code() in MEMBER_FENCED or (
-        error.code() == KafkaError._FATAL  # noqa: SLF001 - the only name it has
+        error.code() == KafkaError._FATAL
         and any(KafkaError(code).str() in error.str() for code in MEMBER_FENCED)
     )
 
@@ -115,7 +113,7 @@ def is_member_fenced(error: KafkaError) -> bool:
 def is_fenced(error: KafkaError) -> bool:
     """Whether the broker has seen a newer epoch of our transactional id."""
     return error.code() in {
-        KafkaError._FENCED,  # noqa: SLF001 - the client's name for it
+        KafkaError._FENCED,
         KafkaError.PRODUCER_FENCED,
         KafkaError.INVALID_PRODUCER_EPOCH,
     }
@@ -139,4 +137,4 @@ def transactional_error(exception: Exception) -> KafkaError:
         if isinstance(cause, KafkaException) and isinstance(cause.args[0], KafkaError):
             return cause.args[0]
         cause = cause.__cause__ or cause.__context__
-    return KafkaError(KafkaError._FAIL, f"{type(exception).__name__}: {exception}", fatal=True)  # noqa: SLF001
+    return KafkaError(KafkaError._FAIL, f"{type(exception).__name__}: {exception}", fatal=True)

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from hapax.core.records import TopicPartition as Where
 
 UNDECODABLE = {
-    KafkaError._BAD_MSG,  # noqa: SLF001 - the only name it has
-    KafkaError._BAD_COMPRESSION,  # noqa: SLF001 - as above
-    KafkaError._NOT_IMPLEMENTED,  # noqa: SLF001 - as above
-    KafkaError._UNDERFLOW,  # noqa: SLF001 - as above
-    KafkaError._CRIT_SYS_RESOURCE,  # noqa: SLF001 - as above
+    KafkaError._BAD_MSG,
+    KafkaError._BAD_COMPRESSION,
+    KafkaError._NOT_IMPLEMENTED,
+    KafkaError._UNDERFLOW,
+    KafkaError._CRIT_SYS_RESOURCE,
     KafkaError.INVALID_MSG,
 }
 RETRY_S = 5.0

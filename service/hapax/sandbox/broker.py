@@ -105,7 +105,7 @@ class Broker(Server):
 
     def format(self, cluster_id: str) -> None:
         """Prepare the data folder; one that is prepared already stays as it is."""
-        done = run(  # noqa: S603 - the command is built by this module
+        done = run(
             [
                 *java("kafka.tools.StorageTool", "format", "--ignore-formatted"),
                 *("-t", cluster_id, "-c", self.configuration),

@@ -140,7 +140,7 @@ def _run(lock: Lock, command: Sequence[str | Path], *, is_jar: Callable[[str], b
     last: list[str] = []
     names = {jar.file for jar in locked(lock)}
     with (
-        subprocess.Popen(  # noqa: S603 - Maven or Java of the user's own PATH
+        subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

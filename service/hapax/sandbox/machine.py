@@ -146,7 +146,7 @@ def _java() -> Path | None:
 def _java_version(java: Path) -> int:
     """Ask for the major version; 0 when there is no answer. Java 8 calls itself 1.8."""
     try:
-        answer = subprocess.run(  # noqa: S603 - the Java that the user's own PATH names
+        answer = subprocess.run(
             [java, "-version"],
             capture_output=True,
             text=True,
@@ -196,7 +196,7 @@ def _install(packages: tuple[str, ...]) -> bool:
 
 def _apt(apt: str, *words: str) -> bool:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    done = subprocess.run(  # noqa: S603 - fixed words
+    done = subprocess.run(
         [apt, "-qq", "-o", "DPkg::Lock::Timeout=300", *words],
         env=environment,
         stdin=subprocess.DEVNULL,

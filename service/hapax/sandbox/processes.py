@@ -53,7 +53,7 @@ class Server:
         if self.running:
             raise SandboxError(f"{self.name} runs already.")
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - the command is built by this package
+            self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -28,7 +28,7 @@ class Watchdog:
     """The parent's end."""
 
     def __init__(self, *folders: Path) -> None:
-        self._process = subprocess.Popen(  # noqa: S603 - this file
+        self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", __file__, *folders],
             stdin=subprocess.PIPE,
             bufsize=0,

@@ -70,7 +70,7 @@ def _advice(name: str) -> str:
 
 
 def _nearest(name: str) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415 - only a mistake needs it at start
+    from difflib import get_close_matches
 
     # Without the prefix, or every name would look alike.
     known = [other.removeprefix(PREFIX) for other in (*BY_NAME, *_FILES)]

@@ -43,7 +43,7 @@ def configure_logs(
     (default: stdout) is a terminal, otherwise one JSON object per line, UTF-8.
     """
     _import_structlog()
-    import structlog  # noqa: PLC0415 - only after rich was kept out
+    import structlog
 
     stream = stream or sys.stdout
     console = log_format == "console" or (log_format == "auto" and stream.isatty())
@@ -92,7 +92,7 @@ def _without(strike: Strike) -> Processor:
 
 def json_line(_logger: WrappedLogger, _method: str, event: EventDict) -> bytes:
     """Render one line: time, level and event first, the rest in the order it was told."""
-    import orjson  # noqa: PLC0415 - as structlog: paid for only where JSON is written
+    import orjson
 
     line = {key: event.pop(key) for key in ("timestamp", "level", "event")} | dict(event)
     try:
@@ -159,6 +159,6 @@ def _import_structlog() -> None:
         return
     sys.modules["rich"] = None  # type: ignore[assignment] # Python's way to say: not importable
     try:
-        import structlog  # noqa: F401, PLC0415 - imported for the cache of modules
+        import structlog  # noqa: F401 - imported for the cache of modules
     finally:
         del sys.modules["rich"]

@@ -26,7 +26,7 @@ STACK_MAX: Final = 8
 
 def _main_stack() -> list[str]:
     """Return where the main thread is, innermost first: the only trace that a hang leaves."""
-    frame = sys._current_frames().get(main_thread().ident or 0)  # noqa: SLF001 - the only way
+    frame = sys._current_frames().get(main_thread().ident or 0)
     return [
         f"{Path(each.filename).name}:{each.lineno} {each.name}"
         for each in reversed(traceback.extract_stack(frame))

@@ -45,12 +45,12 @@ def open_tracing(app: str, instance: str, version: str) -> TracerProvider:
 def build(app: str, instance: str, version: str, environ: Mapping[str, str]) -> TracerProvider:
     """Return a provider that exports as the variables say."""
     try:
-        from opentelemetry.sdk import trace as sdk  # noqa: PLC0415 - an extra
-        from opentelemetry.sdk.resources import (  # noqa: PLC0415 - an extra
+        from opentelemetry.sdk import trace as sdk
+        from opentelemetry.sdk.resources import (
             OTELResourceDetector,
             Resource,
         )
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - an extra
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
         raise ConfigurationError([_MISSING]) from error
     exporter = _exporter(environ)

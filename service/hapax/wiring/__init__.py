@@ -138,11 +138,11 @@ def _run(shared: Shared, stack: ExitStack) -> None:
     # Imported only where it is used: half a second that a restarted worker need not wait for.
     require_pyspark()
     if shared.settings.spark.dataframe is not None:
-        from hapax.wiring.dataframe import run_pipeline  # noqa: PLC0415
+        from hapax.wiring.dataframe import run_pipeline
 
         run_pipeline(shared, stack)
         return
-    from hapax.wiring.spark import run_records  # noqa: PLC0415
+    from hapax.wiring.spark import run_records
 
     run_records(shared, stack)
 

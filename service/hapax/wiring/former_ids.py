@@ -38,7 +38,7 @@ def fence_former(settings: Settings, name: str) -> list[str]:
     It is no failure when that cannot be done, for want of the right or of an answer: brokers abort
     what was left after its timeout, and refuse the offsets of a process that is no member any more.
     """
-    from hapax.wiring.task import fence_lane  # noqa: PLC0415 - only the first start needs it
+    from hapax.wiring.task import fence_lane
 
     try:
         fence_lane(settings, name)

@@ -30,7 +30,7 @@ def connector_jars(folder: str | None = None) -> tuple[str, ...]:
 
 def _fetched() -> Path:
     try:
-        from hapax.sandbox import jars  # noqa: PLC0415 - images are built without it
+        from hapax.sandbox import jars
     except ModuleNotFoundError as error:
         raise PreflightError(
             ["set HAPAX_SPARK__JARS to the folder of the connector's jars: images fetch nothing"]

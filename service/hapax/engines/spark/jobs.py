@@ -56,7 +56,7 @@ class SparkJobs:
     def check(self) -> None:
         """Raise StopError when Spark itself is gone: no job can ever succeed."""
         try:
-            java = self._context._jsc  # noqa: SLF001 - PySpark has no other way to ask
+            java = self._context._jsc
             gone = java is None or java.sc().isStopped()
         except (Py4JError, OSError):
             gone = True
@@ -68,7 +68,7 @@ class SparkJobs:
         stopping = threading.Thread(target=self._stop, daemon=True)
         stopping.start()
         stopping.join(CLOSE_TIMEOUT_S)
-        process = getattr(self._context._gateway, "proc", None)  # noqa: SLF001 - as above
+        process = getattr(self._context._gateway, "proc", None)
         if process is not None:
             process.kill()  # a JVM that hangs would keep our threads, and us, for ever
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -80,7 +80,7 @@ class _Children:
         with self._lock:
             if self._ending:
                 raise StartAbandonedError
-            child = subprocess.Popen(*arguments, **options, process_group=0)  # noqa: S603 - PySpark's own command
+            child = subprocess.Popen(*arguments, **options, process_group=0)
             self._found.append(child)
             return child
 
@@ -99,7 +99,7 @@ class _Children:
 @contextmanager
 def _children() -> Iterator[_Children]:
     """Start the JVM our way; PySpark names its process only once it answers."""
-    from pyspark import java_gateway  # noqa: PLC0415 - an extra: the worker runs without it
+    from pyspark import java_gateway
 
     children = _Children()
     gateway: Any = java_gateway

@@ -75,7 +75,7 @@ def open_session(options: SparkOptions, abandoned: Callable[[], bool] = never) -
     """Start Spark with DataFrames; otherwise as ``open_context``."""
     conf = _conf(options)
     _context(options, conf, abandoned)
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - only after _conf has found it
+    from pyspark.sql import SparkSession
 
     try:
         # On our own thread, for which Spark remembers that this is its session.
@@ -85,7 +85,7 @@ def open_session(options: SparkOptions, abandoned: Callable[[], bool] = never) -
 
 
 def _context(options: SparkOptions, conf: SparkConf, abandoned: Callable[[], bool]) -> SparkContext:
-    from pyspark import SparkContext  # noqa: PLC0415 - only after _conf has found it
+    from pyspark import SparkContext
 
     try:
         context = start(lambda: SparkContext.getOrCreate(conf), abandoned)
@@ -113,7 +113,7 @@ def require_pyspark() -> None:
 def _conf(options: SparkOptions) -> SparkConf:
     require_pyspark()
     _environment(local=options.local)
-    from pyspark import SparkConf  # noqa: PLC0415 - an extra: the worker runs without it
+    from pyspark import SparkConf
 
     ours = {
         "spark.app.name": options.app,

@@ -54,7 +54,7 @@ class Packer:
     def size(self, count: int) -> Self:
         """Append the length of a compact array or text: one more, as a variable-length integer."""
         count += 1
-        while count > 0x7F:  # noqa: PLR2004 - seven bits a byte
+        while count > 0x7F:  # seven bits a byte
             self.bytes += bytes([count & 0x7F | 0x80])
             count >>= 7
         self.bytes += bytes([count])
@@ -108,7 +108,7 @@ class Unpacker:
         while True:
             byte = self.raw(1)[0]
             found |= (byte & 0x7F) << shift
-            if byte < 0x80:  # noqa: PLR2004 - the top bit says that more follows
+            if byte < 0x80:  # the top bit says that more follows
                 return found
             shift += 7
 
@@ -173,7 +173,7 @@ class Wire:
         try:
             self._socket.sendall(struct.pack(">i", len(request)) + request)
             (size,) = struct.unpack(">i", self._exactly(4))
-            if not 4 <= size <= _ANSWER_MAX:  # noqa: PLR2004 - the correlation id
+            if not 4 <= size <= _ANSWER_MAX:  # the correlation id
                 raise WireError(
                     f"the broker {self._place} sent a response that is not of the Kafka protocol"
                 )

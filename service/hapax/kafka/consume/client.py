@@ -163,7 +163,7 @@ class GroupConsumer:
         try:
             self.client.seek(position)
         except KafkaException as error:
-            if error.args[0].code() != KafkaError._STATE:  # noqa: SLF001 - the only name it has
+            if error.args[0].code() != KafkaError._STATE:
                 raise
             # A partition whose fetching has not started, or has ended in an error, cannot be
             # sought; taking it anew can.

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 WAITING_MAX, WAITING_BYTES_MAX = 500, 16 << 20
 """Records that wait for the first take, and their bytes: no more than a first batch holds."""
-_NO_OFFSET = KafkaError(KafkaError._NO_OFFSET).str()  # noqa: SLF001 - the only names they have
-_TRUNCATED = KafkaError(KafkaError._LOG_TRUNCATION).str()  # noqa: SLF001
+_NO_OFFSET = KafkaError(KafkaError._NO_OFFSET).str()
+_TRUNCATED = KafkaError(KafkaError._LOG_TRUNCATION).str()
 """The client's own words for why it does not read on: the code is the same for each reason."""
 
 PASSING_S = 5.0
@@ -200,7 +200,7 @@ class KafkaSource:
             if message is None:
                 return
             error = message.error()
-            if error is None or error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+            if error is None or error.code() == KafkaError._PARTITION_EOF:
                 # An end counts only behind the records before it, which wait here, too.
                 self._states.stash.append(message)
                 self._waiting_bytes += len(message)
@@ -350,14 +350,14 @@ class KafkaSource:
     def _on_event(self, message: Any, error: KafkaError) -> None:
         code = error.code()
         where = (message.topic() or "", message.partition() or 0)
-        if code == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the only name it has
+        if code == KafkaError._PARTITION_EOF:
             self._states.meet_end(where, message.offset())
-        elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION}:  # noqa: SLF001
+        elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION}:
             self._lose(where, error)
         elif code in UNDECODABLE and (message.offset() or -1) >= 0:
             self._states.stuck.meet(where, message.offset(), describe(error))
             self._consumer.hold(where, held=True)
-        elif error.fatal() or code == KafkaError._FATAL:  # noqa: SLF001
+        elif error.fatal() or code == KafkaError._FATAL:
             self._consumer.fatal(error)
         elif code in {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED}:
             raise StopError(f"not allowed to read: {describe(error)}; grant the right and restart")
@@ -374,7 +374,7 @@ class KafkaSource:
             return
         state = self._states[where]
         state.refused = True
-        if error.code() == KafkaError._LOG_TRUNCATION or _TRUNCATED in error.str():  # noqa: SLF001
+        if error.code() == KafkaError._LOG_TRUNCATION or _TRUNCATED in error.str():
             state.truncated = describe(error)
 
     def _passes(self) -> bool:

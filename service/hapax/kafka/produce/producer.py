@@ -156,7 +156,7 @@ class Outbox:
         refused, failed, unknown_topics = self.refused, self.failed, self.unknown_topics
 
         def report(error: KafkaError | None, _message: object) -> None:
-            if error is None or error.code() == KafkaError._PURGE_QUEUE:  # noqa: SLF001
+            if error is None or error.code() == KafkaError._PURGE_QUEUE:
                 return
             failed.append(error)
             if error.code() in CONTENT:

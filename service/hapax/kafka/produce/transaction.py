@@ -275,7 +275,7 @@ class KafkaTransaction(KafkaProducing):
         return failure
 
     def _doubt(self, call: str, error: KafkaError) -> None:
-        if error.code() == KafkaError._TIMED_OUT:  # noqa: SLF001 - the only name it has
+        if error.code() == KafkaError._TIMED_OUT:
             self._producer().log.doubts.append(f"{call}: {describe(error)}")
 
     def _fail(self, outbox: Outbox, step: str, error: KafkaError, *, resolved: bool) -> None:

@@ -164,11 +164,11 @@ class KafkaOwners:
             del ends[where]
 
 
-_UNKNOWN_PARTITION = frozenset({KafkaError._UNKNOWN_PARTITION})  # noqa: SLF001 - its public name
+_UNKNOWN_PARTITION = frozenset({KafkaError._UNKNOWN_PARTITION})
 _OVER = frozenset(
     {
-        KafkaError._PARTITION_EOF,  # noqa: SLF001 - its public name
-        KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001 - as above
+        KafkaError._PARTITION_EOF,
+        KafkaError._AUTO_OFFSET_RESET,
     }
     | UNKNOWN_TOPIC
     | _UNKNOWN_PARTITION

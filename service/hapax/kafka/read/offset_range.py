@@ -108,7 +108,7 @@ def _within(messages: list[Message], end: int) -> tuple[list[Message], bool]:
             if offset >= end:
                 return kept, True
             kept.append(message)
-        elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+        elif error.code() == KafkaError._PARTITION_EOF:
             if offset >= end:
                 return kept, True
         else:
@@ -119,7 +119,7 @@ def _within(messages: list[Message], end: int) -> tuple[list[Message], bool]:
 def _check(message: Message, error: KafkaError) -> None:
     """Raise for what no patience heals; the rest ends in silence, or is over soon."""
     where = f"{message.topic()}/{message.partition()}"
-    if error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - its public name
+    if error.code() == KafkaError._AUTO_OFFSET_RESET:
         raise RangeReadError(f"{where}: records were deleted while they were read; audit again")
     if error.code() in FORBIDDEN | UNKNOWN_TOPIC or error.fatal():
         raise RangeReadError(f"{where}: cannot be read: {describe(error)}")

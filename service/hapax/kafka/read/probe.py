@@ -49,7 +49,7 @@ def first_from(
             error = message.error()
             if error is None:
                 return record_of(message)
-            if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+            if error.code() == KafkaError._PARTITION_EOF:
                 return None
             if error.code() in FORBIDDEN | UNKNOWN_TOPIC or error.fatal():
                 raise PreflightError([f"{at}: cannot be read: {describe(error)}"])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Isolation = Literal["read_committed", "read_uncommitted"]
 
-_EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 - its public name
+_EOF = KafkaError._PARTITION_EOF
 AT_ONCE, WAIT_S, SILENCE_S = 5_000, 0.5, 20.0
 
 

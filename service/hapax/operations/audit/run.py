@@ -52,7 +52,7 @@ def _opened(
     engine: EngineName, settings: Settings, report: Report
 ) -> AbstractContextManager[Engine]:
     if engine is EngineName.SPARK:
-        from hapax.operations.audit.spark_run import opened  # noqa: PLC0415 - an extra
+        from hapax.operations.audit.spark_run import opened
 
         return opened(settings, report)
     return LocalAudit.opened(report)

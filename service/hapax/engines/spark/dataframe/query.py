@@ -70,7 +70,7 @@ def prepare(session: SparkSession, settings: Settings) -> None:
     url = settings.kafka.security.oauth_token_url
     if url is not None:
         # Kafka's client asks nobody for a token whom its JVM does not name.
-        jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - the only way to its properties
+        jvm: Any = session.sparkContext._jvm
         jvm.java.lang.System.setProperty(ALLOWED_URLS, url)
 
 
