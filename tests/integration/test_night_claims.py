@@ -44,7 +44,7 @@ def test_an_owner_is_shown_and_once_forgotten_the_event_is_new(route: PipelineUn
     assert [one["owner"] for one in forgotten["claims"]] == [f"{route.source}/0/1"]
     done = desk.type("claims", "show", "e-2")
     assert done.exit_code == 1
-    assert done.stderr.startswith("nobody owns e-2")
+    assert done.stderr.startswith("no claim exists for e-2")
     route.write(event("e-1", partition=1), event("e-2", partition=1))
     ran(route)
     assert [record.value for record in route.outputs()] == [b"e-1", b"e-2", b"e-2"]

@@ -204,7 +204,7 @@ def test_an_offset_behind_what_no_reader_sees_is_reached_from_the_groups_own_pla
 def test_places_that_are_not_there_are_refused_in_words(route: PipelineUnderTest) -> None:
     desk = Desk(route)
     for place, words in (
-        (f"{route.source}/0/9", "beyond the end"),
+        (f"{route.source}/0/9", "beyond the last stable offset"),
         (f"{route.source}/7/0", "has no partition 7"),
         (f"{route.target}/0/0", "is no input of this pipeline"),
     ):

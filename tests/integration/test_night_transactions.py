@@ -51,7 +51,7 @@ def test_an_open_transaction_is_told_and_aborted_by_hand(route: PipelineUnderTes
     assert read_back(route.bootstrap, route.target) == []
     again = desk.type("transactions", "abort", name, "--yes")
     assert (again.exit_code, "nothing to abort" in again.stdout) == (0, True)
-    assert "Nothing is undecided" in desk.type("transactions", "list").stdout
+    assert "No transaction is open" in desk.type("transactions", "list").stdout
 
 
 def test_what_another_program_has_open_is_blamed_on_nobody_of_ours(
