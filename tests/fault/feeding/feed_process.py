@@ -39,7 +39,7 @@ class Lane(threading.Thread):
         super().__init__()
         self._writer = writer
         self._rate = rate
-        self._stop = stop
+        self._stopping = stop  # Thread has a method called _stop
         self.failure: BaseException | None = None
         self.idle = False
 
@@ -53,7 +53,7 @@ class Lane(threading.Thread):
 
     def _feed(self) -> None:
         next_s = time.monotonic()
-        while not self._stop():
+        while not self._stopping():
             rate = self._rate()
             if rate <= 0:
                 if not self.idle:
@@ -66,7 +66,7 @@ class Lane(threading.Thread):
             size = self._writer.events.rng.randint(1, max(1, int(2 * mean) - 1))
             next_s = max(next_s, time.monotonic() - CATCH_UP_S) + size / rate
             self._writer.write(self._writer.events.take(size))
-            while (wait_s := next_s - time.monotonic()) > 0 and not self._stop():
+            while (wait_s := next_s - time.monotonic()) > 0 and not self._stopping():
                 self._writer.serve(min(wait_s, 0.05))
 
 
