@@ -22,7 +22,7 @@ from hapax.claims.redis import RedisClaims
 from hapax.core.records import Record
 from hapax.sandbox.ports import Ports
 from hapax.sandbox.redis_server import Redis
-from hapax.sandbox.watchdog import Watchdog
+from hapax.sandbox.watchdog import ChildWatchdog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,7 +98,7 @@ def passes(server: Redis, total: int, size: int) -> Iterator[dict[str, Any]]:
 
 def run(ids: int, batch: int) -> dict[str, Any]:
     """Measure all passes on a Redis of their own."""
-    watchdog, ports = Watchdog(), Ports()
+    watchdog, ports = ChildWatchdog(), Ports()
     with tempfile.TemporaryDirectory() as folder:
         server = Redis(Path(folder) / "redis", ports, watchdog)
         server.start()

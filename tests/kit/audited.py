@@ -8,10 +8,10 @@ from confluent_kafka import Consumer, TopicPartition
 
 from hapax.kafka.read.offset_client import OffsetClient
 from hapax.operations.audit.local import LocalAudit
-from hapax.operations.audit.local_judgement import Judgement as LocalJudgement
+from hapax.operations.audit.local_judgement import LocalJudgement
 from hapax.operations.audit.local_rows import AuditRows
 from hapax.operations.audit.result import OutputFindings
-from hapax.operations.audit.spark import Judgement, Tables
+from hapax.operations.audit.spark import AuditJudgement, Tables
 from hapax.operations.audit.spark_frames import EFFECTS, INPUTS, rows_frame
 from hapax.operations.audit.spark_result import result
 from hapax.operations.audit.spark_run import SparkAudit
@@ -102,7 +102,7 @@ def judged_rows(spark: SparkSession, inputs: list[Row], effects: list[Row], scop
     """Return the verdict on given rows; both engines must agree on it."""
     frames = rows_frame(spark, inputs, INPUTS), rows_frame(spark, effects, EFFECTS)
     tables = Tables(*frames, scope)
-    on_spark = result(Judgement(spark, tables), tables)
+    on_spark = result(AuditJudgement(spark, tables), tables)
     rows = AuditRows()
     rows.add("inputs", [row[:8] for row in inputs], 8)
     rows.add("effects", [row[:9] for row in effects], 9)

@@ -11,7 +11,7 @@ from hapax.claims.redis import SCRIPT, RedisClaims
 from hapax.core.records import Record
 from hapax.sandbox.ports import Ports
 from hapax.sandbox.redis_server import Redis
-from hapax.sandbox.watchdog import Watchdog
+from hapax.sandbox.watchdog import ChildWatchdog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +49,7 @@ def ids(count: int, *, at: int = 0) -> list[bytes]:
 @contextmanager
 def redis_server(folder: Path) -> Iterator[Redis]:
     """Run a Redis that one test, or one file, has for itself."""
-    watchdog, ports = Watchdog(), Ports()
+    watchdog, ports = ChildWatchdog(), Ports()
     server = Redis(folder, ports, watchdog)
     try:
         server.start()

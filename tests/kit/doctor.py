@@ -11,12 +11,12 @@ from hapax.claims.redis_health import judged_health
 from hapax.core.certificates import Certificate
 from hapax.core.cluster_state import (
     Address,
+    ClusterState,
     ConsumerGroup,
-    Kafka,
+    GroupMember,
     Log,
-    Member,
     Partition,
-    Process,
+    ProcessState,
     Topic,
 )
 from hapax.core.partition_offsets import LogOffsets
@@ -74,7 +74,7 @@ LOG = Log(
     since={HOUR_MS: 8},
     cluster_id="ours",
 )
-MEMBER = Member("shop-0", "/10.0.0.1", "shop-0", ("in",), 2)
+MEMBER = GroupMember("shop-0", "/10.0.0.1", "shop-0", ("in",), 2)
 
 
 def topic(*partitions: Partition, **settings: str) -> Topic:
@@ -87,7 +87,7 @@ def topic(*partitions: Partition, **settings: str) -> Topic:
     )
 
 
-KAFKA = Kafka(
+KAFKA = ClusterState(
     bootstrap=(Address("kafka-0:9092"), Address("kafka-1:9092")),
     listeners={number: Address(f"kafka-{number}:9092") for number in (1, 2, 3)},
     apis={"TxnOffsetCommit": 5, "ConsumerGroupHeartbeat": 1, "EndTxn": 5},
@@ -123,7 +123,7 @@ CERTIFICATES = tuple(
     Certificate(role, place, time.time() + 90 * 86_400)
     for role, place in (("kafka-client", "ours.pem"), ("kafka-broker", "kafka-0:9092"))
 )
-PROCESS = Process(python=(3, 11, 7), librdkafka="2.16.0", libraries={}, files_max=20_000)
+PROCESS = ProcessState(python=(3, 11, 7), librdkafka="2.16.0", libraries={}, files_max=20_000)
 
 
 def healthy(**environ: str) -> Case:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hapax.core.records import Record, TopicPartition
     from hapax.core.transform import Transform
     from hapax.telemetry.events import Events
-    from hapax.testing.source import Fault
+    from hapax.testing.source import InjectedFault
 
 TURNS_MAX = 3000
 ATTEMPTS_MAX = 3
@@ -90,7 +90,7 @@ class Pipeline:
         self,
         partitions: int = 1,
         *,
-        faults: Callable[[str], Fault | None] | None = None,
+        faults: Callable[[str], InjectedFault | None] | None = None,
         transform: Transform = upper,
         sources: tuple[str, ...] = ("header:id",),
         claims: bool | MemoryClaims = True,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hapax.sandbox.ports import Ports
 from hapax.sandbox.redis_server import Redis
-from hapax.sandbox.watchdog import Watchdog
+from hapax.sandbox.watchdog import ChildWatchdog
 from tests.kit.claim_stores import admin
 from tests.kit.waiting import await_
 
@@ -25,7 +25,7 @@ MOVE_MS = 5000
 class Node(Redis):
     """One node."""
 
-    def __init__(self, folder: Path, ports: Ports, watchdog: Watchdog) -> None:
+    def __init__(self, folder: Path, ports: Ports, watchdog: ChildWatchdog) -> None:
         self.bus_port = ports.reserve()  # by default its port + 10000, which may be none
         super().__init__(folder, ports, watchdog)
 
@@ -47,7 +47,7 @@ class Node(Redis):
 @contextmanager
 def redis_cluster(folder: Path) -> Iterator[tuple[Node, Node]]:
     """Run two nodes that know each other."""
-    watchdog, ports = Watchdog(), Ports()
+    watchdog, ports = ChildWatchdog(), Ports()
     nodes = Node(folder / "0", ports, watchdog), Node(folder / "1", ports, watchdog)
     try:
         for node in nodes:

@@ -17,7 +17,7 @@ from hapax.core.ports import Changes
 from hapax.engines.idle_offsets import Bounds
 from hapax.engines.lifecycle import Lifecycle
 from hapax.engines.spark.driver import SparkEngine
-from hapax.engines.spark.plan import Outcome, Report
+from hapax.engines.spark.plan import RangeOutcome, RangeReport
 from hapax.engines.spark.ports import Pacing
 from hapax.engines.spark.reports import Reports
 from tests.kit.doubles import StuckError, Ticking, Told
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
     from hapax.core.records import Progress, TopicPartition
-    from hapax.engines.spark.plan import Plan
+    from hapax.engines.spark.plan import RangePlan
     from hapax.telemetry.events import Events
 
     Scenario = Generator[None, None, None]
@@ -123,14 +123,14 @@ class FakeJobs:
 
     def __init__(self, lanes: int, journal: list[str]) -> None:
         self.lanes = lanes
-        self.plans: list[Plan] = []
-        self.running: dict[int, Future[Report]] = {}
+        self.plans: list[RangePlan] = []
+        self.running: dict[int, Future[RangeReport]] = {}
         self.hold, self.obeys = False, True
         self.gone: Exception | None = None
         self._held: list[tuple[Callable[[], None], Future[None]]] = []
         self._journal = journal
 
-    def submit(self, plan: Plan) -> Future[Report]:
+    def submit(self, plan: RangePlan) -> Future[RangeReport]:
         assert plan.lane not in self.running, "two tasks of one lane"
         self._journal.append(f"submit {plan.lane}")
         self.plans.append(plan)
@@ -164,9 +164,9 @@ class FakeJobs:
         if self.gone is not None:
             raise self.gone
 
-    def end(self, lane: int = 0, outcome: Outcome = Outcome.DONE, **facts: Any) -> None:
+    def end(self, lane: int = 0, outcome: RangeOutcome = RangeOutcome.DONE, **facts: Any) -> None:
         """Let the task of a lane report."""
-        self.running.pop(lane).set_result(Report(lane=lane, outcome=outcome, **facts))
+        self.running.pop(lane).set_result(RangeReport(lane=lane, outcome=outcome, **facts))
 
     def lose(self, lane: int = 0, reason: str = "Python worker exited unexpectedly") -> None:
         """Let the task of a lane end without a report."""
@@ -305,7 +305,7 @@ class Driver:
         yield from self.until(lambda: set(lanes) <= set(self.jobs.running))
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> RangePlan:
         """The newest plan."""
         return self.jobs.plans[-1]
 

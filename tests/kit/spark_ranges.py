@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from hapax.engines.spark.plan import Plan
+from hapax.engines.spark.plan import RangePlan
 from hapax.kafka.consume.group_member import KafkaMember
 from hapax.kafka.consume.range_source import KafkaRange
 from hapax.kafka.properties import consumer_properties, lane_id, transactional_id
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from hapax.core.records import Progress, Record
     from hapax.core.records import TopicPartition as Where
-    from hapax.engines.spark.plan import Report
+    from hapax.engines.spark.plan import RangeReport
     from hapax.sandbox import Sandbox
 
 JOIN_TIMEOUT_S = 60.0
@@ -103,7 +103,7 @@ class Application:
 
     # -- tasks ----------------------------------------------------------------------------
 
-    def plan(self, member: KafkaMember, **facts: Any) -> Plan:
+    def plan(self, member: KafkaMember, **facts: Any) -> RangePlan:
         """Return a plan of all partitions of a member, as the driver would make it."""
         ours = sorted(member.assignment())
         defaults: dict[str, Any] = {
@@ -114,7 +114,7 @@ class Application:
             "duration_s": 30.0,
             "pace": 500,
         }
-        return Plan(**(defaults | facts))
+        return RangePlan(**(defaults | facts))
 
     def ends(self, member: KafkaMember, partitions: list[Where]) -> Progress:
         """Return the ends of all of them; the member leaves out what it is not told at once."""
@@ -123,7 +123,7 @@ class Application:
             assert time.monotonic() < deadline_s, f"ends are {ends}"
         return ends
 
-    def run(self, plan: Plan, **settings: str) -> Report:
+    def run(self, plan: RangePlan, **settings: str) -> RangeReport:
         """Run a task to its report."""
         chosen = self.with_settings(**settings) if settings else self.settings
         return Task(chosen, plan).run()

@@ -31,7 +31,7 @@ from hapax.engines.spark.reports import Reports
 from hapax.settings import load_settings
 from hapax.testing.broker import MemoryBroker
 from hapax.testing.group import InstantGroup
-from hapax.testing.source import Fault, MemorySource
+from hapax.testing.source import InjectedFault, MemorySource
 from hapax.testing.transaction import MemoryTransaction
 from hapax.wiring.builders import core
 from hapax.wiring.task import Task
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from hapax.core.ports import Clock
     from hapax.core.records import Progress, TopicPartition
     from hapax.core.suspicion import Marks
-    from hapax.engines.spark.plan import Plan, Report
+    from hapax.engines.spark.plan import RangePlan, RangeReport
     from hapax.telemetry.events import Events
     from hapax.testing.group import Shift
 
@@ -117,7 +117,7 @@ class Member(MemorySource):
 class Range(MemorySource):
     """The source of a task, as KafkaRange is."""
 
-    def __init__(self, broker: Broker, plan: Plan, **parts: Any) -> None:
+    def __init__(self, broker: Broker, plan: RangePlan, **parts: Any) -> None:
         super().__init__(broker, "nobody", **parts)
         self._plan = plan
 
@@ -156,7 +156,7 @@ class Producing(MemoryTransaction):
 class MemoryTask(Task):
     """The real task on the memory broker."""
 
-    def __init__(self, world: World, plan: Plan, errand: Errand) -> None:
+    def __init__(self, world: World, plan: RangePlan, errand: Errand) -> None:
         super().__init__(world.settings, plan)
         self._world, self._errand = world, errand
 
@@ -167,7 +167,7 @@ class MemoryTask(Task):
             world.broker, f"app-w/{self._plan.lane}", clock=world.clock, faults=self._at
         )  # fmt: skip
 
-    def _at(self, step: str) -> Fault | None:
+    def _at(self, step: str) -> InjectedFault | None:
         self._errand.pause()
         return self._world.chance.fault(step)
 
@@ -177,14 +177,14 @@ class Jobs:
 
     def __init__(self, world: World, lanes: int) -> None:
         self.lanes = lanes
-        self.running: dict[int, tuple[Errand, Future[Report]]] = {}
+        self.running: dict[int, tuple[Errand, Future[RangeReport]]] = {}
         self._world = world
 
-    def submit(self, plan: Plan) -> Future[Report]:
+    def submit(self, plan: RangePlan) -> Future[RangeReport]:
         random = self._world.random
         if random.random() < 0.5:
             plan = msgspec.structs.replace(plan, records_max=random.randrange(1, 9))
-        future: Future[Report] = Future()
+        future: Future[RangeReport] = Future()
 
         def work(errand: Errand) -> None:
             try:
@@ -303,16 +303,16 @@ class Chance:
         self.left -= 1
         self.struck[kind] += 1
 
-    def fault(self, step: str) -> Fault | None:
+    def fault(self, step: str) -> InjectedFault | None:
         """Answer at a step of a task, or of a call to brokers."""
         random = self._world.random
         if not self.due() or random.random() < 0.5:
             return None
         self.note(f"fault at {step}")
         if step in DOUBTFUL and random.random() < 0.3:
-            return Fault(after=True, doubt=True)
+            return InjectedFault(after=True, doubt=True)
         error: Any = random.choice(ERRORS)
-        return Fault(error, after=random.random() < 0.5)
+        return InjectedFault(error, after=random.random() < 0.5)
 
 
 class World:
@@ -383,12 +383,12 @@ class World:
 
     # -- what happens while the driver attends to its group -------------------------------
 
-    def _at(self, step: str) -> Fault | None:
+    def _at(self, step: str) -> InjectedFault | None:
         if step == "reopen":
             return None  # asks no broker
         if step != "attend":
             fault = self.chance.fault(step)
-            return fault if fault is None or fault.error != "dead" else Fault("aborted")
+            return fault if fault is None or fault.error != "dead" else InjectedFault("aborted")
         self._turns += 1
         if self._turns > TURNS_MAX:
             raise StuckError(f"{self.broker.committed} of {self.broker.ends()}")
@@ -405,7 +405,7 @@ class World:
             self.lifecycle.stop("drained")
         return self._strike() if self.chance.due() else None
 
-    def _strike(self) -> Fault | None:
+    def _strike(self) -> InjectedFault | None:
         random = self.random
         kind = random.choice(("kill", "zombie", "zombie", "crash", "peer", "peer", "expel", "away"))
         if kind in {"kill", "zombie"} and not self.jobs.running:
@@ -422,7 +422,7 @@ class World:
             case "expel":
                 self.broker.expel("w")
             case _:
-                return Fault(random.choice(("aborted", "fenced")))
+                return InjectedFault(random.choice(("aborted", "fenced")))
         return None
 
     # -- judging --------------------------------------------------------------------------

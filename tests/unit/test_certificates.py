@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from hapax.sandbox.tls import Certificate
+    from hapax.sandbox.tls import IssuedCertificate
 
 DAY_S = 86_400
 S = "HAPAX_KAFKA__SECURITY__"
@@ -40,7 +40,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @contextmanager
-def server(shown: Certificate) -> Iterator[int]:
+def server(shown: IssuedCertificate) -> Iterator[int]:
     """Give a port where a certificate is shown."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(shown.certificate_file, shown.key_file)

@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 from hapax.commands.demo import demo
 from hapax.demo import moments, spark_stage
 from hapax.demo.child import Child, DemoError
-from hapax.demo.damage import Fault, HandOver
-from hapax.demo.judge import Verdict
+from hapax.demo.damage import DemoFault, HandOver
+from hapax.demo.judge import DemoVerdict
 from hapax.demo.moments import freeze_in_range
 from hapax.demo.spark_faults import PythonWorker, lane_is_back
-from hapax.demo.story import Outcome
+from hapax.demo.story import DemoSummary
 from hapax.demo.table import figures, sentences, table
 
 if TYPE_CHECKING:
@@ -31,26 +31,26 @@ APP.command()(demo)
 HAND_OVER = HandOver("Spark", "worker", 1.5, 2.0, 5850, 0)
 
 
-def outcome(*codes: int, hand_overs: list[HandOver]) -> Outcome:
-    return Outcome(
+def outcome(*codes: int, hand_overs: list[HandOver]) -> DemoSummary:
+    return DemoSummary(
         engine="spark",
         published=10,
         aborted=1,
         faults=[
-            Fault("Python worker kill", "Spark", "inside a transaction of a range", 2.6),
-            Fault("driver kill", "Spark", "inside a transaction of a range", 5.8),
-            Fault("Python worker kill", "Spark", "inside a transaction of a range", 1.1),
+            DemoFault("Python worker kill", "Spark", "inside a transaction of a range", 2.6),
+            DemoFault("driver kill", "Spark", "inside a transaction of a range", 5.8),
+            DemoFault("Python worker kill", "Spark", "inside a transaction of a range", 1.1),
         ],
-        ordinary_faults=[Fault("kill", "ordinary-loop", "between two records")],
+        ordinary_faults=[DemoFault("kill", "ordinary-loop", "between two records")],
         hand_overs=hand_overs,
         ordinary_restarts=0,
         exit_codes=list(codes),
-        hapax=Verdict(),
-        ordinary=Verdict(),
+        hapax=DemoVerdict(),
+        ordinary=DemoVerdict(),
     )
 
 
-def printed(result: Outcome) -> str:
+def printed(result: DemoSummary) -> str:
     text = StringIO()
     Console(file=text, width=80).print(table(result))
     return text.getvalue()

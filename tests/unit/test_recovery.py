@@ -14,7 +14,7 @@ from hapax.core.errors import (
 )
 from hapax.core.ports import Batch
 from hapax.core.transform import Failure
-from hapax.testing.source import Fault
+from hapax.testing.source import InjectedFault
 from tests.kit.batches import opened, taken
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
@@ -22,7 +22,7 @@ from tests.kit.pipeline import Pipeline
 if TYPE_CHECKING:
     from hapax.core.records import Record
 
-ABORTED, DEAD, FENCED = Fault("aborted"), Fault("dead"), Fault("fenced")
+ABORTED, DEAD, FENCED = InjectedFault("aborted"), InjectedFault("dead"), InjectedFault("fenced")
 P0, P1 = ("in", 0), ("in", 1)
 NOTHING = Batch([], {}, {})
 
@@ -114,9 +114,9 @@ def test_a_fence_while_opening_counts_as_well() -> None:
     "script",
     [
         Script(rewind=[ABORTED, ABORTED]),
-        Script(rewind=[Fault("aborted", after=True)], committed=[ABORTED]),
+        Script(rewind=[InjectedFault("aborted", after=True)], committed=[ABORTED]),
         Script(attend=[ABORTED]),
-        Script(attend=[Fault("aborted", after=True)], open=[None, DEAD], rewind=[ABORTED]),
+        Script(attend=[InjectedFault("aborted", after=True)], open=[None, DEAD], rewind=[ABORTED]),
     ],
 )
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def never_begun_in_doubt(pipeline: Pipeline, script: Script) -> None:
 
 @pytest.mark.parametrize("step", ["rewind", "attend"])
 def test_doubts_of_an_abort_outlast_a_member_that_is_fenced_meanwhile(step: str) -> None:
-    script = Script(abort=[Fault(doubt=True, after=True)], send=[ABORTED])
+    script = Script(abort=[InjectedFault(doubt=True, after=True)], send=[ABORTED])
     script.faults[step] = [FENCED]
     pipeline = filled(script)
     never_begun_in_doubt(pipeline, script)
@@ -241,7 +241,7 @@ def test_doubts_of_an_abort_outlast_a_member_that_is_fenced_meanwhile(step: str)
 
 
 def test_doubts_of_a_commit_outlast_a_failed_rewind_of_the_rest() -> None:
-    script = Script(rewind=[FENCED], commit=[Fault(doubt=True, after=True)])
+    script = Script(rewind=[FENCED], commit=[InjectedFault(doubt=True, after=True)])
 
     def cutting(_record: Record) -> None:
         pipeline.interrupt.due = True

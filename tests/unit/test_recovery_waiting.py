@@ -17,7 +17,7 @@ from hapax.core.errors import (
 from hapax.core.limits import FenceBudget
 from hapax.core.ports import Batch
 from hapax.engines.recovery import HOLD_S
-from hapax.testing.source import Fault
+from hapax.testing.source import InjectedFault
 from tests.kit.batches import opened, taken
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
@@ -25,7 +25,7 @@ from tests.kit.pipeline import Pipeline
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ABORTED, DEAD, FENCED = Fault("aborted"), Fault("dead"), Fault("fenced")
+ABORTED, DEAD, FENCED = InjectedFault("aborted"), InjectedFault("dead"), InjectedFault("fenced")
 P0, P1 = ("in", 0), ("in", 1)
 NOTHING = Batch([], {}, {})
 
@@ -114,7 +114,7 @@ def test_told_to_stop_before_recovery_begins_the_rest_is_left_to_the_successor(
 
 @pytest.mark.parametrize("step", ["open", "committed", "rewind"])
 def test_told_to_stop_while_brokers_are_away_the_worker_leaves_when_time_is_up(step: str) -> None:
-    first: list[Fault | None] = [None] if step == "open" else []
+    first: list[InjectedFault | None] = [None] if step == "open" else []
     script = Script(**{step: first + [DEAD] * 999})
     pipeline = filled(script)
     batch = taken(pipeline)
@@ -185,7 +185,7 @@ def test_who_was_fenced_stands_back_before_it_takes_its_name_again(
 
 @pytest.mark.parametrize("between", [FENCED, ABORTED])
 def test_a_fence_that_something_comes_between_counts_once_and_leaves_no_dead_producer(
-    between: Fault,
+    between: InjectedFault,
 ) -> None:
     script = Script(attend=[None, between])
     pipeline = filled(script)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hapax.core.errors import BatchAbortedError, MemberFencedError, StopError
-from hapax.engines.spark.plan import Outcome
+from hapax.engines.spark.plan import RangeOutcome
 from tests.kit.spark_driver import P0, P1, P2, Driver, done, settled
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def test_where_records_are_counted_one_range_runs_at_a_time_with_what_is_left() 
         yield from driver.until(lambda: driver.jobs.running)
         yield from driver.turns(50)
         (lane,) = driver.jobs.running
-        driver.jobs.end(lane, Outcome.CLAIMS, **done((P0, P1)[lane], 4, 9))
+        driver.jobs.end(lane, RangeOutcome.CLAIMS, **done((P0, P1)[lane], 4, 9))
         yield from driver.until(lambda: driver.jobs.running)
         (lane,) = driver.jobs.running
         driver.jobs.end(lane, **done((P0, P1)[lane], 9, 10))
@@ -64,7 +64,9 @@ def test_records_that_were_committed_before_a_range_failed_are_counted() -> None
     def scenario() -> Scenario:
         driver.assign({P0: 100}, p0=0)
         yield from driver.started(0)
-        driver.jobs.end(0, Outcome.DEAD, reason="no", settled=[settled({P0: (0, 8)}, records=7)])
+        driver.jobs.end(
+            0, RangeOutcome.DEAD, reason="no", settled=[settled({P0: (0, 8)}, records=7)]
+        )
         yield from driver.started(0)
         assert driver.plan.records_max == 3
         driver.jobs.end(0, **done(P0, 8, 11))

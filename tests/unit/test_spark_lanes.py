@@ -11,7 +11,7 @@ from hapax.core.limits import Patience
 from hapax.core.records import Coordinates
 from hapax.core.transform import Failure
 from hapax.engines.spark.lane import Homes, Lane
-from hapax.engines.spark.plan import Outcome, Plan, Report
+from hapax.engines.spark.plan import RangeOutcome, RangePlan, RangeReport
 from tests.kit.spark_driver import P0, P1, P2, P3, Driver, settled
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def test_wanted_is_what_lies_behind_our_position() -> None:
 
 def test_progress_of_a_partition_that_left_meanwhile_is_not_ours_to_remember() -> None:
     one = lane(p0=5)
-    one.record_report(Report(lane=0, settled=[settled({P0: (5, 6), P1: (0, 3)})]))
+    one.record_report(RangeReport(lane=0, settled=[settled({P0: (5, 6), P1: (0, 3)})]))
     assert one.positions == {P0: 6}
 
 
@@ -51,9 +51,9 @@ def test_progress_ends_both_impatience_and_rest() -> None:
     one = lane(p0=5)
     one.patience.records_max, one.patience.attempts = 4, 2
     one.rest(100.0)
-    one.record_report(Report(lane=0))
+    one.record_report(RangeReport(lane=0))
     assert (one.patience.records_max, one.patience.attempt, one.failures) == (4, 3, 1)
-    one.record_report(Report(lane=0, ended={P0: 6}))
+    one.record_report(RangeReport(lane=0, ended={P0: 6}))
     assert (one.patience.records_max, one.patience.attempt, one.failures) == (8, 1, 0)
 
 
@@ -99,7 +99,7 @@ def test_the_driver_spreads_as_its_group_needs_it(second: int, *, sticky: bool) 
 
 # -- plans and reports --------------------------------------------------------------------
 
-PLAN = Plan(
+PLAN = RangePlan(
     lane=3,
     member=b"CGMDv2:\x01",
     starts={P0: 5, P1: None},
@@ -112,9 +112,9 @@ PLAN = Plan(
     condemned={CULPRIT: NO},
     failed=(100, 3),
 )
-REPORT = Report(
+REPORT = RangeReport(
     lane=3,
-    outcome=Outcome.ABORTED,
+    outcome=RangeOutcome.ABORTED,
     reason="no",
     settled=[
         settled({P0: (5, 8)}, dead_letter_examples=[(CULPRIT, Failure("KeyError", "'id'", 3))])
@@ -135,7 +135,9 @@ REPORT = Report(
 
 
 @pytest.mark.parametrize("value", [PLAN, REPORT], ids=["plan", "report"])
-def test_what_travels_between_driver_and_task_arrives_as_it_was(value: Plan | Report) -> None:
+def test_what_travels_between_driver_and_task_arrives_as_it_was(
+    value: RangePlan | RangeReport,
+) -> None:
     arrived = pickle.loads(pickle.dumps(value))  # noqa: S301 - Spark does the same
     assert arrived == value
     assert type(arrived) is type(value)
@@ -146,22 +148,22 @@ def test_coordinates_and_outcomes_arrive_as_what_they_were() -> None:
     report = pickle.loads(pickle.dumps(REPORT))  # noqa: S301 - as above
     assert [type(key) for key in plan.condemned] == [Coordinates]
     assert type(report.suspect) is Coordinates
-    assert report.outcome is Outcome.ABORTED
+    assert report.outcome is RangeOutcome.ABORTED
 
 
 def test_reports_of_two_tasks_share_nothing() -> None:
-    one, other = Report(lane=0), Report(lane=1)
+    one, other = RangeReport(lane=0), RangeReport(lane=1)
     one.settled.append(settled({P0: (0, 1)}))
     one.lines.append(("consumer", 40, "FAIL", "x"))
     one.doubts.append("commit")
-    assert other == Report(lane=1)
+    assert other == RangeReport(lane=1)
 
 
 def test_progress_is_the_last_word_on_each_partition() -> None:
-    report = Report(
+    report = RangeReport(
         lane=0,
         settled=[settled({P0: (0, 3)}), settled({P0: (3, 6), P1: (0, 2)}), settled({P1: (2, 4)})],
         ended={P1: 5, P2: 1},
     )
     assert report.progress == {P0: 6, P1: 5, P2: 1}
-    assert Report(lane=0).progress == {}
+    assert RangeReport(lane=0).progress == {}

@@ -17,7 +17,7 @@ from hapax.engines.spark.dataframe.source_options import (
     java_option,
     source_options,
 )
-from hapax.engines.spark.dataframe.staging import Report
+from hapax.engines.spark.dataframe.staging import StagedReport
 from hapax.settings import load_settings
 from tests.unit.test_settings import REQUIRED
 
@@ -43,7 +43,9 @@ PROGRESS: dict[str, Any] = {
 
 
 def test_numbers_come_from_both_sides() -> None:
-    found = numbers(PROGRESS, Report(4, {"out": 3}, repeated=False, attempts=2, publish_s=0.3))
+    found = numbers(
+        PROGRESS, StagedReport(4, {"out": 3}, repeated=False, attempts=2, publish_s=0.3)
+    )
     assert found.inputs == {"in": 12}
     assert found.outputs == {"out": 3}
     assert found.lags == {("in", 0): 5, ("in", 1): 0}

@@ -19,7 +19,7 @@ from hapax.core.records import Coordinates
 from hapax.core.suspicion import Mark
 from hapax.core.transform import Cut, Failure
 from hapax.engines.spark.lane import Lane
-from hapax.engines.spark.plan import Outcome, Report
+from hapax.engines.spark.plan import RangeOutcome, RangeReport
 from hapax.engines.spark.reports import LOST_MAX
 from tests.kit.spark_driver import P0, P1, Driver, settled
 
@@ -41,16 +41,16 @@ def lane() -> Lane:
     return made
 
 
-def report(outcome: Outcome = Outcome.DONE, **facts: Any) -> Report:
-    return Report(lane=0, outcome=outcome, **facts)
+def report(outcome: RangeOutcome = RangeOutcome.DONE, **facts: Any) -> RangeReport:
+    return RangeReport(lane=0, outcome=outcome, **facts)
 
 
 # -- whatever the outcome -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("outcome", [one for one in Outcome if one is not Outcome.STOP])
+@pytest.mark.parametrize("outcome", [one for one in RangeOutcome if one is not RangeOutcome.STOP])
 def test_what_was_committed_counts_however_the_range_ended(
-    outcome: Outcome, driver: Driver, lane: Lane
+    outcome: RangeOutcome, driver: Driver, lane: Lane
 ) -> None:
     committed = [settled({P0: (5, 8)}), settled({P0: (8, 11), P1: (0, 4)})]
     facts = {"settled": committed, "ended": {P1: 6}, "pace": 900, "open_s": 0.1, "work_s": 0.4}
@@ -113,7 +113,7 @@ def test_the_rate_of_dead_letters_is_that_of_all_lanes_together(driver: Driver) 
         one = Lane(number, Patience(3))
         one.take_over({("in", number): 0})
         each = settled({("in", number): (0, 40)}, dead_letters=failures)
-        driver.reports.take(one, Report(lane=number, settled=[each]), NOW_S)
+        driver.reports.take(one, RangeReport(lane=number, settled=[each]), NOW_S)
     assert driver.rate.recent == (80, 7)
 
 
@@ -136,8 +136,8 @@ def test_claims_that_are_away_are_asked_now_and_then_until_they_answer(
 ) -> None:
     driver.claims.outage = "away"
     assert not driver.reports.holding(NOW_S)
-    driver.reports.take(lane, report(Outcome.CLAIMS, reason="timeout"), NOW_S)
-    driver.reports.take(lane, report(Outcome.CLAIMS, reason="again"), NOW_S + 0.1)
+    driver.reports.take(lane, report(RangeOutcome.CLAIMS, reason="timeout"), NOW_S)
+    driver.reports.take(lane, report(RangeOutcome.CLAIMS, reason="again"), NOW_S + 0.1)
     assert driver.reports.holding(NOW_S + 0.15)
     assert driver.claims.pings == 0, "not at once: it has just said no"
     assert driver.reports.holding(NOW_S + 0.3)
@@ -155,14 +155,14 @@ def test_claims_that_are_away_are_asked_now_and_then_until_they_answer(
 
 def test_a_hold_without_a_claim_store_of_our_own_ends_by_itself(lane: Lane) -> None:
     driver = Driver(claims=False)
-    driver.reports.take(lane, report(Outcome.CLAIMS, reason="timeout"), NOW_S)
+    driver.reports.take(lane, report(RangeOutcome.CLAIMS, reason="timeout"), NOW_S)
     assert driver.reports.holding(NOW_S + 0.1)
     assert not driver.reports.holding(NOW_S + 0.3)
 
 
 def test_an_aborted_range_rests_and_says_where_it_goes_on(driver: Driver, lane: Lane) -> None:
-    driver.reports.take(lane, report(Outcome.ABORTED, reason="no", records=3), NOW_S)
-    driver.reports.take(lane, report(Outcome.ABORTED, reason="no", records=3), NOW_S)
+    driver.reports.take(lane, report(RangeOutcome.ABORTED, reason="no", records=3), NOW_S)
+    driver.reports.take(lane, report(RangeOutcome.ABORTED, reason="no", records=3), NOW_S)
     assert driver.told.of("batch_aborted") == [
         {"reason": "no", "records": 3, "attempt": attempt, "rewound_to": {P0: 5}}
         for attempt in (1, 2)
@@ -172,14 +172,16 @@ def test_an_aborted_range_rests_and_says_where_it_goes_on(driver: Driver, lane: 
 
 
 def test_culprits_known_by_name_are_condemned_at_once(driver: Driver, lane: Lane) -> None:
-    aborted = report(Outcome.ABORTED, reason="no", records=3, content=True, culprits={CULPRIT: NO})
+    aborted = report(
+        RangeOutcome.ABORTED, reason="no", records=3, content=True, culprits={CULPRIT: NO}
+    )
     driver.reports.take(lane, aborted, NOW_S)
     assert lane.condemned == {CULPRIT: NO}
     assert (lane.rest_until_s, lane.patience.attempts) == (0.0, 0)
 
 
-def refused(records: int, **facts: Any) -> Report:
-    return report(Outcome.ABORTED, reason="no", records=records, content=True, **facts)
+def refused(records: int, **facts: Any) -> RangeReport:
+    return report(RangeOutcome.ABORTED, reason="no", records=records, content=True, **facts)
 
 
 def test_content_that_is_refused_is_halved_down_to_its_suspect(driver: Driver, lane: Lane) -> None:
@@ -206,7 +208,7 @@ def test_a_dead_letter_that_is_refused_too_stops_the_service(driver: Driver, lan
 
 
 def test_refused_content_without_records_is_only_waited_for(driver: Driver, lane: Lane) -> None:
-    driver.reports.take(lane, report(Outcome.ABORTED, reason="no", content=True), NOW_S)
+    driver.reports.take(lane, report(RangeOutcome.ABORTED, reason="no", content=True), NOW_S)
     assert lane.rest_until_s > NOW_S
     assert lane.patience.attempts == 0
 
@@ -219,16 +221,16 @@ def test_a_condemned_record_is_forgotten_once_it_is_behind(driver: Driver, lane:
 
 
 def test_fenced_once_is_survived_and_fenced_again_means_a_twin(driver: Driver, lane: Lane) -> None:
-    driver.reports.take(lane, report(Outcome.FENCED, reason="epoch"), NOW_S)
+    driver.reports.take(lane, report(RangeOutcome.FENCED, reason="epoch"), NOW_S)
     assert driver.told.of("producer_died") == [{"reason": "epoch", "fenced": True}]
     assert lane.rest_until_s > NOW_S
     with pytest.raises(DuplicateInstanceError):
-        driver.reports.take(lane, report(Outcome.FENCED, reason="epoch"), NOW_S + 1)
+        driver.reports.take(lane, report(RangeOutcome.FENCED, reason="epoch"), NOW_S + 1)
 
 
 def test_fences_that_explain_themselves_prove_no_twin(driver: Driver, lane: Lane) -> None:
     for _ in range(9):
-        driver.reports.take(lane, report(Outcome.FENCED, reason="old", explained=True), NOW_S)
+        driver.reports.take(lane, report(RangeOutcome.FENCED, reason="old", explained=True), NOW_S)
 
 
 def test_fences_between_which_batches_are_committed_prove_a_twin_only_in_the_end(
@@ -236,16 +238,20 @@ def test_fences_between_which_batches_are_committed_prove_a_twin_only_in_the_end
 ) -> None:
     committed = [settled({P0: (5, 6)})] * 3
     for _ in range(4):
-        driver.reports.take(lane, report(Outcome.FENCED, reason="epoch", settled=committed), NOW_S)
+        driver.reports.take(
+            lane, report(RangeOutcome.FENCED, reason="epoch", settled=committed), NOW_S
+        )
     with pytest.raises(DuplicateInstanceError):
-        driver.reports.take(lane, report(Outcome.FENCED, reason="epoch", settled=committed), NOW_S)
+        driver.reports.take(
+            lane, report(RangeOutcome.FENCED, reason="epoch", settled=committed), NOW_S
+        )
 
 
 def test_a_dead_producer_is_told_and_planned_again_without_limit(
     driver: Driver, lane: Lane
 ) -> None:
     for _ in range(30):
-        driver.reports.take(lane, report(Outcome.DEAD, reason="brokers away"), NOW_S)
+        driver.reports.take(lane, report(RangeOutcome.DEAD, reason="brokers away"), NOW_S)
     assert driver.told.of("producer_died")[-1] == {"reason": "brokers away", "fenced": False}
     assert lane.rest_until_s == NOW_S + 1.0
 
@@ -255,7 +261,10 @@ def test_a_task_that_must_leave_takes_the_service_with_it(
     code: ExitCode, driver: Driver, lane: Lane
 ) -> None:
     stop = report(
-        Outcome.STOP, reason="offset gone", exit_code=int(code), settled=[settled({P0: (5, 8)})]
+        RangeOutcome.STOP,
+        reason="offset gone",
+        exit_code=int(code),
+        settled=[settled({P0: (5, 8)})],
     )
     with pytest.raises(StopError, match="offset gone") as caught:
         driver.reports.take(lane, stop, NOW_S)

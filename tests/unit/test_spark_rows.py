@@ -24,8 +24,8 @@ from hapax.engines.spark.dataframe.rows import Writing, check_columns
 from hapax.engines.spark.dataframe.staging import (
     Parcel,
     Place,
-    Report,
     Spool,
+    StagedReport,
     fingerprint,
     query_id,
 )
@@ -216,12 +216,14 @@ def test_two_attempts_of_a_task_never_share_a_file(tmp_path: Path) -> None:
 def test_a_published_micro_batch_takes_all_older_files_along(tmp_path: Path) -> None:
     spool = Spool(Place(str(tmp_path)), 0)
     parcels = [spool.store(iter(batches(1)), f"{number}-0-1") for number in (6, 7, 8)]
-    spool.report(Report(7, {"out": 3}, repeated=False, attempts=1, publish_s=0.1))
+    spool.report(StagedReport(7, {"out": 3}, repeated=False, attempts=1, publish_s=0.1))
     spool.clear(7)
     with pytest.raises(StopError, match="driver and executors must share the folder"):
         list(spool.rows(parcels[1]))
     assert list(spool.rows(parcels[2])) == batches(1)
-    assert spool.reported(7) == Report(7, {"out": 3}, repeated=False, attempts=1, publish_s=0.1)
+    assert spool.reported(7) == StagedReport(
+        7, {"out": 3}, repeated=False, attempts=1, publish_s=0.1
+    )
     assert spool.reported(6) is None
 
 

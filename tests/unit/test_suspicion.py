@@ -8,7 +8,7 @@ import pytest
 
 from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.suspicion import Mark, marked, suspects_until
-from hapax.testing.source import Fault
+from hapax.testing.source import InjectedFault
 from tests.kit.doubles import CrashError, Script
 from tests.kit.pipeline import Pipeline, upper
 
@@ -165,7 +165,7 @@ def test_a_stop_clears_the_marks() -> None:
 
 
 def test_a_batch_that_is_aborted_suspects_nobody() -> None:
-    aborted = Fault("aborted")
+    aborted = InjectedFault("aborted")
     pipeline = Pipeline(faults=Script(send=[aborted, aborted]), marked=True)
     pipeline.write(*values(20))
     pipeline.run()
@@ -175,8 +175,10 @@ def test_a_batch_that_is_aborted_suspects_nobody() -> None:
 
 
 def test_our_own_mark_is_no_death_when_the_partition_comes_back() -> None:
-    fenced = Fault("fenced")
-    pipeline = Pipeline(faults=Script(send=[Fault("aborted")], rewind=[fenced]), marked=True)
+    fenced = InjectedFault("fenced")
+    pipeline = Pipeline(
+        faults=Script(send=[InjectedFault("aborted")], rewind=[fenced]), marked=True
+    )
     pipeline.write(*values(20))
     pipeline.run()
     pipeline.judge()

@@ -21,7 +21,7 @@ from hapax.telemetry.logs import configure_logs
 from hapax.telemetry.metrics import Metrics
 from hapax.telemetry.page import page
 from hapax.telemetry.recent_errors import Troubles
-from hapax.telemetry.status import Identity, Status
+from hapax.telemetry.status import ProcessIdentity, Status
 from tests.unit.test_telemetry_events import ORDERS, OUT_LAG, WHERE
 from tests.unit.test_telemetry_settled import SETTLED
 from tests.unit.test_telemetry_survey import OURS
@@ -63,7 +63,7 @@ class Told:
             "runbooks": "https://runbooks.example/hapax/",
         }
         self._status = Status(
-            Identity(**(facts | identity)),
+            ProcessIdentity(**(facts | identity)),
             self.health,
             self.metrics,
             self.troubles,

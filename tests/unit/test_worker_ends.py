@@ -6,7 +6,7 @@ import pytest
 
 from hapax.core.errors import BatchAbortedError
 from hapax.engines.worker import Worker
-from hapax.testing.source import Fault
+from hapax.testing.source import InjectedFault
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
 
@@ -47,7 +47,7 @@ def test_ends_that_come_later_are_committed_only_when_nothing_is_in_flight() -> 
 def test_ends_are_committed_again_after_a_failed_attempt(
     step: str, error: str, *, after: bool
 ) -> None:
-    fault: Fault | None = Fault(error, after=after)  # type: ignore[arg-type] # one of three
+    fault: InjectedFault | None = InjectedFault(error, after=after)  # type: ignore[arg-type] # one of three
     script = Script(**{step: [fault]})
     pipeline = Pipeline(faults=script)
     pipeline.broker.hide(P0, 3)
@@ -57,7 +57,7 @@ def test_ends_are_committed_again_after_a_failed_attempt(
 
 
 def test_told_to_stop_with_a_request_in_doubt_the_worker_opens_no_further_transaction() -> None:
-    script = Script(send_offsets=[Fault("aborted", after=True)])
+    script = Script(send_offsets=[InjectedFault("aborted", after=True)])
     pipeline = Pipeline(2, faults=script)
     pipeline.broker.hide(P1, 3)
     pipeline.ends.record_commit({}, pipeline.clock.now_s)  # busy a moment ago: the end has to wait

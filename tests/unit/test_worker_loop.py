@@ -9,7 +9,7 @@ import pytest
 from hapax.core.errors import DeadLetterLimitError
 from hapax.core.exactly_once import ExactlyOnce
 from hapax.core.records import Output, Record
-from hapax.testing.source import Fault
+from hapax.testing.source import InjectedFault
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
 
@@ -47,7 +47,7 @@ def test_input_flows_through_in_batches_until_told_to_stop() -> None:
 def test_a_transaction_that_fails_anywhere_is_done_once_in_the_end(
     step: str, error: str, *, after: bool
 ) -> None:
-    fault: Fault | None = Fault(error, after=after)  # type: ignore[arg-type] # one of three
+    fault: InjectedFault | None = InjectedFault(error, after=after)  # type: ignore[arg-type] # one of three
     script = Script(**{step: [None, fault]})
     pipeline = Pipeline(2, faults=script, batch_max=3)
     pipeline.write(*[b"%d" % n for n in range(10)])
@@ -59,12 +59,12 @@ def test_a_transaction_that_fails_anywhere_is_done_once_in_the_end(
 
 @pytest.mark.parametrize("doubt", ["send_offsets", "commit", "abort"])
 def test_a_request_that_was_sent_twice_does_no_harm_to_the_next_transaction(doubt: str) -> None:
-    faults: dict[str, list[Fault | None]] = {
-        doubt: [Fault(doubt=True, after=True)],
-        "send": [None, Fault("aborted", after=True)],
+    faults: dict[str, list[InjectedFault | None]] = {
+        doubt: [InjectedFault(doubt=True, after=True)],
+        "send": [None, InjectedFault("aborted", after=True)],
     }
     if doubt == "abort":
-        faults["send"] = [Fault("aborted", after=True)]
+        faults["send"] = [InjectedFault("aborted", after=True)]
     pipeline = Pipeline(faults=Script(**faults), batch_max=2)
     pipeline.write(b"a", b"b", b"c", b"d")
     pipeline.run()
@@ -183,9 +183,12 @@ def test_told_to_stop_in_the_middle_of_a_batch_the_finished_part_is_committed() 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_told_to_stop_at_any_step_the_worker_leaves_and_its_successor_finishes(step: str) -> None:
-    faults: dict[str, list[Fault | None]] = {"send": [None, Fault("aborted")], "commit": [None]}
+    faults: dict[str, list[InjectedFault | None]] = {
+        "send": [None, InjectedFault("aborted")],
+        "commit": [None],
+    }
     if step == "committed":
-        faults = {"commit": [None, Fault("aborted", after=True)]}
+        faults = {"commit": [None, InjectedFault("aborted", after=True)]}
     script = Script(**faults)
     pipeline = Pipeline(faults=script, batch_max=2)
     pipeline.write(*[b"%d" % n for n in range(6)])
@@ -216,7 +219,7 @@ def test_a_batch_too_large_for_its_transactions_time_becomes_smaller_until_it_fi
         # More than 100 records outlive the timeout of their transaction.
         late = len(batch.records) > 100
         script.then = lambda step: pipeline.clock.wait(11.0 if late and step == "commit" else 0.0)
-        script.faults["commit"] = [Fault(kind)] if late else []  # type: ignore[arg-type] # one of two
+        script.faults["commit"] = [InjectedFault(kind)] if late else []  # type: ignore[arg-type] # one of two
         return real(self, batch, condemned, attempt)
 
     monkeypatch.setattr(ExactlyOnce, "run", run)

@@ -60,7 +60,7 @@ def audit(
       hapax audit --no-transform --json > audit.json
       hapax audit --engine spark --master spark://spark:7077
     """
-    from hapax.commands.audit_screen import Screen, figures, show
+    from hapax.commands.audit_screen import AuditScreen, figures, show
 
     with refusals(as_json=as_json, prefix="hapax audit: ", otherwise=ExitCode.PREFLIGHT):
         if master is not None and engine is not EngineName.SPARK:
@@ -77,7 +77,7 @@ def audit(
             since_ms=since_ms,
             examples_max=examples,
         )
-        with Screen() as screen:
+        with AuditScreen() as screen:
             found = run(settings, options, screen.report, engine)
     if as_json:
         print_json(figures(found))

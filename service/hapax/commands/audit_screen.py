@@ -29,7 +29,7 @@ _ACCOUNTS = {
 }
 
 
-class Screen:
+class AuditScreen:
     """Says how far the audit is: a live line on a terminal, plain lines elsewhere; on stderr."""
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ from hapax.core.dead_letters import Wanted
 from hapax.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from hapax.operations.replay import Outcome
+    from hapax.operations.replay import ReplaySummary
     from hapax.settings import Settings
 
 
@@ -184,7 +184,7 @@ def replay(
     _tell_outcome(outcome, "would be replayed" if dry_run else "replayed")
 
 
-def _tell_outcome(outcome: Outcome, verb: str) -> None:
+def _tell_outcome(outcome: ReplaySummary, verb: str) -> None:
     typer.echo(f"{outcome.replayed:,} {verb}")
     if outcome.already:
         typer.echo(f"{outcome.already:,} left alone: replayed before")

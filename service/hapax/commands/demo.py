@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from hapax.demo.stage import Stage
-    from hapax.demo.story import Outcome
+    from hapax.demo.story import DemoSummary
 
 _INTERRUPTED = 130
 _FAILED = 1
 
 
-class Engine(StrEnum):
+class DemoEngine(StrEnum):
     """What runs the pipeline."""
 
     WORKER = "worker"
@@ -42,8 +42,8 @@ def demo(
     rate: Annotated[int, typer.Option(min=500, max=20_000, help="Records a second.")] = 3000,
     seed: Annotated[int, typer.Option(help="The same seed publishes the same orders.")] = 1,
     engine: Annotated[
-        Engine, typer.Option(help="Two workers, or Spark and a worker that take over in turn.")
-    ] = Engine.WORKER,
+        DemoEngine, typer.Option(help="Two workers, or Spark and a worker that take over in turn.")
+    ] = DemoEngine.WORKER,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep Kafka and Redis running afterwards.")
     ] = False,
@@ -71,13 +71,13 @@ def demo(
     require_tools("demo")
     from hapax.demo.child import DemoError
     from hapax.demo.engines import set_stage, strike
-    from hapax.demo.screen import Screen
+    from hapax.demo.screen import DemoScreen
     from hapax.demo.story import tell
     from hapax.sandbox import SandboxError
 
     began_s = time.monotonic()
     try:
-        with _interruptible(), Screen() as screen:
+        with _interruptible(), DemoScreen() as screen:
             unbuilt = set_stage(engine, screen, seed=seed, rate=rate)
             screen.phase("Starting Kafka and Redis")
             with unbuilt as stage:
@@ -95,7 +95,7 @@ def demo(
     raise typer.Exit(0 if outcome.exact else _FAILED)
 
 
-def _show(outcome: Outcome, duration_s: float, *, as_json: bool) -> None:
+def _show(outcome: DemoSummary, duration_s: float, *, as_json: bool) -> None:
     from hapax.demo.table import figures, sentences, table
 
     if as_json:

@@ -16,7 +16,7 @@ from hapax.core.id_sources import id_source
 
 if TYPE_CHECKING:
     from hapax.operations.line_parser import Lines
-    from hapax.operations.publish import Published
+    from hapax.operations.publish import PublishSummary
     from hapax.settings import Settings
 
 
@@ -108,7 +108,7 @@ def publish(
         raise typer.Exit(ExitCode.UNEXPECTED)
 
 
-def _published(settings: Settings, how: Lines, file: str, *, transactional: bool) -> Published:
+def _published(settings: Settings, how: Lines, file: str, *, transactional: bool) -> PublishSummary:
     from hapax.operations.publish import publish as run
 
     with telling() as told:

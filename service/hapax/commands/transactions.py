@@ -33,7 +33,7 @@ _PARTITIONS_SHOWN = 4
 _NAME_IT = "name a transactional id, or --partition together with --producer-id"
 
 
-class Outcome(StrEnum):
+class AbortOutcome(StrEnum):
     """How a hanging transaction is ended."""
 
     ABORT = "abort"
@@ -98,7 +98,7 @@ def abort(
         int | None, typer.Option(min=0, help="Producer id of the hanging transaction.")
     ] = None,
     outcome: Annotated[
-        Outcome | None,
+        AbortOutcome | None,
         typer.Option(
             help="How to end the hanging transaction. Default: abort, unless it was committed."
         ),
@@ -150,7 +150,7 @@ def abort(
 
 
 def _end_hanging(
-    partition: str, producer_id: int, outcome: Outcome | None, *, yes: bool, as_json: bool
+    partition: str, producer_id: int, outcome: AbortOutcome | None, *, yes: bool, as_json: bool
 ) -> None:
     target = Target.parse(partition)
     if target.partition is None or target.offset is not None:
@@ -161,7 +161,7 @@ def _end_hanging(
     with telling() as told, transactions(settings, told.tell) as asked:
         one = asked.hanging((target.topic, target.partition), producer_id)
         told.close()
-        commit = outcome is Outcome.COMMIT
+        commit = outcome is AbortOutcome.COMMIT
         if one.decided == "committed" and outcome is None:
             raise HapaxError(
                 f"the coordinator of {one.transactional_id} reports that its last transaction "

@@ -50,7 +50,7 @@ class Topic(msgspec.Struct, frozen=True):
     operations: tuple[str, ...] | None = None
 
 
-class Member(msgspec.Struct, frozen=True):
+class GroupMember(msgspec.Struct, frozen=True):
     """One member of the consumer group."""
 
     client_id: str
@@ -66,7 +66,7 @@ class ConsumerGroup(msgspec.Struct, frozen=True):
     state: str
     protocol: str
     assignor: str
-    members: tuple[Member, ...] = ()
+    members: tuple[GroupMember, ...] = ()
     operations: tuple[str, ...] | None = None
 
 
@@ -101,7 +101,7 @@ class Log(msgspec.Struct, frozen=True):
         return self.offsets.last_stable_offset_lag > 0
 
 
-class Kafka(msgspec.Struct, frozen=True):
+class ClusterState(msgspec.Struct, frozen=True):
     """What the brokers told.
 
     bootstrap   addresses as configured
@@ -130,7 +130,7 @@ class Kafka(msgspec.Struct, frozen=True):
     untold: Mapping[str, str] = {}
 
 
-class Process(msgspec.Struct, frozen=True):
+class ProcessState(msgspec.Struct, frozen=True):
     """This process. ``files_max``: open files that it may have; None where there is no limit."""
 
     python: tuple[int, int, int]

@@ -10,7 +10,7 @@ from hapax.demo.child import Child, DemoError
 from hapax.demo.processes import of_session, python_workers, send
 
 if TYPE_CHECKING:
-    from hapax.demo.processes import Process
+    from hapax.demo.processes import LiveProcess
 
 _GONE_TIMEOUT_S, _POLL_S = 15.0, 0.01
 
@@ -88,5 +88,5 @@ class Application(Child):
         """Return the numbers of its Python workers, which run the tasks."""
         return python_workers(self._everything())
 
-    def _everything(self) -> list[Process]:
+    def _everything(self) -> list[LiveProcess]:
         return [] if self._session is None else of_session(self._session)

@@ -15,7 +15,7 @@ import hapax
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hapax.sandbox.watchdog import Watchdog
+    from hapax.sandbox.watchdog import ChildWatchdog
 
 _STOP_TIMEOUT_S = 30.0
 _LAST_WORDS = 12
@@ -38,7 +38,7 @@ class Child:
         arguments: Sequence[str],
         environment: Mapping[str, str],
         folder: Path,
-        watchdog: Watchdog,
+        watchdog: ChildWatchdog,
     ) -> None:
         self.name = name
         self.log = folder / f"{name}.log"

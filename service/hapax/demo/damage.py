@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Fault(msgspec.Struct):
+class DemoFault(msgspec.Struct):
     """One fault that really struck.
 
     kind          kill or freeze; of Spark: driver kill or Python worker kill
@@ -55,5 +55,5 @@ class HandOver(msgspec.Struct):
 class Damage(msgspec.Struct):
     """Everything that was done, in its order."""
 
-    faults: list[Fault] = []
+    faults: list[DemoFault] = []
     hand_overs: list[HandOver] = []

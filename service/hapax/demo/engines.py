@@ -11,11 +11,11 @@ from hapax.demo.spark_stage import SparkStage, check_spark
 from hapax.demo.stage import Stage
 
 if TYPE_CHECKING:
-    from hapax.demo.screen import Screen
+    from hapax.demo.screen import DemoScreen
     from hapax.demo.story import Strike
 
 
-def set_stage(engine: str, screen: Screen, *, seed: int, rate: int) -> Stage:
+def set_stage(engine: str, screen: DemoScreen, *, seed: int, rate: int) -> Stage:
     """Return a stage that is not built yet; raise DemoError when the engine cannot be had."""
     if engine != SparkStage.engine:
         return Stage(screen, seed=seed, rate=rate)

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from hapax.demo.child import DemoError
-from hapax.demo.damage import Fault
+from hapax.demo.damage import DemoFault
 from hapax.demo.moments import await_commit, freeze_inside, freeze_uncommitted
 from hapax.demo.stage import ORDERS, SESSION_TIMEOUT_S, TRANSACTION_TIMEOUT_S
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from hapax.demo.stage import Stage
 
 
-def kill_inside(stage: Stage, worker: Child) -> list[Fault]:
+def kill_inside(stage: Stage, worker: Child) -> list[DemoFault]:
     """Kill a worker inside a transaction, and the ordinary loop between produce and commit.
 
     Both are frozen first, for as long as it takes to see that they are there.
     """
     other = freeze_uncommitted(stage)
     inside = freeze_inside(stage, worker)
-    return _kill(stage, other, [Fault("kill", worker.name, _where(inside=inside))], [worker])
+    return _kill(stage, other, [DemoFault("kill", worker.name, _where(inside=inside))], [worker])
 
 
-def kill(stage: Stage, *workers: Child) -> list[Fault]:
+def kill(stage: Stage, *workers: Child) -> list[DemoFault]:
     """Kill workers, each right after a commit of its own, and the ordinary loop with them.
 
     All are started again at once. Returns when the workers have committed again.
@@ -35,11 +35,13 @@ def kill(stage: Stage, *workers: Child) -> list[Fault]:
     other = freeze_uncommitted(stage)
     for worker in workers:
         await_commit(stage, worker, since=worker.position())
-    faults = [Fault("kill", worker.name, "committing batch after batch") for worker in workers]
+    faults = [DemoFault("kill", worker.name, "committing batch after batch") for worker in workers]
     return _kill(stage, other, faults, workers)
 
 
-def _kill(stage: Stage, other: Fault, faults: list[Fault], workers: Sequence[Child]) -> list[Fault]:
+def _kill(
+    stage: Stage, other: DemoFault, faults: list[DemoFault], workers: Sequence[Child]
+) -> list[DemoFault]:
     for child in (*workers, stage.ordinary):
         stage.kill(child)
     killed_s = time.monotonic()
@@ -53,7 +55,7 @@ def _kill(stage: Stage, other: Fault, faults: list[Fault], workers: Sequence[Chi
     return [*faults, other]
 
 
-def freeze(stage: Stage, worker: Child) -> Fault:
+def freeze(stage: Stage, worker: Child) -> DemoFault:
     """Freeze a worker inside a transaction, past both timeouts, and thaw it again.
 
     Returns when another worker has gone on in its place and it has found its way back.
@@ -79,7 +81,7 @@ def freeze(stage: Stage, worker: Child) -> Fault:
     thawed_s = time.monotonic()
     await_commit(stage, worker, since)
     back_after_s = round(time.monotonic() - thawed_s, 1)
-    return Fault("freeze", worker.name, _where(inside=inside), back_after_s)
+    return DemoFault("freeze", worker.name, _where(inside=inside), back_after_s)
 
 
 def _where(*, inside: bool) -> str:

@@ -26,7 +26,7 @@ DEAD = "dead letter"
 EXAMPLES_MAX = 5
 
 
-class Given(NamedTuple):
+class DemoRecord(NamedTuple):
     """One input record that a read_committed reader sees."""
 
     id: bytes
@@ -34,23 +34,23 @@ class Given(NamedTuple):
     value: bytes
 
 
-class Effect(NamedTuple):
+class DemoEffect(NamedTuple):
     """One record that the pipeline wrote. ``slot``: ``i/n``, or DEAD in the dead-letter topic."""
 
     where: Coordinates
     source: Coordinates | None
     slot: str
-    given: Given
+    given: DemoRecord
 
 
-class Input(NamedTuple):
+class DemoInput(NamedTuple):
     """The input as two readers see it."""
 
-    visible: Mapping[Coordinates, Given]
+    visible: Mapping[Coordinates, DemoRecord]
     aborted: frozenset[Coordinates]
 
 
-class Verdict(msgspec.Struct):
+class DemoVerdict(msgspec.Struct):
     """What came of it. The counts below ``duplicates_removed`` must all be 0.
 
     records_in          input records, without those of aborted transactions
@@ -99,26 +99,26 @@ class Verdict(msgspec.Struct):
             kept.append(example)
 
 
-def as_given(record: Record) -> Given:
+def as_given(record: Record) -> DemoRecord:
     """Take from a record what counts."""
     identity = dict(record.headers).get("message-id")
-    return Given(identity or b"", record.key, record.value or b"")
+    return DemoRecord(identity or b"", record.key, record.value or b"")
 
 
-def as_effect(record: Record, *, dead: bool = False) -> Effect:
+def as_effect(record: Record, *, dead: bool = False) -> DemoEffect:
     """Take from a record that was written what counts."""
     headers = dict(record.headers)
     source = coordinates(headers.get(SOURCE))
     slot = DEAD if dead else (headers.get(PART) or b"1/1").decode("utf-8", "replace")
-    return Effect(record.coordinates, source, slot, as_given(record))
+    return DemoEffect(record.coordinates, source, slot, as_given(record))
 
 
-def judge(given: Input, effects: Iterable[Effect], expected: Expected) -> Verdict:
+def judge(given: DemoInput, effects: Iterable[DemoEffect], expected: Expected) -> DemoVerdict:
     """Compare what was written with what should have been.
 
     ``effects`` of one partition must come in the order of their offsets.
     """
-    verdict = Verdict(records_in=len(given.visible))
+    verdict = DemoVerdict(records_in=len(given.visible))
     due = _due(given, expected)
     verdict.events = len(due)
     found: dict[bytes, dict[str, list[Coordinates]]] = defaultdict(lambda: defaultdict(list))
@@ -140,7 +140,7 @@ def judge(given: Input, effects: Iterable[Effect], expected: Expected) -> Verdic
     return verdict
 
 
-def _due(given: Input, expected: Expected) -> dict[bytes, dict[str, bytes]]:
+def _due(given: DemoInput, expected: Expected) -> dict[bytes, dict[str, bytes]]:
     """Return by id what each slot must hold."""
     due: dict[bytes, dict[str, bytes]] = {}
     for one in given.visible.values():
@@ -158,11 +158,11 @@ def _slots(value: bytes, expected: Expected) -> dict[str, bytes]:
 
 
 def _is_right(
-    effect: Effect,
+    effect: DemoEffect,
     source: Coordinates,
-    given: Input,
+    given: DemoInput,
     due: Mapping[bytes, Mapping[str, bytes]],
-    verdict: Verdict,
+    verdict: DemoVerdict,
 ) -> bool:
     """Say whether this is what its source asks for; what is not counts as one anomaly."""
     name = f"{_named(effect.given.id)} at {effect.where} from {source}"
@@ -173,7 +173,7 @@ def _is_right(
     if asked is None:
         verdict.offend("wrong", f"{name}: no such input record")
         return False
-    wanted = Given(asked.id, asked.key, due[asked.id].get(effect.slot, b""))
+    wanted = DemoRecord(asked.id, asked.key, due[asked.id].get(effect.slot, b""))
     if effect.slot not in due[asked.id] or effect.given != wanted:
         verdict.offend("wrong", f"{name}: unexpected {effect.slot}, id, key or value")
         return False
@@ -184,7 +184,7 @@ def _weigh(
     identity: bytes,
     slots: Iterable[str],
     found: Mapping[str, list[Coordinates]],
-    verdict: Verdict,
+    verdict: DemoVerdict,
 ) -> None:
     """Count one event: each slot wants exactly one effect, all from the same record."""
     missing = [slot for slot in slots if not found.get(slot)]
@@ -201,7 +201,7 @@ def _weigh(
         verdict.offend("wrong", f"{_named(identity)}: parts come from different records")
 
 
-def _removed(given: Input, found: Mapping[bytes, Mapping[str, list[Coordinates]]]) -> int:
+def _removed(given: DemoInput, found: Mapping[bytes, Mapping[str, list[Coordinates]]]) -> int:
     effective = {
         source for slots in found.values() for sources in slots.values() for source in sources
     }
@@ -216,12 +216,12 @@ class _Order:
     An effect that was there before is doubled, which is counted already.
     """
 
-    def __init__(self, verdict: Verdict) -> None:
+    def __init__(self, verdict: DemoVerdict) -> None:
         self._verdict = verdict
         self._last: dict[tuple[str, int, str, int], tuple[int, int]] = {}
         self._seen: set[tuple[Coordinates, str]] = set()
 
-    def check(self, effect: Effect, source: Coordinates) -> None:
+    def check(self, effect: DemoEffect, source: Coordinates) -> None:
         if (source, effect.slot) in self._seen:
             return
         self._seen.add((source, effect.slot))

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from hapax.demo.child import DemoError
-from hapax.demo.damage import Fault
+from hapax.demo.damage import DemoFault
 from hapax.demo.judge import as_effect
 from hapax.demo.ordinary import as_record
 from hapax.demo.readings import lasts
@@ -19,7 +19,7 @@ from hapax.demo.stage import ORDINARY_PRICED
 
 if TYPE_CHECKING:
     from hapax.demo.child import Child
-    from hapax.demo.readings import Group
+    from hapax.demo.readings import GroupReadings
     from hapax.demo.stage import Stage
 
 _TRIES, _STEP_S = 20, 0.004
@@ -80,7 +80,7 @@ def _is_inside(stage: Stage) -> bool:
     return bool(open_)
 
 
-def freeze_uncommitted(stage: Stage) -> Fault:
+def freeze_uncommitted(stage: Stage) -> DemoFault:
     """Freeze the ordinary loop while outputs stand in Kafka whose input is not committed."""
     servers, loop = stage.sandbox.bootstrap_servers, stage.ordinary
     for number in range(_TRIES):
@@ -91,10 +91,10 @@ def freeze_uncommitted(stage: Stage) -> Fault:
         sources = [as_effect(as_record(last)).source for last in lasts(servers, ORDINARY_PRICED)]
         committed = stage.ordinary_group.committed()
         if any(source and source.offset >= committed[source.partition] for source in sources):
-            return Fault("kill", loop.name, "between produce and commit")
+            return DemoFault("kill", loop.name, "between produce and commit")
         loop.thaw()
     loop.freeze()
-    return Fault("kill", loop.name, "between two records")
+    return DemoFault("kill", loop.name, "between two records")
 
 
 def await_commit(stage: Stage, worker: Child, since: int) -> None:
@@ -102,5 +102,5 @@ def await_commit(stage: Stage, worker: Child, since: int) -> None:
     stage.wait(lambda: worker.has_told("transaction_committed", since), f"{worker.name} commits")
 
 
-def _has_moved(group: Group, before: dict[int, int]) -> bool:
+def _has_moved(group: GroupReadings, before: dict[int, int]) -> bool:
     return group.committed() != before

@@ -19,7 +19,7 @@ _POOL = b"pyspark.daemon"
 _ENDED = frozenset("ZXx")
 
 
-class Process(NamedTuple):
+class LiveProcess(NamedTuple):
     """One process that lives. ``command``: its words, with a NUL behind each."""
 
     pid: int
@@ -29,9 +29,9 @@ class Process(NamedTuple):
     command: bytes = b""
 
 
-def of_session(session: int, proc: Path = PROC) -> list[Process]:
+def of_session(session: int, proc: Path = PROC) -> list[LiveProcess]:
     """Return the living processes of a session, parents before the children they forked."""
-    found: list[Process] = []
+    found: list[LiveProcess] = []
     for folder in proc.iterdir():
         if folder.name.isdigit():
             try:
@@ -43,13 +43,13 @@ def of_session(session: int, proc: Path = PROC) -> list[Process]:
     return sorted(found)
 
 
-def parse(pid: int, stat: bytes) -> Process:
+def parse(pid: int, stat: bytes) -> LiveProcess:
     """Read a line of /proc/PID/stat; the name in it may hold blanks and brackets (proc(5))."""
     fields = stat[stat.rindex(b")") + 2 :].split()
-    return Process(pid, int(fields[1]), int(fields[3]), fields[0].decode())
+    return LiveProcess(pid, int(fields[1]), int(fields[3]), fields[0].decode())
 
 
-def python_workers(processes: Iterable[Process]) -> list[int]:
+def python_workers(processes: Iterable[LiveProcess]) -> list[int]:
     """Return the numbers of those that run tasks: the pool has forked them."""
     pool = {process.pid: process for process in processes if _POOL in process.command}
     return [process.pid for process in pool.values() if process.parent in pool]

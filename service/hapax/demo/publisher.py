@@ -18,7 +18,7 @@ _BEHIND_S_MAX = 1.0
 _TIMEOUT_S = 30.0
 
 
-class Publisher(threading.Thread):
+class OrderPublisher(threading.Thread):
     """The shop's own producers, which nobody disturbs.
 
     published  records sent, aborted ones included

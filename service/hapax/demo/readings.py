@@ -27,7 +27,7 @@ _STARTING = frozenset({KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_I
 _AT_ONCE, _TAKE_S = 5000, 0.2
 
 
-class Group:
+class GroupReadings:
     """A consumer group on one topic, watched from outside: it is never joined."""
 
     def __init__(self, bootstrap_servers: str, group: str, topic: str, partitions: int) -> None:
@@ -95,7 +95,7 @@ def read_back(bootstrap_servers: str, topic: str, isolation: Isolation) -> Itera
         consumer.close()
 
 
-class Transactions:
+class OpenTransactions:
     """Which transactions are open on a topic, asked again and again at little cost."""
 
     def __init__(self, bootstrap_servers: str, topic: str, partitions: int) -> None:

@@ -11,7 +11,7 @@ from hapax.demo.stage import SESSION_TIMEOUT_S
 
 if TYPE_CHECKING:
     from hapax.demo.child import Child
-    from hapax.demo.damage import Fault
+    from hapax.demo.damage import DemoFault
     from hapax.demo.stage import Stage
 
 _ROUND_S = 18.0
@@ -28,7 +28,7 @@ def break_workers(stage: Stage, until_s: float) -> Damage:
     return Damage(struck)
 
 
-def _round(stage: Stage, first: Child, second: Child) -> list[Fault]:
+def _round(stage: Stage, first: Child, second: Child) -> list[DemoFault]:
     stage.screen.phase(f"kill -9 {first.name}, and the ordinary loop")
     struck = stage.tell(*faults.kill_inside(stage, first))
     stage.screen.phase(f"Freezing {second.name} for more than {SESSION_TIMEOUT_S} s")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _PLAIN_INTERVAL_S = 5.0
 
 
-class Screen:
+class DemoScreen:
     """Shows one phase at a time, with figures that move, and what has happened above it."""
 
     def __init__(self) -> None:

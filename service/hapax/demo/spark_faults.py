@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from hapax.demo.child import DemoError
-from hapax.demo.damage import Fault, HandOver
+from hapax.demo.damage import DemoFault, HandOver
 from hapax.demo.moments import await_commit, freeze_in_range, freeze_uncommitted
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class PythonWorker:
         self._application.thaw()
 
 
-def kill_python_worker(stage: SparkStage) -> list[Fault]:
+def kill_python_worker(stage: SparkStage) -> list[DemoFault]:
     """Kill one Python worker inside a transaction, and the ordinary loop.
 
     Returns when Spark has told that the worker's task is lost, and its lane has committed again.
@@ -65,10 +65,10 @@ def kill_python_worker(stage: SparkStage) -> list[Fault]:
     stage.wait(lambda: lane_is_back(spark.events(since)), "the lane of the lost task commits again")
     stage.struck += 1
     back_after_s = round(time.monotonic() - killed_s, 1)
-    return [Fault("Python worker kill", spark.name, _INSIDE, back_after_s), other]
+    return [DemoFault("Python worker kill", spark.name, _INSIDE, back_after_s), other]
 
 
-def kill_spark(stage: SparkStage) -> list[Fault]:
+def kill_spark(stage: SparkStage) -> list[DemoFault]:
     """Kill driver, JVM and Python workers inside a transaction, and the ordinary loop.
 
     Both are started again at once. Returns when Spark has committed again.
@@ -85,7 +85,7 @@ def kill_spark(stage: SparkStage) -> list[Fault]:
         stage.start(child)
     await_commit(stage, spark, since)
     back_after_s = round(time.monotonic() - killed_s, 1)
-    return [Fault("driver kill", spark.name, _INSIDE, back_after_s), other]
+    return [DemoFault("driver kill", spark.name, _INSIDE, back_after_s), other]
 
 
 def hand_over(stage: SparkStage, successor: Child) -> HandOver:

@@ -15,7 +15,7 @@ from hapax.demo.stage import APP, Stage
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hapax.sandbox.watchdog import Watchdog
+    from hapax.sandbox.watchdog import ChildWatchdog
 
 INSTANCE = f"{APP}-0"
 """The name of both engines: a member of that name takes over at once what its predecessor had."""
@@ -42,7 +42,7 @@ class SparkStage(Stage):
         """Return the variables of Spark; without HAPAX_ENGINE they are the worker's."""
         return {**self.environment(), "HAPAX_INSTANCE": INSTANCE, **SPARK}
 
-    def _cast(self, folder: Path, watchdog: Watchdog) -> list[Child]:
+    def _cast(self, folder: Path, watchdog: ChildWatchdog) -> list[Child]:
         self.worker = self._worker(INSTANCE, folder, watchdog)
         self.worker.name = "worker"
         environment = {

@@ -8,22 +8,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from hapax.demo.child import Child, DemoError
-from hapax.demo.damage import Fault, HandOver
+from hapax.demo.damage import DemoFault, HandOver
 from hapax.demo.ordinary import Route
-from hapax.demo.publisher import Publisher
-from hapax.demo.readings import Group, Transactions
+from hapax.demo.publisher import OrderPublisher
+from hapax.demo.readings import GroupReadings, OpenTransactions
 from hapax.demo.traffic import PARTITIONS, Traffic
 from hapax.sandbox import Sandbox
-from hapax.sandbox.watchdog import Watchdog
+from hapax.sandbox.watchdog import ChildWatchdog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from types import TracebackType
 
-    from hapax.demo.screen import Screen
+    from hapax.demo.screen import DemoScreen
 
-Told = TypeVar("Told", Fault, HandOver)
+Told = TypeVar("Told", DemoFault, HandOver)
 ORDERS, PRICED, DEAD_LETTERS = "orders", "orders-priced", "orders-dead"
 ORDINARY_PRICED, ORDINARY_DEAD_LETTERS = "ordinary-priced", "ordinary-dead"
 APP, ORDINARY = "demo", "ordinary"
@@ -43,7 +43,7 @@ class Stage:
     patience_s = 60.0
     """How long anything may take that is waited for."""
 
-    def __init__(self, screen: Screen, *, seed: int, rate: int) -> None:
+    def __init__(self, screen: DemoScreen, *, seed: int, rate: int) -> None:
         self.screen = screen
         self.sandbox = Sandbox(nodes=1)
         self.struck = 0
@@ -165,7 +165,7 @@ class Stage:
         for topic in (DEAD_LETTERS, ORDINARY_DEAD_LETTERS):
             self.sandbox.create_topic(topic)
         servers = self.sandbox.bootstrap_servers
-        watchdog = Watchdog()  # ends our processes, should we die without a word
+        watchdog = ChildWatchdog()  # ends our processes, should we die without a word
         self._exits.callback(watchdog.close)
         folder = self.sandbox.kafka.brokers[0].folder.parent
         self.workers = self._cast(folder, watchdog)
@@ -174,20 +174,20 @@ class Stage:
             "ordinary-loop", ["-m", "hapax.demo.ordinary", *route], {}, folder, watchdog
         )
         self._exits.callback(self.ordinary.end)
-        self.group = Group(servers, APP, ORDERS, PARTITIONS)
-        self.ordinary_group = Group(servers, ORDINARY, ORDERS, PARTITIONS)
+        self.group = GroupReadings(servers, APP, ORDERS, PARTITIONS)
+        self.ordinary_group = GroupReadings(servers, ORDINARY, ORDERS, PARTITIONS)
         self._exits.callback(self.group.close)
         self._exits.callback(self.ordinary_group.close)
-        self.transactions = Transactions(servers, PRICED, PARTITIONS)
+        self.transactions = OpenTransactions(servers, PRICED, PARTITIONS)
         self._exits.callback(self.transactions.close)
-        self.publisher = Publisher(servers, ORDERS, self._traffic, self._rate)
+        self.publisher = OrderPublisher(servers, ORDERS, self._traffic, self._rate)
         self._exits.callback(self.publisher.cancel)
 
-    def _cast(self, folder: Path, watchdog: Watchdog) -> list[Child]:
+    def _cast(self, folder: Path, watchdog: ChildWatchdog) -> list[Child]:
         """Return the workers to begin with; those that were started end with the block."""
         return [self._worker(f"{APP}-{number}", folder, watchdog) for number in range(2)]
 
-    def _worker(self, instance: str, folder: Path, watchdog: Watchdog) -> Child:
+    def _worker(self, instance: str, folder: Path, watchdog: ChildWatchdog) -> Child:
         environment = {**self.environment(), "HAPAX_INSTANCE": instance}
         worker = Child(instance, ["-m", "hapax", "run"], environment, folder, watchdog)
         self._exits.callback(worker.end)

@@ -9,7 +9,7 @@ import msgspec
 
 from hapax.core.records import Coordinates
 from hapax.demo.child import DemoError
-from hapax.demo.judge import Input, Verdict, as_effect, as_given, judge
+from hapax.demo.judge import DemoInput, DemoVerdict, as_effect, as_given, judge
 from hapax.demo.orders import shipments
 from hapax.demo.ordinary import as_record
 from hapax.demo.readings import read_back
@@ -24,8 +24,8 @@ from hapax.demo.stage import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hapax.demo.damage import Damage, Fault, HandOver
-    from hapax.demo.judge import Effect
+    from hapax.demo.damage import Damage, DemoFault, HandOver
+    from hapax.demo.judge import DemoEffect
     from hapax.demo.stage import Stage
 
     Strike = Callable[[float], Damage]
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _DRAIN_TIMEOUT_S = 120.0
 
 
-class Outcome(msgspec.Struct):
+class DemoSummary(msgspec.Struct):
     """All figures of one demo.
 
     engine            what ran the pipeline
@@ -48,13 +48,13 @@ class Outcome(msgspec.Struct):
     engine: str
     published: int
     aborted: int
-    faults: list[Fault]
+    faults: list[DemoFault]
     hand_overs: list[HandOver]
-    ordinary_faults: list[Fault]
+    ordinary_faults: list[DemoFault]
     ordinary_restarts: int
     exit_codes: list[int]
-    hapax: Verdict
-    ordinary: Verdict
+    hapax: DemoVerdict
+    ordinary: DemoVerdict
 
     @property
     def exact(self) -> bool:
@@ -63,7 +63,7 @@ class Outcome(msgspec.Struct):
         return self.hapax.exact and not any(left)
 
 
-def tell(stage: Stage, seconds: float, strike: Strike) -> Outcome:
+def tell(stage: Stage, seconds: float, strike: Strike) -> DemoSummary:
     """Run the whole demo on a built stage. Publishes for ``seconds``, or until faults are done.
 
     ``strike`` starts what is to be broken, breaks it, and stops in time for the end it is given.
@@ -79,7 +79,7 @@ def tell(stage: Stage, seconds: float, strike: Strike) -> Outcome:
     ours = judge(given, _effects(stage, PRICED, DEAD_LETTERS), shipments)
     theirs = judge(given, _effects(stage, ORDINARY_PRICED, ORDINARY_DEAD_LETTERS), shipments)
     ordinary_name = stage.ordinary.name
-    return Outcome(
+    return DemoSummary(
         engine=stage.engine,
         published=stage.publisher.published,
         aborted=stage.publisher.aborted,
@@ -109,7 +109,7 @@ def _drain(stage: Stage) -> list[int]:
     return [stage.leave(worker) for worker in stage.workers]
 
 
-def _read_input(stage: Stage) -> Input:
+def _read_input(stage: Stage) -> DemoInput:
     """Read the input with both isolations; what only one of them sees was aborted."""
     stage.screen.phase("Reading the input back")
     servers = stage.sandbox.bootstrap_servers
@@ -121,7 +121,7 @@ def _read_input(stage: Stage) -> Input:
         Coordinates(ORDERS, message.partition() or 0, message.offset() or 0)
         for message in read_back(servers, ORDERS, "read_uncommitted")
     }
-    given = Input(visible, frozenset(everything - visible.keys()))
+    given = DemoInput(visible, frozenset(everything - visible.keys()))
     publisher = stage.publisher
     if (len(visible), len(given.aborted)) != (publisher.visible, publisher.aborted):
         raise DemoError(
@@ -131,7 +131,7 @@ def _read_input(stage: Stage) -> Input:
     return given
 
 
-def _await_ordinary(stage: Stage, given: Input) -> None:
+def _await_ordinary(stage: Stage, given: DemoInput) -> None:
     """Wait for the loop's commit behind the last record it can see; it never gets to lag 0."""
     stage.screen.phase("The ordinary loop finishes")
     last: dict[int, int] = {}
@@ -146,7 +146,7 @@ def _await_ordinary(stage: Stage, given: Input) -> None:
     stage.leave(stage.ordinary)
 
 
-def _effects(stage: Stage, outputs: str, dead_letters: str) -> Iterator[Effect]:
+def _effects(stage: Stage, outputs: str, dead_letters: str) -> Iterator[DemoEffect]:
     servers = stage.sandbox.bootstrap_servers
     for message in read_back(servers, outputs, "read_committed"):
         yield as_effect(as_record(message))

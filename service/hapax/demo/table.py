@@ -12,11 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from hapax.demo.damage import Fault
-    from hapax.demo.judge import Verdict
-    from hapax.demo.story import Outcome
+    from hapax.demo.damage import DemoFault
+    from hapax.demo.judge import DemoVerdict
+    from hapax.demo.story import DemoSummary
 
-Row = tuple[str, Callable[["Verdict"], int]]
+Row = tuple[str, Callable[["DemoVerdict"], int]]
 
 _ROWS: list[Row] = [
     ("records in", lambda verdict: verdict.records_in),
@@ -40,7 +40,7 @@ _CELL_MAX = 22
 """What fits beside the other columns on a terminal of 80."""
 
 
-def table(outcome: Outcome) -> Table:
+def table(outcome: DemoSummary) -> Table:
     """Return both columns side by side."""
     grid = Table(box=SIMPLE_HEAD)
     grid.add_column("", no_wrap=True)
@@ -59,7 +59,7 @@ def table(outcome: Outcome) -> Table:
     return grid
 
 
-def sentences(outcome: Outcome) -> list[str]:
+def sentences(outcome: DemoSummary) -> list[str]:
     """Return the result in words, offenders included."""
     words = []
     if outcome.exact:
@@ -80,7 +80,7 @@ def sentences(outcome: Outcome) -> list[str]:
     return words
 
 
-def figures(outcome: Outcome) -> dict[str, object]:
+def figures(outcome: DemoSummary) -> dict[str, object]:
     """Return everything as JSON can have it."""
     found: dict[str, object] = msgspec.to_builtins(outcome)
     for name, verdict in (("hapax", outcome.hapax), ("ordinary", outcome.ordinary)):
@@ -92,7 +92,7 @@ def figures(outcome: Outcome) -> dict[str, object]:
     return {"exact": outcome.exact, **found}
 
 
-def _counted(faults: list[Fault]) -> str:
+def _counted(faults: list[DemoFault]) -> str:
     kinds = Counter(fault.kind for fault in faults)
     words = [f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in kinds.items()]
     line = ", ".join(words) or "none"

@@ -14,7 +14,7 @@ from hapax.settings.secrets import Strike
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from hapax.settings import Security, Settings
+    from hapax.settings import SecuritySettings, Settings
 
 SOCKET_TIMEOUT_MS = 4000
 MESSAGE_BYTES_MAX = 1_000_000_000
@@ -136,7 +136,7 @@ def _common(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _token_authorities(security: Security) -> str | None:
+def _token_authorities(security: SecuritySettings) -> str | None:
     """Return who may sign the token service's certificate.
 
     Left alone, the client looks where Red Hat keeps them, and nowhere else: on Debian no token

@@ -50,7 +50,7 @@ class Rebuilt(msgspec.Struct, kw_only=True):
     foreign: int = 0
 
 
-class Claimed:
+class PipelineClaims:
     """The claims of one pipeline."""
 
     def __init__(self, settings: Settings, store: ClaimStore) -> None:
@@ -149,7 +149,7 @@ class Claimed:
 
 
 @contextmanager
-def claims(settings: Settings) -> Iterator[Claimed]:
+def claims(settings: Settings) -> Iterator[PipelineClaims]:
     """Give the one who asks; raises ConfigurationError where there is no claim store."""
 
     def emptied() -> None:
@@ -160,7 +160,7 @@ def claims(settings: Settings) -> Iterator[Claimed]:
         raise ConfigurationError(
             ["HAPAX_DEDUP__REDIS_URL is not set: this pipeline makes no claims"]
         )
-    asked = Claimed(settings, store)
+    asked = PipelineClaims(settings, store)
     try:
         yield asked
     finally:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 REASONS_MAX = 20
 
 
-class Found(msgspec.Struct, kw_only=True):
+class FoundDeadLetters(msgspec.Struct, kw_only=True):
     """What a look brought.
 
     letters  the newest of those wanted, by partition and offset, each with whether it was replayed
@@ -76,10 +76,10 @@ class DeadLetters:
             replayed.take(seen.record)
         return replayed
 
-    def look(self, wanted: Wanted, limit: int) -> Found:
+    def look(self, wanted: Wanted, limit: int) -> FoundDeadLetters:
         """Return those wanted, at most ``limit`` of them."""
         letters: deque[tuple[DeadLetter, bool]] = deque(maxlen=limit)
-        found, reasons = Found(letters=[]), Counter[str]()
+        found, reasons = FoundDeadLetters(letters=[]), Counter[str]()
         bounds = self.bounds()
         replayed = self.notes(bounds)
         for one in self.letters(bounds):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TOLD_EVERY = 5_000
 
 
-class Published(msgspec.Struct, frozen=True, kw_only=True):
+class PublishSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the lines. ``reasons``: of those that failed, by the error."""
 
     topic: str
@@ -34,7 +34,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
 
 def publish(
     settings: Settings, how: Lines, lines: Iterable[bytes], tell: Tell, *, transactional: bool
-) -> Published:
+) -> PublishSummary:
     """Write every line, and return when each is known to be delivered or not.
 
     Raises PreflightError, and HapaxError for a line that no record can be made of: nothing behind
@@ -55,7 +55,7 @@ def publish(
         sender.abort()
         raise
     sender.close()
-    return Published(
+    return PublishSummary(
         topic=how.topic,
         published=sender.delivered,
         failed=sender.failed,

@@ -45,7 +45,7 @@ GONE = (
 )
 
 
-class Outcome(msgspec.Struct, kw_only=True):
+class ReplaySummary(msgspec.Struct, kw_only=True):
     """What a replay did, in dead letters.
 
     replayed  by this call; already: wanted, and replayed before
@@ -79,15 +79,15 @@ class Replay:
         self._done = 0
         self._tried: set[tuple[int, int]] = set()
 
-    def preview(self) -> Outcome:
+    def preview(self) -> ReplaySummary:
         """Return what a replay would do, and do nothing."""
         bounds = self._letters.bounds()
-        outcome = Outcome()
+        outcome = ReplaySummary()
         for batch in self._batches(bounds, bounds, outcome):
             outcome.replayed += len(batch)
         return outcome
 
-    def run(self) -> Outcome:
+    def run(self) -> ReplaySummary:
         """Replay; what was done is done once.
 
         Raises StopError, DuplicateInstanceError or HapaxError.
@@ -110,12 +110,12 @@ class Replay:
         finally:
             writer.close()
 
-    def _session(self, writer: KafkaReplay) -> Outcome:
+    def _session(self, writer: KafkaReplay) -> ReplaySummary:
         writer.open()  # 1
         notes = self._settled()  # 2
         # Those that fail again meanwhile are for another replay: this one ends.
         self._ends = self._ends or notes
-        outcome = Outcome()
+        outcome = ReplaySummary()
         began_s, first = time.monotonic(), self._done
         for batch in self._batches(self._ends, notes, outcome):  # 3
             self._write(writer, batch)  # 4
@@ -140,7 +140,7 @@ class Replay:
         writer.write([*(replay(one, self._settings.input.topics) for one in batch), done])
 
     def _batches(
-        self, bounds: Bounds, notes: Bounds, outcome: Outcome
+        self, bounds: Bounds, notes: Bounds, outcome: ReplaySummary
     ) -> Iterator[list[DeadLetter]]:
         """Yield what is to be replayed; count in ``outcome`` what is not."""
         replayed = self._letters.notes(notes)

@@ -24,7 +24,7 @@ Nothing here serves production but the connector, and images bake that in.
 
 from hapax.sandbox.broker import Broker
 from hapax.sandbox.guard import Guard
-from hapax.sandbox.kafka_cluster import Kafka
+from hapax.sandbox.kafka_cluster import KafkaCluster
 from hapax.sandbox.login import secure_environment
 from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.prometheus_server import Prometheus, monitoring
@@ -35,7 +35,7 @@ from hapax.sandbox.sandbox import Sandbox
 __all__ = [
     "Broker",
     "Guard",
-    "Kafka",
+    "KafkaCluster",
     "Prometheus",
     "Redis",
     "Rights",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from hapax.sandbox.guard import Guard
     from hapax.sandbox.ports import Ports
-    from hapax.sandbox.watchdog import Watchdog
+    from hapax.sandbox.watchdog import ChildWatchdog
 
 _FORMAT_TIMEOUT_S = 120.0
 
@@ -53,7 +53,7 @@ class Broker(Server):
     """
 
     def __init__(
-        self, node_id: int, folder: Path, ports: Ports, watchdog: Watchdog, extra: Extra
+        self, node_id: int, folder: Path, ports: Ports, watchdog: ChildWatchdog, extra: Extra
     ) -> None:
         self.node_id = node_id
         self.folder = folder

@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
     from hapax.sandbox.ports import Ports
-    from hapax.sandbox.watchdog import Watchdog
+    from hapax.sandbox.watchdog import ChildWatchdog
 
 _REQUEST_TIMEOUT_S = 60.0
 
 
-class Kafka:
+class KafkaCluster:
     """All brokers of the sandbox."""
 
     def __init__(
-        self, nodes: int, folder: Path, ports: Ports, watchdog: Watchdog, extra: Extra
+        self, nodes: int, folder: Path, ports: Ports, watchdog: ChildWatchdog, extra: Extra
     ) -> None:
         self.brokers = [
             Broker(node_id, folder / f"broker-{node_id}", ports, watchdog, extra)

@@ -24,7 +24,7 @@ from hapax.sandbox.tls import openssl
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hapax.sandbox.tls import Certificate
+    from hapax.sandbox.tls import IssuedCertificate
 
 ISSUER, AUDIENCE, KEY_ID = "https://sandbox.example", "kafka", "sandbox"
 _FORM_BYTES_MAX = 1 << 16
@@ -38,7 +38,9 @@ class TokenServer:
     served     tokens that were given out
     """
 
-    def __init__(self, folder: Path, certificate: Certificate, *, lifetime_s: int = 300) -> None:
+    def __init__(
+        self, folder: Path, certificate: IssuedCertificate, *, lifetime_s: int = 300
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.client_id, self.client_secret = "hapax-oauth", secrets.token_urlsafe(18)
         self.lifetime_s = lifetime_s

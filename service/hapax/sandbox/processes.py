@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from hapax.sandbox.watchdog import Watchdog
+    from hapax.sandbox.watchdog import ChildWatchdog
 
 READY_TIMEOUT_S = 120.0  # three brokers after a kill of all took 47 s on a loaded machine
 _STOP_TIMEOUT_S = 30.0
@@ -28,7 +28,7 @@ class Server:
     """
 
     def __init__(
-        self, name: str, command: Sequence[str | Path], log: Path, watchdog: Watchdog
+        self, name: str, command: Sequence[str | Path], log: Path, watchdog: ChildWatchdog
     ) -> None:
         self.name = name
         self.log = log

@@ -15,7 +15,7 @@ from hapax.sandbox import machine
 from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.ports import LOOPBACK, Ports
 from hapax.sandbox.processes import READY_TIMEOUT_S, Server
-from hapax.sandbox.watchdog import Watchdog
+from hapax.sandbox.watchdog import ChildWatchdog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ class Prometheus(Server):
     """
 
     def __init__(
-        self, folder: Path, ports: Ports, watchdog: Watchdog, rules: Path | None, workers: int
+        self, folder: Path, ports: Ports, watchdog: ChildWatchdog, rules: Path | None, workers: int
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.port = ports.reserve()
@@ -93,7 +93,7 @@ def monitoring(
         if folder is None:
             folder = Path(tempfile.mkdtemp(prefix="hapax-prometheus-"))
             exits.callback(shutil.rmtree, folder, ignore_errors=True)
-        watchdog = Watchdog(*([folder] if data_dir is None else []))
+        watchdog = ChildWatchdog(*([folder] if data_dir is None else []))
         exits.callback(watchdog.close)
         ports = Ports()
         exits.callback(ports.close)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from hapax.sandbox.guard import Guard
     from hapax.sandbox.ports import Ports
-    from hapax.sandbox.watchdog import Watchdog
+    from hapax.sandbox.watchdog import ChildWatchdog
 
 _ANSWER_TIMEOUT_S = 1.0
 
@@ -30,7 +30,7 @@ class Redis(Server):
     """
 
     def __init__(
-        self, folder: Path, ports: Ports, watchdog: Watchdog, guard: Guard | None = None
+        self, folder: Path, ports: Ports, watchdog: ChildWatchdog, guard: Guard | None = None
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.port = ports.reserve()

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Self
 
 from hapax.sandbox.broker import Extra
 from hapax.sandbox.guard import Guard
-from hapax.sandbox.kafka_cluster import Kafka
+from hapax.sandbox.kafka_cluster import KafkaCluster
 from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.ports import Ports
 from hapax.sandbox.redis_server import Redis
 from hapax.sandbox.rights import Rights
-from hapax.sandbox.watchdog import Watchdog
+from hapax.sandbox.watchdog import ChildWatchdog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,7 +60,7 @@ class Sandbox:
         self._guarded = guarded
         self._guard: Guard | None = None
         self._extra = Extra(proxied=proxied, properties=properties or {})
-        self._kafka: Kafka | None = None
+        self._kafka: KafkaCluster | None = None
         self._redis: Redis | None = None
         self._exits = ExitStack()
 
@@ -91,7 +91,7 @@ class Sandbox:
         self._exits.close()
 
     @property
-    def kafka(self) -> Kafka:
+    def kafka(self) -> KafkaCluster:
         """The brokers."""
         if self._kafka is None:
             raise SandboxError("The sandbox is not started. Use it as: with Sandbox() as sandbox")
@@ -145,7 +145,7 @@ class Sandbox:
 
     def _start(self) -> None:
         folder, kept = self._folder()
-        watchdog = Watchdog(*([] if kept else [folder]))
+        watchdog = ChildWatchdog(*([] if kept else [folder]))
         self._exits.callback(watchdog.close)
         ports = Ports()
         self._exits.callback(ports.close)
@@ -153,7 +153,7 @@ class Sandbox:
             self._guard = Guard(folder / "guard")
             self._exits.callback(self._guard.close)
         extra = self._extra._replace(guard=self._guard)
-        self._kafka = Kafka(self._nodes, folder, ports, watchdog, extra)
+        self._kafka = KafkaCluster(self._nodes, folder, ports, watchdog, extra)
         if self._with_redis:
             self._redis = Redis(folder / "redis", ports, watchdog, self._guard)
         self._exits.callback(self._end, kept=kept)

@@ -19,7 +19,7 @@ _KIND = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
 _NAMES = f"subjectAltName=IP:{LOOPBACK},DNS:localhost\n"
 
 
-class Certificate(NamedTuple):
+class IssuedCertificate(NamedTuple):
     """Two PEM files."""
 
     certificate_file: Path
@@ -44,7 +44,7 @@ class Authority:
 
     def issue(
         self, name: str, *, user: str | None = None, days: int = _DAYS, password: str | None = None
-    ) -> Certificate:
+    ) -> IssuedCertificate:
         """Return a certificate for 127.0.0.1 and localhost, in files of this name.
 
         user      its common name; default: ``name``
@@ -52,7 +52,7 @@ class Authority:
         password  of the key; None: the key is not encrypted
         """
         request = self._folder / f"{name}.csr"
-        made = Certificate(self._folder / f"{name}.pem", self._folder / f"{name}.key")
+        made = IssuedCertificate(self._folder / f"{name}.pem", self._folder / f"{name}.key")
         lock = ["-nodes"] if password is None else ["-passout", f"pass:{password}"]
         subject = ("-subj", f"/CN={user or name}")
         openssl("req", *_KIND, *lock, *subject, "-keyout", made.key_file, "-out", request)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _STOP_TIMEOUT_S = 30.0
 
 
-class Watchdog:
+class ChildWatchdog:
     """The parent's end."""
 
     def __init__(self, *folders: Path) -> None:

@@ -11,38 +11,38 @@ reference     the table for people
 """
 
 from hapax.settings.environment import load_settings, load_with_origins
-from hapax.settings.kafka import ConsumerGroup, Kafka, Security, Transaction
+from hapax.settings.kafka import GroupSettings, KafkaSettings, SecuritySettings, TransactionSettings
 from hapax.settings.model import VARIABLES, Settings
 from hapax.settings.pipeline import (
-    DeadLetter,
-    Dedup,
-    Input,
-    OutputTopic,
-    Retry,
-    Shutdown,
-    StopAfter,
-    Telemetry,
-    Watchdog,
+    DeadLetterSettings,
+    DedupSettings,
+    InputSettings,
+    OutputSettings,
+    RetrySettings,
+    ShutdownSettings,
+    StopAfterSettings,
+    TelemetrySettings,
+    WatchdogSettings,
 )
-from hapax.settings.spark import Spark
+from hapax.settings.spark import SparkSettings
 
 __all__ = [
     "VARIABLES",
-    "ConsumerGroup",
-    "DeadLetter",
-    "Dedup",
-    "Input",
-    "Kafka",
-    "OutputTopic",
-    "Retry",
-    "Security",
+    "DeadLetterSettings",
+    "DedupSettings",
+    "GroupSettings",
+    "InputSettings",
+    "KafkaSettings",
+    "OutputSettings",
+    "RetrySettings",
+    "SecuritySettings",
     "Settings",
-    "Shutdown",
-    "Spark",
-    "StopAfter",
-    "Telemetry",
-    "Transaction",
-    "Watchdog",
+    "ShutdownSettings",
+    "SparkSettings",
+    "StopAfterSettings",
+    "TelemetrySettings",
+    "TransactionSettings",
+    "WatchdogSettings",
     "load_settings",
     "load_with_origins",
 ]

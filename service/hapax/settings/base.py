@@ -11,7 +11,7 @@ from hapax.settings.value_types import Form
 PREFIX: Final = "HAPAX_"
 
 
-class Group(BaseModel):
+class SettingsGroup(BaseModel):
     """Settings that belong together.
 
     A field is named with its unit and has the name of its environment variable as alias; how it
@@ -76,7 +76,7 @@ def variables(
     for attribute, field in group.model_fields.items():
         here, inside = (*path, field.alias or attribute), (*fields, attribute)
         kind = field.annotation
-        if isinstance(kind, type) and issubclass(kind, Group):
+        if isinstance(kind, type) and issubclass(kind, SettingsGroup):
             yield from variables(kind, here, inside)
         else:
             yield _variable(field, here, inside)

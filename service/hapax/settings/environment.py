@@ -35,7 +35,7 @@ _SECRET_BYTES_MAX: Final = 1 << 16
 _QUOTED_CHARACTERS_MAX: Final = 80
 
 
-class Given(NamedTuple):
+class GivenValue(NamedTuple):
     """One variable as it was found. ``source`` is the variable that really holds it."""
 
     text: str
@@ -47,8 +47,8 @@ _ON_SPARK: Final = "HAPAX_ENGINE=spark"
 SPARK_DEFAULTS: Final = {
     # A task comes for a backlog: with transactions of the worker's size it waits a fifth of its
     # time for brokers (measured: 174,000 records/s instead of 205,000).
-    "HAPAX_TRANSACTION__INTERVAL": Given("500ms", "default", _ON_SPARK),
-    "HAPAX_TRANSACTION__RECORDS_MAX": Given("50000", "default", _ON_SPARK),
+    "HAPAX_TRANSACTION__INTERVAL": GivenValue("500ms", "default", _ON_SPARK),
+    "HAPAX_TRANSACTION__RECORDS_MAX": GivenValue("50000", "default", _ON_SPARK),
 }
 
 
@@ -60,7 +60,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
 def load_with_origins(environ: Mapping[str, str]) -> tuple[Settings, dict[str, Origin]]:
     """Return the settings, and for every variable where its value is from."""
     problems = list(unread(environ))
-    given: dict[str, Given] = {}
+    given: dict[str, GivenValue] = {}
     for variable in VARIABLES:
         try:
             found = _find(variable, environ)
@@ -80,7 +80,7 @@ def load_with_origins(environ: Mapping[str, str]) -> tuple[Settings, dict[str, O
     return settings, {name: given[name].origin if name in given else "default" for name in BY_NAME}
 
 
-def _find(variable: Variable, environ: Mapping[str, str]) -> Given | None:
+def _find(variable: Variable, environ: Mapping[str, str]) -> GivenValue | None:
     """Return what is set; empty counts as unset. Raise ValueError with a whole sentence."""
     name, file_name = variable.name, variable.file_name
     text = environ.get(name, "")
@@ -88,12 +88,12 @@ def _find(variable: Variable, environ: Mapping[str, str]) -> Given | None:
     if file_name is not None and path:
         if text:
             raise ValueError(f"{name} and {file_name} are both set: keep one of them")
-        return Given(_read_secret(file_name, path), "file", file_name)
+        return GivenValue(_read_secret(file_name, path), "file", file_name)
     if not variable.form.secret:
         text = text.strip()
     if not text and name == _INSTANCE:
         return _instance(environ)
-    return Given(text, "environment", name) if text else None
+    return GivenValue(text, "environment", name) if text else None
 
 
 def _read_secret(name: str, path: str) -> str:
@@ -115,14 +115,14 @@ def _read_secret(name: str, path: str) -> str:
     return text
 
 
-def _instance(environ: Mapping[str, str]) -> Given:
+def _instance(environ: Mapping[str, str]) -> GivenValue:
     for source in ("POD_NAME", "HOSTNAME"):
         if text := environ.get(source, "").strip():
-            return Given(text, "default", source)
-    return Given(socket.gethostname(), "default", "the host's name")
+            return GivenValue(text, "default", source)
+    return GivenValue(socket.gethostname(), "default", "the host's name")
 
 
-def _validate(given: Mapping[str, Given]) -> tuple[Settings, list[Problem]]:
+def _validate(given: Mapping[str, GivenValue]) -> tuple[Settings, list[Problem]]:
     """Return settings and what was refused.
 
     Refused values are replaced, so that the rules between the others can still be judged.
@@ -153,7 +153,7 @@ def _tree(texts: Mapping[str, str]) -> dict[str, Any]:
     return root
 
 
-def _refusals(line: ErrorDetails, given: Mapping[str, Given]) -> Iterator[Problem]:
+def _refusals(line: ErrorDetails, given: Mapping[str, GivenValue]) -> Iterator[Problem]:
     name = PREFIX + "__".join(str(part) for part in line["loc"]).upper()
     variable = BY_NAME[name]
     found = given.get(name)

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr
 
-from hapax.settings.base import Group
+from hapax.settings.base import SettingsGroup
 from hapax.settings.kafka_properties import KAFKA_PROPERTIES
 from hapax.settings.validators import HTTP_URL, PATH, SECRET, SERVERS, TEXT
 from hapax.settings.value_types import choice, duration, size, whole
@@ -15,7 +15,7 @@ Membership = Literal["static", "dynamic"]
 GroupProtocol = Literal["classic", "consumer"]
 
 
-class Security(Group):
+class SecuritySettings(SettingsGroup):
     """How to talk to the brokers, and as whom."""
 
     protocol: Annotated[Protocol, choice(Protocol)] = Field(
@@ -64,7 +64,7 @@ class Security(Group):
     )
 
 
-class Kafka(Group):
+class KafkaSettings(SettingsGroup):
     """The brokers."""
 
     bootstrap_servers: Annotated[str, SERVERS] = Field(
@@ -78,10 +78,10 @@ class Kafka(Group):
         "break the guarantee, or that have a setting of their own, are refused.",
         json_schema_extra={"default": "{}"},
     )
-    security: Security
+    security: SecuritySettings
 
 
-class Transaction(Group):
+class TransactionSettings(SettingsGroup):
     """When a transaction is cut."""
 
     interval_ms: Annotated[int, duration("1ms", "10m")] = Field(
@@ -110,7 +110,7 @@ class Transaction(Group):
     )
 
 
-class ConsumerGroup(Group):
+class GroupSettings(SettingsGroup):
     """How the partitions are shared with the other processes of the pipeline."""
 
     membership: Annotated[Membership, choice(Membership)] = Field(

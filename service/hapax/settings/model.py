@@ -5,28 +5,28 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from hapax.core.guarantees import MODES, Guarantee, Mode
-from hapax.settings.base import Group, variables
-from hapax.settings.kafka import ConsumerGroup, Kafka, Transaction
+from hapax.settings.base import SettingsGroup, variables
+from hapax.settings.kafka import GroupSettings, KafkaSettings, TransactionSettings
 from hapax.settings.pipeline import (
-    Call,
-    DeadLetter,
-    Dedup,
-    Input,
-    OutputTopic,
-    Retry,
-    Shutdown,
-    StopAfter,
-    Telemetry,
-    Watchdog,
+    CallSettings,
+    DeadLetterSettings,
+    DedupSettings,
+    InputSettings,
+    OutputSettings,
+    RetrySettings,
+    ShutdownSettings,
+    StopAfterSettings,
+    TelemetrySettings,
+    WatchdogSettings,
 )
-from hapax.settings.spark import Spark
+from hapax.settings.spark import SparkSettings
 from hapax.settings.validators import FUNCTION, NAME
 from hapax.settings.value_types import choice
 
 Engine = Literal["worker", "spark"]
 
 
-class Settings(Group):
+class Settings(SettingsGroup):
     """The whole contract. ``load_settings`` is the door that also runs the cross-checks."""
 
     app: Annotated[str, NAME] = Field(
@@ -52,20 +52,20 @@ class Settings(Group):
     transform: Annotated[str | None, FUNCTION] = Field(
         default=None, description="The business rule. Unset: records pass unchanged."
     )
-    kafka: Kafka
-    input: Input
-    output: OutputTopic
-    dead_letter: DeadLetter
-    dedup: Dedup
-    transaction: Transaction
-    group: ConsumerGroup
-    spark: Spark
-    call: Call
-    retry: Retry
-    stop_after: StopAfter
-    shutdown: Shutdown
-    watchdog: Watchdog
-    telemetry: Telemetry
+    kafka: KafkaSettings
+    input: InputSettings
+    output: OutputSettings
+    dead_letter: DeadLetterSettings
+    dedup: DedupSettings
+    transaction: TransactionSettings
+    group: GroupSettings
+    spark: SparkSettings
+    call: CallSettings
+    retry: RetrySettings
+    stop_after: StopAfterSettings
+    shutdown: ShutdownSettings
+    watchdog: WatchdogSettings
+    telemetry: TelemetrySettings
 
     def effective(self) -> dict[str, str]:
         """Return variable → value, readable, with secrets as ``***``: one log line at start."""

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr
 
-from hapax.settings.base import Group
+from hapax.settings.base import SettingsGroup
 from hapax.settings.validators import CLAIMS_URL, ID_SOURCES, PATH, SECRET, TEXT, TOPIC, TOPICS
 from hapax.settings.value_types import choice, duration, flag, share, whole
 
@@ -18,7 +18,7 @@ _ATTEMPTS_MIN = 3
 _OFFSET_MAX = (1 << 63) - 1
 
 
-class Input(Group):
+class InputSettings(SettingsGroup):
     """What is read."""
 
     topics: Annotated[tuple[str, ...], TOPICS] = Field(
@@ -31,7 +31,7 @@ class Input(Group):
     )
 
 
-class OutputTopic(Group):
+class OutputSettings(SettingsGroup):
     """Where outputs go."""
 
     topic: Annotated[str, TOPIC] = Field(
@@ -44,7 +44,7 @@ class OutputTopic(Group):
     )
 
 
-class DeadLetter(Group):
+class DeadLetterSettings(SettingsGroup):
     """What happens to records that can never have outputs."""
 
     topic: Annotated[str | None, TOPIC] = Field(
@@ -62,7 +62,7 @@ class DeadLetter(Group):
     )
 
 
-class Dedup(Group):
+class DedupSettings(SettingsGroup):
     """How events that were sent twice are recognised."""
 
     @property
@@ -116,7 +116,7 @@ class Dedup(Group):
     )
 
 
-class Call(Group):
+class CallSettings(SettingsGroup):
     """One call of the transform."""
 
     timeout_ms: Annotated[int | None, duration("100ms", "24h")] = Field(
@@ -129,7 +129,7 @@ class Call(Group):
     )
 
 
-class Retry(Group):
+class RetrySettings(SettingsGroup):
     """How often something is tried."""
 
     attempts: Annotated[
@@ -145,7 +145,7 @@ class Retry(Group):
     )
 
 
-class StopAfter(Group):
+class StopAfterSettings(SettingsGroup):
     """Bounded runs."""
 
     records: Annotated[int | None, whole(1, _OFFSET_MAX)] = Field(
@@ -156,7 +156,7 @@ class StopAfter(Group):
     )
 
 
-class Shutdown(Group):
+class ShutdownSettings(SettingsGroup):
     """How the service leaves."""
 
     timeout_ms: Annotated[int, duration("1s", "1h")] = Field(
@@ -167,7 +167,7 @@ class Shutdown(Group):
     )
 
 
-class Watchdog(Group):
+class WatchdogSettings(SettingsGroup):
     """What ends a process that hangs."""
 
     timeout_ms: Annotated[int, duration("1s", "24h")] = Field(
@@ -178,7 +178,7 @@ class Watchdog(Group):
     )
 
 
-class Telemetry(Group):
+class TelemetrySettings(SettingsGroup):
     """What the service tells."""
 
     port: Annotated[int, whole(0, 65_535)] = Field(

@@ -4,13 +4,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from hapax.settings.base import Group
+from hapax.settings.base import SettingsGroup
 from hapax.settings.spark_properties import SPARK_PROPERTIES
 from hapax.settings.validators import ADDRESS, FUNCTION, PATH
 from hapax.settings.value_types import duration, whole
 
 
-class Spark(Group):
+class SparkSettings(SettingsGroup):
     """How the pipeline runs with `HAPAX_ENGINE=spark`."""
 
     master: Annotated[str, ADDRESS] = Field(

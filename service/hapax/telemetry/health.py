@@ -56,7 +56,7 @@ class Cause(NamedTuple):
     page: str
 
 
-class Verdict(NamedTuple):
+class ProbeResult(NamedTuple):
     """A probe's answer; ``reasons`` holds a phrase for each thing that is missing."""
 
     ok: bool
@@ -107,22 +107,22 @@ class Health:
         """Take note that something was committed."""
         self._failures_s = None
 
-    def startupz(self) -> Verdict:
+    def startupz(self) -> ProbeResult:
         """Say whether the start is over, and what it waits for."""
         return _verdict([] if self.started else [*self._starting(), *self._outages()])
 
-    def livez(self) -> Verdict:
+    def livez(self) -> ProbeResult:
         """Say whether the loop moves."""
         loop_s = self.loop_s
         age_s = 0.0 if loop_s is None else self.monotonic_s() - loop_s
         if age_s <= self.loop_limit_s:
-            return Verdict(ok=True, reasons=[])
-        return Verdict(
+            return ProbeResult(ok=True, reasons=[])
+        return ProbeResult(
             ok=False,
             reasons=[f"the loop has not moved for {age_s:.1f} s (limit {self.loop_limit_s:g} s)"],
         )
 
-    def readyz(self) -> Verdict:
+    def readyz(self) -> ProbeResult:
         """Say whether records are being processed, or would be if there were any."""
         return _verdict(self.causes())
 
@@ -207,5 +207,5 @@ def skip_command(where: TopicPartition, one: Stuck) -> str:
     return f"hapax offsets skip {where[0]}/{where[1]}/{one.offset} --dead-letter"
 
 
-def _verdict(causes: list[Cause]) -> Verdict:
-    return Verdict(ok=not causes, reasons=[cause.text for cause in causes])
+def _verdict(causes: list[Cause]) -> ProbeResult:
+    return ProbeResult(ok=not causes, reasons=[cause.text for cause in causes])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
-    from hapax.telemetry.health import Health, Verdict
+    from hapax.telemetry.health import Health, ProbeResult
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 """Nothing is fetched and nothing runs, whatever a text on the page may hold."""
@@ -56,7 +56,7 @@ class Routes:
         self._intake = intake
         self._exposition = make_wsgi_app(registry)
         self._status = status
-        self._probes: dict[str, Callable[[], Verdict]] = {
+        self._probes: dict[str, Callable[[], ProbeResult]] = {
             "/livez": health.livez,
             "/readyz": health.readyz,
             "/startupz": health.startupz,

@@ -36,7 +36,7 @@ _TOTALS: Final = {
 }
 
 
-class Identity(msgspec.Struct, frozen=True):
+class ProcessIdentity(msgspec.Struct, frozen=True):
     """What never changes while the process runs.
 
     claim_store  whether there is one
@@ -59,7 +59,7 @@ class Status:
 
     def __init__(
         self,
-        identity: Identity,
+        identity: ProcessIdentity,
         health: Health,
         metrics: Metrics,
         troubles: Troubles,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from hapax.testing.coordinator import MemoryCoordinator
-from hapax.testing.group import Group, InstantGroup
+from hapax.testing.group import InstantGroup, MemoryGroup
 from hapax.testing.log import MemoryLog
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class MemoryBroker(MemoryCoordinator):
         }
         topics_in = set(inputs)
         self.inputs = [where for where in logs if where[0] in topics_in]
-        group: Group = InstantGroup(self.inputs)
+        group: MemoryGroup = InstantGroup(self.inputs)
         super().__init__(logs, group, clock=clock, timeout_s=timeout_s, scan_s=scan_s)
         self.rejects: Callable[[Message], bool] = lambda _message: False
         self.bytes_max: int | None = None

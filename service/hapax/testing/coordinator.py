@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hapax.core.ports import Clock, Message
     from hapax.core.records import Progress, Record, TopicPartition
     from hapax.core.suspicion import Marks
-    from hapax.testing.group import Group
+    from hapax.testing.group import MemoryGroup
     from hapax.testing.log import MemoryLog
 
     Place = TopicPartition | str
@@ -63,7 +63,7 @@ class MemoryCoordinator:
     def __init__(
         self,
         logs: dict[TopicPartition, MemoryLog],
-        group: Group,
+        group: MemoryGroup,
         *,
         clock: Clock | None,
         timeout_s: float,

@@ -27,7 +27,7 @@ class Shift(msgspec.Struct):
     lost: list[TopicPartition]
 
 
-class Group(Protocol):
+class MemoryGroup(Protocol):
     """The coordinator, and what the clients know of it. ``name`` is that of one client."""
 
     def join(self, name: str) -> None:
@@ -58,7 +58,7 @@ class Group(Protocol):
         """Raise BatchAbortedError unless ``(member id, generation)`` is believed, or UNFENCED."""
 
 
-class Member(msgspec.Struct):
+class MemoryMember(msgspec.Struct):
     """What the group knows of a member: its target, and the generation it has heard of."""
 
     target: frozenset[TopicPartition] = frozenset()
@@ -72,14 +72,14 @@ class InstantGroup:
     """
 
     def __init__(self, inputs: Sequence[TopicPartition]) -> None:
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, MemoryMember] = {}
         self.owners: dict[TopicPartition, str] = {}
         self.newest = 0
         self._inputs = inputs
 
     def join(self, name: str) -> None:
         """Add a member; partitions are dealt anew."""
-        self.members[name] = Member()
+        self.members[name] = MemoryMember()
         self._deal()
 
     def expel(self, name: str) -> None:

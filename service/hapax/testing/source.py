@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ANSWER_TIMEOUT_S = 5.0
 
 
-class Fault(msgspec.Struct, frozen=True):
+class InjectedFault(msgspec.Struct, frozen=True):
     """What goes wrong at one step.
 
     error  ``aborted``, ``dead``, ``fenced``, or None: the call succeeds. A source knows no dead
@@ -43,11 +43,11 @@ class Fault(msgspec.Struct, frozen=True):
     doubt: bool = False
 
 
-Faults = Callable[[str], Fault | None]
+Faults = Callable[[str], InjectedFault | None]
 """Asked with the name of a step each time it is reached; may raise what ends the process."""
 
 
-def no_faults(_step: str) -> Fault | None:
+def no_faults(_step: str) -> InjectedFault | None:
     """Let all go well."""
     return None
 
@@ -190,7 +190,7 @@ class MemorySource:
         """Leave the group."""
         self._broker.group.leave(self._name)
 
-    def _before(self, step: str) -> Fault | None:
+    def _before(self, step: str) -> InjectedFault | None:
         fault = self._faults(step)
         if fault is not None and not fault.after:
             _raise(fault, step)
@@ -237,7 +237,7 @@ class MemorySource:
             self._position[where] = offset
 
 
-def _raise(fault: Fault | None, step: str) -> None:
+def _raise(fault: InjectedFault | None, step: str) -> None:
     if fault is not None and fault.error == "fenced":
         raise MemberFencedError(f"{step}: FENCED_INSTANCE_ID", explained=False)
     if fault is not None and fault.error is not None:

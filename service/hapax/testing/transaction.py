@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hapax.core.ports import Clock, Message
     from hapax.core.records import Progress, TopicPartition
     from hapax.testing.broker import MemoryBroker
-    from hapax.testing.source import Fault, Faults
+    from hapax.testing.source import Faults, InjectedFault
 
 
 Wire = Callable[[str, Callable[[], None], Callable[[], None]], None]
@@ -150,7 +150,7 @@ class MemoryTransaction:
         if self.doubts:
             self._die(f"begin: {IN_DOUBT} ({self.doubts[0]})", fenced=False)
 
-    def _before(self, step: str) -> Fault | None:
+    def _before(self, step: str) -> InjectedFault | None:
         self._name()
         fault = self._faults(step)
         if fault is not None and not fault.after:
@@ -159,14 +159,14 @@ class MemoryTransaction:
             self._fail(step, fault)
         return fault
 
-    def _after(self, step: str, fault: Fault | None) -> None:
+    def _after(self, step: str, fault: InjectedFault | None) -> None:
         if fault is None or not fault.after:
             return
         if fault.error == "aborted" and step != "commit":
             self.abort()
         self._fail(step, fault)
 
-    def _fail(self, step: str, fault: Fault) -> None:
+    def _fail(self, step: str, fault: InjectedFault) -> None:
         """Raise what the real adapter raises: begin and open know no abort."""
         if fault.error is None:
             return

@@ -40,7 +40,7 @@ from hapax.telemetry.http import TelemetryServer
 from hapax.telemetry.logs import capture_library_logs, configure_logs
 from hapax.telemetry.metrics import Metrics
 from hapax.telemetry.recent_errors import Troubles
-from hapax.telemetry.status import Identity, Status
+from hapax.telemetry.status import ProcessIdentity, Status
 from hapax.wiring import builders as parts
 from hapax.wiring.certificates import watch_certificates
 from hapax.wiring.former_ids import fence_predecessor
@@ -111,8 +111,8 @@ def serve(settings: Settings) -> ExitCode:
     return ExitCode.DRAINED
 
 
-def _identity(settings: Settings) -> Identity:
-    return Identity(
+def _identity(settings: Settings) -> ProcessIdentity:
+    return ProcessIdentity(
         app=settings.app,
         instance=settings.instance,
         engine=settings.engine,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hapax.core.claim_store import ClaimStore
-    from hapax.kafka.admin.preflight import Found
+    from hapax.kafka.admin.preflight import BrokerAnswers
     from hapax.kafka.consume.source import KafkaSource
     from hapax.wiring.builders import Shared
 
@@ -106,7 +106,7 @@ class Brokers:
         self._good_until_s = clock.monotonic() + GOOD_S
         return True
 
-    def _wait_for(self, found: Found) -> None:
+    def _wait_for(self, found: BrokerAnswers) -> None:
         now_s = self._shared.clock.monotonic()
         if not self._away:
             self._away, self._away_s = True, now_s

@@ -29,7 +29,7 @@ from hapax.core.errors import (
 from hapax.core.interrupt import Interrupt
 from hapax.core.limits import Pace, Patience
 from hapax.core.ports import Batch
-from hapax.engines.spark.plan import Outcome, Plan, Report
+from hapax.engines.spark.plan import RangeOutcome, RangePlan, RangeReport
 from hapax.engines.watchdog import Watchdog
 from hapax.kafka.consume.range_source import KafkaRange
 from hapax.kafka.produce.transaction import KafkaTransaction
@@ -63,8 +63,8 @@ WARNING = 30
 
 
 def run_plans(
-    settings: Settings, plans: Iterable[Plan], *, cluster_id: str | None = None
-) -> Iterator[Report]:
+    settings: Settings, plans: Iterable[RangePlan], *, cluster_id: str | None = None
+) -> Iterator[RangeReport]:
     """Run each plan of a Spark partition; this is the function that executors import.
 
     ``cluster_id``: of the brokers, as the driver knows it; claims of another cluster are refused.
@@ -76,7 +76,7 @@ def run_plans(
 class _Lines:
     """The clients' log within a task: warnings travel with the report."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: RangeReport) -> None:
         self._report = report
 
     def librdkafka_logged(self, client: str, level: int, facility: str, text: str) -> None:
@@ -93,14 +93,16 @@ class _Lines:
 class Task:
     """One attempt at one plan."""
 
-    def __init__(self, settings: Settings, plan: Plan, *, cluster_id: str | None = None) -> None:
+    def __init__(
+        self, settings: Settings, plan: RangePlan, *, cluster_id: str | None = None
+    ) -> None:
         self._settings = settings
         self._plan = plan
         self._cluster_id = cluster_id
         self._begun: set[TopicPartition] = set()
         self._clock = SystemClock()
         self._began_s = time.monotonic()
-        self._report = Report(lane=plan.lane, pace=plan.pace)
+        self._report = RangeReport(lane=plan.lane, pace=plan.pace)
         self._batch = Batch([], {}, {})
         self._interrupt = Interrupt()
         self._watchdog = Watchdog(settings.watchdog.timeout_ms / 1000, on_overrun=_overrun)
@@ -114,7 +116,7 @@ class Task:
         )
         self._watchdog.limit_calls(self._interrupt, call_limit_s(settings), hung)
 
-    def run(self) -> Report:
+    def run(self) -> RangeReport:
         """Return how it went; raises only what nobody foresaw."""
         report = self._report
         with ExitStack() as stack:
@@ -123,21 +125,21 @@ class Task:
             try:
                 self._work(stack)
             except ClaimsUnavailableError as error:
-                report.outcome, report.reason = Outcome.CLAIMS, str(error)
+                report.outcome, report.reason = RangeOutcome.CLAIMS, str(error)
             except (BatchAbortedError, MemberFencedError) as error:
-                report.outcome, report.reason = Outcome.ABORTED, str(error)
+                report.outcome, report.reason = RangeOutcome.ABORTED, str(error)
                 report.records = len(self._batch.records)
                 if self._batch.records:
                     report.suspect = self._batch.records[0].coordinates
                 if isinstance(error, BatchAbortedError):
                     report.content, report.culprits = error.content, dict(error.culprits)
             except ProducerDeadError as error:
-                report.outcome = Outcome.FENCED if error.fenced else Outcome.DEAD
+                report.outcome = RangeOutcome.FENCED if error.fenced else RangeOutcome.DEAD
                 report.reason = str(error)
                 age_s = self._transaction.age_s
                 report.explained = age_s >= self._settings.transaction.timeout_ms / 1000
             except StopError as error:
-                report.outcome, report.reason = Outcome.STOP, str(error)
+                report.outcome, report.reason = RangeOutcome.STOP, str(error)
                 report.exit_code = int(error.exit_code)
         report.work_s = time.monotonic() - self._began_s
         return report

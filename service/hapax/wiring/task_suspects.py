@@ -26,12 +26,12 @@ from hapax.wiring.builders import call_limit_s
 if TYPE_CHECKING:
     from hapax.core.ports import Core, Source
     from hapax.core.records import Coordinates, TopicPartition
-    from hapax.engines.spark.plan import Plan, Report
+    from hapax.engines.spark.plan import RangePlan, RangeReport
     from hapax.settings import Settings
     from hapax.telemetry.events import Events
 
 
-def task_isolation(settings: Settings, report: Report) -> Isolation:
+def task_isolation(settings: Settings, report: RangeReport) -> Isolation:
     """Return the transform, with another process for suspects; what it finds goes to the report."""
     attempts_max = settings.retry.attempts
     return Isolation(
@@ -52,8 +52,8 @@ class TaskSuspects(Suspects):
         source: Source,
         core: Core,
         isolation: Isolation,
-        plan: Plan,
-        report: Report,
+        plan: RangePlan,
+        report: RangeReport,
         *,
         records_max: int,
     ) -> None:
@@ -87,7 +87,7 @@ class TaskSuspects(Suspects):
 class _Told:
     """Keeps what a range finds out for the driver to tell."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: RangeReport) -> None:
         self._report = report
 
     def records_isolated(self, where: TopicPartition, first: int, until: int, deaths: int) -> None:

@@ -15,7 +15,7 @@ from hapax.core.limits import FenceBudget
 from hapax.engines.hold import Hold
 from hapax.engines.membership import Membership
 from hapax.engines.spark.lanes import Lanes
-from hapax.engines.spark.plan import Plan
+from hapax.engines.spark.plan import RangePlan
 
 if TYPE_CHECKING:
     from hapax.core.limits import DeadLetterRate
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hapax.core.records import Progress
     from hapax.engines.lifecycle import Lifecycle
     from hapax.engines.spark.lane import Lane
-    from hapax.engines.spark.ports import Fences, Jobs, Member, Pacing
+    from hapax.engines.spark.ports import DriverSource, Fences, Jobs, Pacing
     from hapax.engines.spark.reports import Reports
     from hapax.telemetry.events import Events
 
@@ -42,7 +42,7 @@ class SparkEngine:
     def __init__(  # noqa: PLR0913 - the composition root names each part once
         self,
         *,
-        member: Member,
+        member: DriverSource,
         jobs: Jobs,
         fences: Fences,
         reports: Reports,
@@ -145,7 +145,7 @@ class SparkEngine:
         return not self._bounds.counted or not self._lanes.working
 
     def _start(self, lane: Lane, ends: Progress) -> None:
-        plan = Plan(
+        plan = RangePlan(
             lane=lane.number,
             member=self._member.member(),
             starts={where: lane.positions[where] for where in ends},

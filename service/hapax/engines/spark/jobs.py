@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark import SparkContext
 
-    from hapax.engines.spark.plan import Plan, Report
+    from hapax.engines.spark.plan import RangePlan, RangeReport
 
 CLOSE_TIMEOUT_S = 5.0
 
@@ -31,7 +31,7 @@ class SparkJobs:
     def __init__(
         self,
         context: SparkContext,
-        run: Callable[[Iterable[Plan]], Iterator[Report]],
+        run: Callable[[Iterable[RangePlan]], Iterator[RangeReport]],
         *,
         lanes: int | None,
     ) -> None:
@@ -40,7 +40,7 @@ class SparkJobs:
         self.lanes = lanes or max(1, context.defaultParallelism)
         self._threads = ThreadPoolExecutor(self.lanes, thread_name_prefix="lane")
 
-    def submit(self, plan: Plan) -> Future[Report]:
+    def submit(self, plan: RangePlan) -> Future[RangeReport]:
         """Start a job; its future raises what Spark says when the task did not report."""
         return self._threads.submit(self._job, plan)
 
@@ -78,7 +78,7 @@ class SparkJobs:
             self._context.cancelAllJobs()
             self._context.stop()
 
-    def _job(self, plan: Plan) -> Report:
+    def _job(self, plan: RangePlan) -> RangeReport:
         context = self._context
         context.setJobGroup(_group(plan.lane), f"lane {plan.lane}", interruptOnCancel=True)
         (report,) = context.parallelize([plan], 1).mapPartitions(self._run).collect()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hapax.core.records import Coordinates, Progress, TopicPartition
     from hapax.core.suspicion import Marks
     from hapax.core.transform import Failure
-    from hapax.engines.spark.plan import Report
+    from hapax.engines.spark.plan import RangeReport
 
 BACKOFF_S, BACKOFF_MAX_S = 0.05, 1.0
 
@@ -71,7 +71,7 @@ class Lane:
             if where in ends and (position is None or position < ends[where])
         }
 
-    def record_report(self, report: Report) -> None:
+    def record_report(self, report: RangeReport) -> None:
         """Take note of what a range committed."""
         progress = report.progress
         for where, offset in progress.items():

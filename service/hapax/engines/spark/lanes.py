@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from hapax.core.records import TopicPartition
-    from hapax.engines.spark.plan import Report
-    from hapax.engines.spark.ports import Fences, Jobs, Member
+    from hapax.engines.spark.plan import RangeReport
+    from hapax.engines.spark.ports import DriverSource, Fences, Jobs
 
 CANCEL_INTERVAL_S = 30.0
 
@@ -30,7 +30,7 @@ class Lanes:
     """The lanes, and whether they reflect what is assigned (``stale``: they do not)."""
 
     def __init__(
-        self, member: Member, jobs: Jobs, fences: Fences, *, attempts_max: int, sticky: bool
+        self, member: DriverSource, jobs: Jobs, fences: Fences, *, attempts_max: int, sticky: bool
     ) -> None:
         self._member = member
         self._jobs = jobs
@@ -78,7 +78,7 @@ class Lanes:
                 _finish(fencing)
                 lane.confirm(self._member.committed(lane.positions))
 
-    def finished(self, overdue_s: float) -> Iterator[tuple[Lane, Future[Report]]]:
+    def finished(self, overdue_s: float) -> Iterator[tuple[Lane, Future[RangeReport]]]:
         """Yield the lanes whose task has ended; cancel those that began before ``overdue_s``."""
         for lane in self.all:
             job = lane.job

@@ -25,7 +25,7 @@ Line = tuple[str, int, str, str]
 """One line of a client's log: client, level as in Python's logging, facility, text."""
 
 
-class Plan(msgspec.Struct, kw_only=True):
+class RangePlan(msgspec.Struct, kw_only=True):
     """One range of each partition of one lane, for one task.
 
     lane          number of the lane; with the app and the instance it is the transactional id
@@ -60,7 +60,7 @@ class Plan(msgspec.Struct, kw_only=True):
     marks: Marks = {}
 
 
-class Outcome(StrEnum):
+class RangeOutcome(StrEnum):
     """How a range ended. Whatever is in ``Report.settled`` is committed in every case."""
 
     DONE = "done"
@@ -71,7 +71,7 @@ class Outcome(StrEnum):
     STOP = "stop"
 
 
-class Report(msgspec.Struct, kw_only=True):
+class RangeReport(msgspec.Struct, kw_only=True):
     """What became of a plan.
 
     settled     one for each committed transaction with records
@@ -96,7 +96,7 @@ class Report(msgspec.Struct, kw_only=True):
     """
 
     lane: int
-    outcome: Outcome = Outcome.DONE
+    outcome: RangeOutcome = RangeOutcome.DONE
     reason: str = ""
     settled: list[BatchResult] = []
     ended: Progress = {}

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from hapax.core.records import Progress, TopicPartition
-    from hapax.engines.spark.plan import Plan, Report
+    from hapax.engines.spark.plan import RangePlan, RangeReport
 
 
-class Member(Source, Protocol):
+class DriverSource(Source, Protocol):
     """The driver's membership: a source that can tell ends without reading."""
 
     def stable_ends(self, partitions: Iterable[TopicPartition]) -> Progress:
@@ -42,7 +42,7 @@ class Jobs(Protocol):
 
     lanes: int
 
-    def submit(self, plan: Plan) -> Future[Report]:
+    def submit(self, plan: RangePlan) -> Future[RangeReport]:
         """Start a task."""
 
     def call(self, function: Callable[[], None]) -> Future[None]:

@@ -23,7 +23,7 @@ from hapax.core.errors import (
     MemberFencedError,
     StopError,
 )
-from hapax.engines.spark.plan import Outcome
+from hapax.engines.spark.plan import RangeOutcome
 
 if TYPE_CHECKING:
     from hapax.core.batch_result import BatchResult
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hapax.core.ports import Claims, Clock, Stuck
     from hapax.core.records import Progress, TopicPartition
     from hapax.engines.spark.lane import Lane
-    from hapax.engines.spark.plan import Report
+    from hapax.engines.spark.plan import RangeReport
     from hapax.telemetry.events import Events
 
 LOST_MAX = 10
@@ -71,27 +71,27 @@ class Reports:
         self._stuck: dict[int, dict[TopicPartition, Stuck]] = {}
         """By lane, as its last whole range found it."""
 
-    def take(self, lane: Lane, report: Report, now_s: float) -> None:
+    def take(self, lane: Lane, report: RangeReport, now_s: float) -> None:
         """Count what was committed, then react to how the range ended."""
         self._tell(lane, report, now_s)
         lane.record_report(report)
         match report.outcome:
-            case Outcome.DONE:
+            case RangeOutcome.DONE:
                 self._stick(lane.number, report.stuck)
                 if not report.progress:
                     lane.rest(now_s)  # nothing came although something is there: brokers are slow
-            case Outcome.CLAIMS:
+            case RangeOutcome.CLAIMS:
                 self._hold(report.reason, now_s)
-            case Outcome.ABORTED:
+            case RangeOutcome.ABORTED:
                 self._aborted(lane, report, now_s)
-            case Outcome.FENCED:
+            case RangeOutcome.FENCED:
                 self._events.producer_died(report.reason, fenced=True)
                 self._fences.fence(now_s, explained=report.explained)
                 lane.rest(now_s)
-            case Outcome.DEAD:
+            case RangeOutcome.DEAD:
                 self._events.producer_died(report.reason, fenced=False)
                 lane.rest(now_s)
-            case Outcome.STOP:
+            case RangeOutcome.STOP:
                 raise TaskStopError(report.exit_code, report.reason)
 
     def shared_out(self) -> None:
@@ -139,7 +139,7 @@ class Reports:
 
     # -- inside ---------------------------------------------------------------------------
 
-    def _tell(self, lane: Lane, report: Report, now_s: float) -> None:
+    def _tell(self, lane: Lane, report: RangeReport, now_s: float) -> None:
         for settled in report.settled:
             self._settled(settled)
         if report.ended:
@@ -175,7 +175,7 @@ class Reports:
             }
             self._events.partition_stuck(everywhere)
 
-    def _tell_suspects(self, report: Report) -> None:
+    def _tell_suspects(self, report: RangeReport) -> None:
         for suspected in report.suspected:
             self._events.records_isolated(*suspected)
         for killer in report.killers:
@@ -198,7 +198,7 @@ class Reports:
             self._held_since_s = now_s
             self._ask_s = now_s + HOLD_S
 
-    def _aborted(self, lane: Lane, report: Report, now_s: float) -> None:
+    def _aborted(self, lane: Lane, report: RangeReport, now_s: float) -> None:
         starts = _starts(lane)
         self._events.batch_aborted(report.reason, report.records, lane.failures + 1, starts)
         if report.culprits:
@@ -208,7 +208,7 @@ class Reports:
         else:
             lane.rest(now_s)
 
-    def _lose_patience(self, lane: Lane, report: Report) -> None:
+    def _lose_patience(self, lane: Lane, report: RangeReport) -> None:
         if lane.patience.fail(report.records):
             culprit = report.suspect
             if culprit is None:
@@ -219,7 +219,7 @@ class Reports:
             self._events.batch_halved(lane.patience.limit(report.records), report.reason)
 
 
-def _spans(report: Report) -> dict[TopicPartition, tuple[int, int]]:
+def _spans(report: RangeReport) -> dict[TopicPartition, tuple[int, int]]:
     spans: dict[TopicPartition, tuple[int, int]] = {}
     for settled in report.settled:
         for where, (first, offset) in settled.offsets.items():

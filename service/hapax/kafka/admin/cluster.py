@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from hapax.core.cluster_state import Address, ConsumerGroup, Kafka, Topic
+from hapax.core.cluster_state import Address, ClusterState, ConsumerGroup, Topic
 from hapax.kafka.admin.acl_check import TIMEOUT_MS, UntoldError, check_transactional_id_acl
 from hapax.kafka.admin.api_versions import ApiVersionsLog
 from hapax.kafka.admin.results import (
@@ -56,7 +56,7 @@ def look_at_kafka(
     ids: Iterable[str],
     ages_of: Callable[[str, Mapping[str, str]], Ages],
     pause_s: float = PAUSE_S,
-) -> Kafka:
+) -> ClusterState:
     """Return all that can be had within about ten seconds.
 
     ``outputs``: topics that are written. ``ids``: transactional ids that are used. ``ages_of``:
@@ -66,7 +66,9 @@ def look_at_kafka(
     found = tuple(probe(settings.kafka.bootstrap_servers.split(",")).values())
     look = _Look(settings, (*settings.input.topics, *outputs), ids)
     if all(address.problem for address in found):
-        return Kafka(bootstrap=found, problem="none of the bootstrap addresses can be reached")
+        return ClusterState(
+            bootstrap=found, problem="none of the bootstrap addresses can be reached"
+        )
     return look.all(found, ages_of, pause_s)
 
 
@@ -94,16 +96,16 @@ class _Look:
         bootstrap: tuple[Address, ...],
         ages_of: Callable[[str, Mapping[str, str]], Ages],
         pause_s: float,
-    ) -> Kafka:
+    ) -> ClusterState:
         try:
             metadata = self._admin.list_topics(timeout=METADATA_TIMEOUT_S)
         except KafkaException as error:
             self._admin.poll(0)
             why = "; ".join(self._client_log.causes) or describe(error.args[0])
-            return Kafka(bootstrap=bootstrap, problem=why)
+            return ClusterState(bootstrap=bootstrap, problem=why)
         listeners = listeners_of(metadata)
         if all(each.problem for each in listeners.values()):
-            return Kafka(
+            return ClusterState(
                 bootstrap=bootstrap,
                 listeners=listeners,
                 problem="no broker can be reached at the address that it advertises",
@@ -121,7 +123,7 @@ class _Look:
             logs.close()
         undecodable = self._undecodable(offsets)
         self._admin.poll(0)
-        return Kafka(
+        return ClusterState(
             bootstrap=bootstrap,
             listeners=listeners,
             undecodable=undecodable,

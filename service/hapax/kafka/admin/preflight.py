@@ -20,7 +20,7 @@ BROKERS_TIMEOUT_S = 1.5
 _ABSENT = FORBIDDEN | UNKNOWN_TOPIC | {KafkaError.TOPIC_EXCEPTION}
 
 
-class Found(NamedTuple):
+class BrokerAnswers(NamedTuple):
     """One look at the brokers.
 
     away      addresses with what is wrong there, when no broker answered; else empty
@@ -54,23 +54,25 @@ class KafkaPreflight:
             " address, port, protocol and credentials"
         )
 
-    def look(self) -> Found:
+    def look(self) -> BrokerAnswers:
         """Look once. Takes milliseconds, a second where nothing listens, six in the worst case."""
         found = bootstrap(self._servers)
         if all(address.problem for address in found.values()):
             unknown = all(address.unknown for address in found.values())
             refusals = (self.sentence(told(found)),) if unknown else ()
-            return Found(told(found), refusals)
+            return BrokerAnswers(told(found), refusals)
         try:
             metadata = self._list_topics(BROKERS_TIMEOUT_S)
         except KafkaException:
             if tls := self._unencrypted(found):
-                return Found(told(found), (self.sentence(tls),))
+                return BrokerAnswers(told(found), (self.sentence(tls),))
             why = access(self._settings)
             refusals = (self.sentence(why.text),) if why.text and why.refused else ()
             away = f"{told(found)}; {why.text}" if why.suspect else told(found)
-            return Found(away, refusals, why.suspect, open=True)
-        return Found(absent=self._absent(metadata.topics), cluster=metadata.cluster_id or None)
+            return BrokerAnswers(away, refusals, why.suspect, open=True)
+        return BrokerAnswers(
+            absent=self._absent(metadata.topics), cluster=metadata.cluster_id or None
+        )
 
     def _unencrypted(self, found: Mapping[str, Address]) -> str:
         """Say that a listener wants TLS and we speak none; it hangs up without a reason then."""

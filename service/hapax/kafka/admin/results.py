@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import ConsumerGroupState, ConsumerGroupType, KafkaException
 
-from hapax.core.cluster_state import Address, ConsumerGroup, Member, Partition, Topic
+from hapax.core.cluster_state import Address, ConsumerGroup, GroupMember, Partition, Topic
 from hapax.kafka.errors import describe
 from hapax.kafka.tcp_probe import probe
 
@@ -57,7 +57,7 @@ def topic_of(answer: Future[Any], settings: dict[str, str], until_s: float) -> T
 def group_of(found: Any) -> ConsumerGroup:
     """Return the group from the answer to DescribeConsumerGroups."""
     members = [
-        Member(
+        GroupMember(
             client_id=each.client_id,
             host=each.host,
             static_name=each.group_instance_id,

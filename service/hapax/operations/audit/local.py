@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from hapax.operations.audit.local_judgement import Judgement
+from hapax.operations.audit.local_judgement import LocalJudgement
 from hapax.operations.audit.local_rows import AuditRows
 from hapax.operations.audit.result import IncompleteError, OutputFindings
 
@@ -93,4 +93,4 @@ class LocalAudit:
             outputs.append(
                 OutputFindings(bounds=bounds, records=records, foreign=foreign, hidden=hidden)
             )
-        return Judgement(self._rows, scope, self._report).result(outputs)
+        return LocalJudgement(self._rows, scope, self._report).result(outputs)

@@ -33,7 +33,7 @@ REPORT_ROWS = 100_000
 ROWS_AT_ONCE = 10_000
 
 
-class Judgement:
+class LocalJudgement:
     """One audit; call ``result`` once."""
 
     def __init__(self, rows: AuditRows, scope: Scope, report: Report) -> None:

@@ -52,7 +52,7 @@ class Tables(msgspec.Struct, frozen=True):
     scope: Scope
 
 
-class Judgement:
+class AuditJudgement:
     """One audit: lazy tables, and what is asked of them."""
 
     def __init__(self, spark: SparkSession, tables: Tables) -> None:

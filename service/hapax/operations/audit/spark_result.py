@@ -17,10 +17,10 @@ from hapax.operations.audit.result import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
-    from hapax.operations.audit.spark import Judgement, Tables
+    from hapax.operations.audit.spark import AuditJudgement, Tables
 
 
-def result(judgement: Judgement, tables: Tables) -> Audit:
+def result(judgement: AuditJudgement, tables: Tables) -> Audit:
     """Collect counts and examples."""
     scope = tables.scope
     audit = audit_of(scope, judgement.counts(), _outputs(tables))
@@ -69,7 +69,7 @@ def _outputs(tables: Tables) -> list[OutputFindings]:
     return found
 
 
-def _offenders(judgement: Judgement, odd: DataFrame, name: str) -> DataFrame:
+def _offenders(judgement: AuditJudgement, odd: DataFrame, name: str) -> DataFrame:
     order = ("place", "offset", "lane", "at")
     if name == "out_of_order":
         return judgement.disordered().orderBy("lane", "at")

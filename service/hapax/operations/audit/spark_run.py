@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hapax.core.errors import HapaxError
 from hapax.engines.spark.session import SparkOptions, open_session
 from hapax.operations.audit.result import IncompleteError
-from hapax.operations.audit.spark import Judgement, Tables
+from hapax.operations.audit.spark import AuditJudgement, Tables
 from hapax.operations.audit.spark_frames import EFFECTS, INPUTS, read_frame, reporting
 from hapax.operations.audit.spark_result import (
     check_complete,
@@ -87,7 +87,7 @@ class SparkAudit:
         tables = Tables(inputs, self._effects[0], scope)
         _size_shuffles(self._spark, scope)
         with reporting(self._spark, "judging", self._report):
-            found = result(Judgement(self._spark, tables), tables)
+            found = result(AuditJudgement(self._spark, tables), tables)
         for frame in (*self._inputs, *self._effects):
             frame.unpersist()
         return found

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hapax.core.cluster_state import Kafka, Process
+from hapax.core.cluster_state import ClusterState, ProcessState
 from hapax.kafka.admin.certificates import own_certificates, server_certificates
 from hapax.kafka.admin.cluster import PAUSE_S, look_at_kafka
 from hapax.kafka.admin.isolated import CrashedError, run_in_subprocess
@@ -112,10 +112,10 @@ def refused(problems: Iterable[str]) -> list[Finding]:
     return [Finding("settings", Verdict.FAIL, problem, fix, now=True) for problem in problems]
 
 
-def look_at_process() -> Process:
+def look_at_process() -> ProcessState:
     """Return what is to be known of this process."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return Process(
+    return ProcessState(
         python=sys.version_info[:3],
         librdkafka=library_version(),
         libraries={name: version for name in _LIBRARIES if (version := _version(name))},
@@ -135,13 +135,13 @@ def _said(check: Check, case: Case) -> list[Said]:
         return [untold(f"the check itself failed ({type(error).__name__}: {error}); report it")]
 
 
-def _look_at_kafka(settings: Settings, pause_s: float) -> Kafka:
+def _look_at_kafka(settings: Settings, pause_s: float) -> ClusterState:
     outputs, ids = tuple(written(settings)), tuple(group.tried_ids(settings))
     ages_of = partial(positions.ages_ms, settings)
     try:
         return run_in_subprocess(partial(look_at_kafka, settings, outputs, ids, ages_of, pause_s))
     except CrashedError as error:
-        return Kafka(problem=f"{error}; run it again")
+        return ClusterState(problem=f"{error}; run it again")
 
 
 def _look_at_claims(settings: Settings) -> StoreHealth | None:
@@ -159,4 +159,4 @@ def _version(name: str) -> str | None:
         return None
 
 
-__all__ = ["CHECKS", "Case", "Examination", "Kafka", "examine", "judge", "refused"]
+__all__ = ["CHECKS", "Case", "ClusterState", "Examination", "examine", "judge", "refused"]

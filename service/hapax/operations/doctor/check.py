@@ -10,7 +10,7 @@ from hapax.operations.doctor.findings import Verdict
 if TYPE_CHECKING:
     from hapax.core.certificates import Certificate
     from hapax.core.claim_store import StoreHealth
-    from hapax.core.cluster_state import Kafka, Log, Process, Topic
+    from hapax.core.cluster_state import ClusterState, Log, ProcessState, Topic
     from hapax.settings import Settings
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
@@ -32,9 +32,9 @@ class Case(NamedTuple):
     """One pipeline, and all that was found out about it. ``claims``: None without a claim store."""
 
     settings: Settings
-    kafka: Kafka
+    kafka: ClusterState
     claims: StoreHealth | None
-    process: Process
+    process: ProcessState
     certificates: tuple[Certificate, ...] = ()
 
     @property

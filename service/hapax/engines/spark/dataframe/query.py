@@ -17,7 +17,7 @@ from hapax.core.micro_batches import Numbers
 from hapax.engines.spark.dataframe.rows import check_columns
 from hapax.engines.spark.dataframe.sink import SinkOptions
 from hapax.engines.spark.dataframe.source_options import ALLOWED_URLS, source_options
-from hapax.engines.spark.dataframe.staging import Place, Report, Spool
+from hapax.engines.spark.dataframe.staging import Place, Spool, StagedReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -190,7 +190,7 @@ class Progress:
                 yield numbers(json.loads(one.json), self._spool.reported(one.batchId))
 
 
-def numbers(progress: dict[str, Any], report: Report | None) -> Numbers:
+def numbers(progress: dict[str, Any], report: StagedReport | None) -> Numbers:
     """Return one micro-batch's numbers from Spark's report and from the sink's.
 
     The sink's belongs to the last micro-batch only; without it there are no outputs to tell.
@@ -250,7 +250,7 @@ def _lags(ends: dict[str, Any], latest: dict[str, Any]) -> dict[TopicPartition, 
     }
 
 
-def _phases_s(durations_ms: dict[str, int], report: Report | None) -> dict[str, float]:
+def _phases_s(durations_ms: dict[str, int], report: StagedReport | None) -> dict[str, float]:
     phases = {
         "plan": sum(durations_ms.get(name, 0) for name in _PLANNING) / 1000,
         "work": durations_ms.get("addBatch", 0) / 1000,

@@ -25,7 +25,14 @@ from pyspark.sql.datasource import (
 from hapax.core.errors import ConfigurationError, StopError
 from hapax.core.micro_batches import MicroBatch
 from hapax.engines.spark.dataframe.rows import Writing, check_columns
-from hapax.engines.spark.dataframe.staging import FOLDER, Parcel, Place, Report, Spool, fingerprint
+from hapax.engines.spark.dataframe.staging import (
+    FOLDER,
+    Parcel,
+    Place,
+    Spool,
+    StagedReport,
+    fingerprint,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -49,7 +56,7 @@ COMPLETE = (
 )
 
 
-class Published(Protocol):
+class PublishedBatch(Protocol):
     """What became of a micro-batch; see ``hapax.kafka.produce.micro_batch``."""
 
     @property
@@ -65,19 +72,19 @@ class Published(Protocol):
         """Transactions that it took."""
 
 
-class Publisher(Protocol):
+class MicroBatchPublisher(Protocol):
     """What publishes; see ``hapax.kafka.produce.micro_batch``."""
 
     def publish(
         self, batch: MicroBatch, chunks: Callable[[], Iterable[Sequence[Message]]]
-    ) -> Published:
+    ) -> PublishedBatch:
         """Make the micro-batch visible as a whole, unless it is."""
 
 
 class Publishing(NamedTuple):
     """A publisher, its app, the topic of rows that name none, and topics that no row may name."""
 
-    publisher: Publisher
+    publisher: MicroBatchPublisher
     app: str
     topic: str
     inputs: frozenset[str]
@@ -192,7 +199,7 @@ class SinkWriter(DataSourceStreamArrowWriter):
         spool.clear(batchId)
         if options.report:
             spool.report(
-                Report(
+                StagedReport(
                     batchId,
                     published.records,
                     published.repeated,

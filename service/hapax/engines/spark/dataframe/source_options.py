@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hapax.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from hapax.settings import Security, Settings
+    from hapax.settings import SecuritySettings, Settings
 
 REDACTED = "(?i)secret|password|passwd|token|access[.]?key|jaas|keystore|url"
 
@@ -62,7 +62,7 @@ def java_option(settings: Settings) -> str | None:
     return None if url is None else f"-D{ALLOWED_URLS}={url}"
 
 
-def _login(security: Security) -> dict[str, str]:
+def _login(security: SecuritySettings) -> dict[str, str]:
     mechanism = security.sasl_mechanism
     if mechanism is None:
         return {}
@@ -96,7 +96,7 @@ def _login(security: Security) -> dict[str, str]:
     return properties | {"sasl.jaas.config": f"{module} required {said};"}
 
 
-def _certificates(security: Security) -> dict[str, str]:
+def _certificates(security: SecuritySettings) -> dict[str, str]:
     properties: dict[str, str] = {}
     if security.ca_file is not None:
         properties |= {

@@ -46,7 +46,7 @@ class Parcel(msgspec.Struct, frozen=True):
     checksums: Checksums | None = None
 
 
-class Report(msgspec.Struct, frozen=True):
+class StagedReport(msgspec.Struct, frozen=True):
     """What became of the last micro-batch; see ``hapax.core.micro_batches.Numbers``."""
 
     number: int
@@ -155,17 +155,17 @@ class Spool:
             if dash and begin.isdecimal() and int(begin) <= number:
                 self._delete(info.path)
 
-    def report(self, report: Report) -> None:
+    def report(self, report: StagedReport) -> None:
         """Leave the numbers of a micro-batch, in place of those of the last."""
         self._place.files.create_dir(self._place.root, recursive=True)
         with self._place.files.open_output_stream(self._place.path(REPORT)) as file:
             file.write(msgspec.json.encode(report))
 
-    def reported(self, number: int) -> Report | None:
+    def reported(self, number: int) -> StagedReport | None:
         """Return the numbers of this micro-batch; None when they are not there (any more)."""
         try:
             with self._place.files.open_input_stream(self._place.path(REPORT)) as file:
-                report = msgspec.json.decode(file.read(), type=Report)
+                report = msgspec.json.decode(file.read(), type=StagedReport)
         except (FileNotFoundError, msgspec.DecodeError):  # or just being written
             return None
         return report if report.number == number else None
