@@ -61,7 +61,7 @@ class DemoVerdict(msgspec.Struct):
     lost                events without their whole effect
     doubled_by_repeats  outputs and dead letters too many: the sender sent the event twice
     doubled_by_crashes  outputs and dead letters too many: one record was processed twice
-    out_of_order        effects behind one of a later record of their input partition
+    out_of_order        effects after one of a later record of their input partition
     wrong               effects that are not what their source asks for, or that mix two sources
     from_aborted        effects of records that were never committed
     examples            the first few of each kind, with their ids
@@ -82,7 +82,7 @@ class DemoVerdict(msgspec.Struct):
 
     @property
     def doubled(self) -> int:
-        """Effects too many, whoever is to blame."""
+        """Effects too many, whatever the cause."""
         return self.doubled_by_repeats + self.doubled_by_crashes
 
     @property

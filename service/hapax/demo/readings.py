@@ -1,4 +1,4 @@
-"""What Kafka says: how far a group is, and what stands in a topic."""
+"""What Kafka says: how far a group is, and what is in a topic."""
 
 from __future__ import annotations
 

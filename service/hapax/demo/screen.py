@@ -46,7 +46,7 @@ class DemoScreen:
         self._exits.close()
 
     def phase(self, text: str) -> None:
-        """Say what goes on from now."""
+        """Show what happens from now on."""
         self._phase = text
         if self._status is None:
             self.note(text)

@@ -1,4 +1,4 @@
-"""The stage with Spark on it, and a worker of the same name that waits beside it."""
+"""The stage with Spark on it, and a worker of the same name that waits to take over."""
 
 from __future__ import annotations
 

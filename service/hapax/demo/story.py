@@ -67,7 +67,7 @@ def tell(stage: Stage, seconds: float, strike: Strike) -> DemoSummary:
     """Run the whole demo on a built stage. Publishes for ``seconds``, or until faults are done.
 
     ``strike`` starts what is to be broken, breaks it, and stops in time for the end it is given.
-    Raises DemoError when it cannot go on.
+    Raises DemoError when it cannot continue.
     """
     until_s = time.monotonic() + seconds
     damage = strike(until_s)
@@ -132,7 +132,7 @@ def _read_input(stage: Stage) -> DemoInput:
 
 
 def _await_ordinary(stage: Stage, given: DemoInput) -> None:
-    """Wait for the loop's commit behind the last record it can see; it never gets to lag 0."""
+    """Wait for the loop's commit after the last record it can see; it never gets to lag 0."""
     stage.screen.phase("The ordinary loop finishes")
     last: dict[int, int] = {}
     for where in given.visible:

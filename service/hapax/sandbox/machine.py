@@ -178,7 +178,7 @@ def _of_prometheus(name: str) -> Path:
 
 @cache  # where it cannot be done, once is enough
 def _install(packages: tuple[str, ...]) -> bool:
-    """Install the first of these that Debian has; False when that is not ours to do."""
+    """Install the first of these that Debian has; False without the rights to do so."""
     apt = shutil.which("apt-get")
     if apt is None or os.geteuid() != 0:
         return False

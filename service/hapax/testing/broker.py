@@ -106,7 +106,7 @@ class MemoryBroker(MemoryCoordinator):
         self.group.expel(name)
 
     def shift(self, name: str, owned: frozenset[TopicPartition]) -> Shift:
-        """Tell a member what to give up and what it gets: only what nobody else still holds."""
+        """Return what a member gives up and what it gets: only what no other member still holds."""
         return self.group.shift(name, owned)
 
     def pending(self, where: TopicPartition) -> bool:
