@@ -1,4 +1,4 @@
-"""What is written beside a committed offset, in the text that Kafka keeps for it.
+"""What is written with a committed offset, in the text that Kafka keeps for it.
 
 ``hapax topic=<id> cluster=<id> began=<partitions> deaths=<n> until=<offset>``: words with a value,
 separated by spaces, in this order, each left out when it is not known. Offsets that Kafka's own
@@ -14,7 +14,7 @@ _FORM = "hapax"
 
 
 class CommittedMetadata(msgspec.Struct, frozen=True, gc=False):
-    """The facts beside the committed offset of one partition.
+    """The facts in the metadata of one partition's committed offset.
 
     topic_id    Kafka's id of the topic that the offset belongs to (KIP-516)
     cluster_id  Kafka's id of the cluster that the offset belongs to

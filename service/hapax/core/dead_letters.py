@@ -1,7 +1,7 @@
-"""Dead letters as they stand in their topic, and what says that one was replayed. Pure.
+"""Dead letters as they are in their topic, and the notes that one was replayed. Pure.
 
 A replay writes the record back to where it came from and, in the same transaction, a note to the
-dead-letter topic: which dead letters of one partition were replayed. The note lives behind them
+dead-letter topic: which dead letters of one partition were replayed. The note comes after them
 in their own partition, so retention takes a dead letter before it takes the note of it, which
 committed offsets (forgotten after a week) and records of the input (which consumers of all kinds
 read) could not promise.
@@ -52,8 +52,8 @@ def condemn(coordinates: Coordinates, reason: str, before: Failure | None) -> Fa
 class DeadLetter(Failed, frozen=True, kw_only=True):
     """A record with the reason why it could have no outputs, which ``Failed`` holds.
 
-    record    as it stands in the dead-letter topic; readable: whether its headers are known
-    source    where the record stood that failed
+    record    as it is in the dead-letter topic; readable: whether its headers are known
+    source    the coordinates of the record that failed
     original  whose claim it has: the source, or what that was itself a replay of
     content   the original of a truncated one, once it was read again
     """
@@ -208,7 +208,7 @@ class Replayed:
 
 
 _SPAN_MAX = 100_000
-"""Longer than any note of ours; a stranger's must not fill the memory."""
+"""Longer than any note that Hapax writes; one of another program must not fill the memory."""
 
 
 def _spans(offsets: Sequence[int]) -> list[tuple[int, int]]:

@@ -103,7 +103,7 @@ def coordinates(value: bytes | None) -> Coordinates | None:
 
 
 def without_hapax(headers: Headers) -> Wire:
-    """Return the headers that a record passes on: all but those a Hapax before us wrote."""
+    """Return the headers that a record passes on: all but those of a Hapax upstream."""
     kept = []
     for pair in headers:  # half the time of a comprehension, which is a call of its own (3.11)
         if not pair[0].startswith("hapax-"):

@@ -1,4 +1,4 @@
-"""How step 4 is told to end early, and what it is working on."""
+"""How step 4 is made to end early, and what it is working on."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The marker is a committed offset, written in the transaction of the micro-batch itself: its number
 is that of the next micro-batch, its metadata names the query and what the last one read. A query
-takes the same micro-batch again after every doubt; the marker tells whether it has been published.
+takes the same micro-batch again after every doubt; the marker shows whether it was published.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class PublishedRecord(NamedTuple):
     def parse(cls, record: Record, app: str) -> PublishedRecord | None:
         """Return what the record's header says; None when no micro-batch of the app wrote it.
 
-        A header without an app counts as ours: to publish an input twice is worse than to stop.
+        A header without an app counts as this app's: publishing twice is worse than stopping.
         """
         for name, value in record.headers:
             if name != BATCH or value is None:
@@ -85,7 +85,7 @@ class Marker(NamedTuple):
 
     @property
     def metadata(self) -> str:
-        """The words that are committed beside the number."""
+        """The words that are committed as metadata of the number."""
         return f"{_FORM} {self.query} {self.inputs or _UNKNOWN}"
 
     @classmethod
@@ -95,7 +95,7 @@ class Marker(NamedTuple):
 
     @classmethod
     def parse(cls, number: int, metadata: str) -> Marker:
-        """Read what was committed; raise PositionLostError when somebody else wrote it."""
+        """Read what was committed; raise PositionLostError when another program wrote it."""
         words = metadata.split(" ")
         if len(words) != _WORDS or words[0] != _FORM:
             raise PositionLostError(
@@ -179,7 +179,7 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     repeated   whether it had
     attempts   transactions that it took
     phases_s   seconds by phase: plan, work, publish, total
-    lags       per partition, records that are there and not read yet
+    lags       per partition, records that have arrived and are not read yet
     late       rows that came after the watermark and were dropped by the pipeline's own rules
     state_rows, state_bytes  of all stateful operators together
     watermark  as Spark shows it; empty when there is none

@@ -46,7 +46,7 @@ class PartitionOffsets(msgspec.Struct, frozen=True, kw_only=True):
     """One partition as one look saw it; all offsets are "next to read".
 
     committed  the group's offset; None: it has none
-    position   where reading goes on; None: a process would refuse to start there
+    position   where reading continues; None: a process would refuse to start there
     """
 
     topic: str
@@ -96,7 +96,7 @@ class PartitionOffsets(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def position(committed: int | None, log: LogOffsets, start: str) -> int | None:
-    """Return where a process goes on; ``start`` is ``HAPAX_INPUT__START``."""
+    """Return where a process continues; ``start`` is ``HAPAX_INPUT__START``."""
     if committed is not None:
         return committed
     return {"earliest": log.log_start, "latest": log.last_stable}.get(start)

@@ -230,7 +230,7 @@ class _Order:
         if rank < self._last.get(lane, rank):
             self._verdict.offend(
                 "out_of_order",
-                f"{_named(effect.given.id)} at {effect.where} from {source}: behind offset "
+                f"{_named(effect.given.id)} at {effect.where} from {source}: after offset "
                 f"{self._last[lane][0]}",
             )
         else:

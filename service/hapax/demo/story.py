@@ -105,7 +105,7 @@ def _drain(stage: Stage) -> list[int]:
     names = " and ".join(worker.name for worker in stage.workers)
     stage.screen.phase(f"Published all; until lag 0: {names}")
     stage.wait(lambda: stage.group.lag(stable=True) == 0, f"lag 0: {names}", _DRAIN_TIMEOUT_S)
-    stage.screen.note(f"lag 0 on every partition, behind aborted records; SIGTERM to {names}")
+    stage.screen.note(f"lag 0 on every partition, beyond aborted records; SIGTERM to {names}")
     return [stage.leave(worker) for worker in stage.workers]
 
 
