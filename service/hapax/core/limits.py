@@ -89,7 +89,7 @@ class Patience:
     """Bounds the attempts at a batch whose content the broker refuses.
 
     After ``attempts_max`` attempts the batch is halved, again and again, until the culprit
-    is alone; then it is condemned to be a dead letter.
+    stands alone; then it is condemned to be a dead letter.
     """
 
     def __init__(self, attempts_max: int) -> None:
