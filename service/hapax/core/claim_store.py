@@ -51,7 +51,7 @@ class Judgement(NamedTuple):
 
 
 class StoreHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store says of itself.
+    """What a store reports about itself.
 
     name          what people call this kind of store
     place         where it is, without secrets
@@ -120,7 +120,7 @@ class ClaimStore(Claims, Protocol):
         """Let the claims belong to this cluster from now on; return the one before."""
 
     def health(self) -> StoreHealth:
-        """Return what the store says of itself. Never raises for an outage; claims stay untouched.
+        """Return what the store reports of itself. Never raises for an outage; changes no claim.
 
         No epoch may begin: a store that was emptied must stay recognisable as one.
         """

@@ -31,7 +31,7 @@ class CommittedMetadata(msgspec.Struct, frozen=True, gc=False):
     until: int | None = None
 
     def encode(self) -> str:
-        """Return the text to commit; empty when there is nothing to say."""
+        """Return the text to commit; empty without any fact."""
         facts = {
             "topic": self.topic_id,
             "cluster": self.cluster_id,
@@ -44,7 +44,7 @@ class CommittedMetadata(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def decode(cls, text: str | None) -> CommittedMetadata:
-        """Read what was committed; a text of another origin, and a damaged word, say nothing."""
+        """Read what was committed; a text of another origin, and a damaged word, are ignored."""
         form, *words = (text or "").split(" ")
         if form != _FORM:
             return cls()

@@ -72,7 +72,7 @@ class DeadLetter(Failed, frozen=True, kw_only=True):
 
 
 def dead_letter(record: Record, *, readable: bool = True) -> DeadLetter | None:
-    """Return what the headers say; None when no Hapax wrote it as a dead letter."""
+    """Read the headers; None when it is no dead letter written by Hapax."""
     headers = dict(record.headers)
     failed, source = Failed.decode(headers), coordinates(headers.get(SOURCE))
     if failed is None or source is None:
@@ -149,7 +149,7 @@ def replay(one: DeadLetter, inputs: Collection[str]) -> Message:
 
 
 def note(topic: str, partition: int, offsets: Iterable[int], *, app: str, now_ms: int) -> Message:
-    """Return what says that these dead letters were replayed."""
+    """Return the note that these dead letters were replayed."""
     spans = _spans(sorted(offsets))
     value = msgspec.json.encode({"partition": partition, "offsets": spans})
     # A key of its own: compaction must neither refuse a note nor take it for another's.
@@ -181,7 +181,7 @@ class Replayed:
     def take(self, record: Record) -> bool:
         """Learn from a record; return whether it was a note.
 
-        Raises HapaxError for one that cannot be read: what it says may not be forgotten.
+        Raises HapaxError for one that cannot be read: it must not be ignored.
         """
         if not is_note(record):
             return False

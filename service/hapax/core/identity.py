@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hapax.core.records import Record
 
 NAMES_MAX = 1000
-"""Header names to remember: strangers choose them."""
+"""Header names to remember: any program can choose them."""
 
 
 class Identified(msgspec.Struct, gc=False):
@@ -45,8 +45,8 @@ class Identity:
     def __init__(self, sources: Sequence[str], *, inputs: Collection[str] | None = None) -> None:
         """Take the chain. ``inputs``: topics of which a record may be a replay.
 
-        None: replays are not looked for. Owners are kept by topic, partition and offset, in their
-        types, and the store never forgets a topic: what a stranger makes up must not come so far.
+        None: replays are not recognised. Owners are kept by topic, partition and offset, in their
+        types, and the store never forgets a topic: a name that a sender made up must not reach it.
         """
         # The source precedes the id, not its place in the chain: a chain that is changed
         # must not take one source's ids for another's.

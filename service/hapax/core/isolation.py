@@ -28,7 +28,7 @@ class IsolationError(Exception):
 
 
 class Death(Exception):  # noqa: N818 - what happened, not a mistake
-    """The other process ended, or did not return, inside of a call. The text says how."""
+    """The other process ended, or did not return, inside of a call. The text has the details."""
 
     def __init__(self, how: str, *, hung: bool) -> None:
         super().__init__(how)

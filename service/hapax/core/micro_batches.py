@@ -1,4 +1,4 @@
-"""Micro-batches of a streaming query, and the marker that says which of them are published.
+"""Micro-batches of a streaming query, and the marker of which of them are published.
 
 The marker is a committed offset, written in the transaction of the micro-batch itself: its number
 is that of the next micro-batch, its metadata names the query and what the last one read. A query
@@ -60,7 +60,7 @@ class PublishedRecord(NamedTuple):
 
     @classmethod
     def parse(cls, record: Record, app: str) -> PublishedRecord | None:
-        """Return what the record's header says; None when no micro-batch of the app wrote it.
+        """Read the record's header; None when no micro-batch of the app wrote it.
 
         A header without an app counts as this app's: publishing twice is worse than stopping.
         """
@@ -90,7 +90,7 @@ class Marker(NamedTuple):
 
     @classmethod
     def after(cls, batch: MicroBatch) -> Marker:
-        """Return the marker that says: this micro-batch is published."""
+        """Return the marker for this micro-batch as published."""
         return cls(batch.number + 1, batch.query, batch.inputs)
 
     @classmethod
@@ -106,7 +106,7 @@ class Marker(NamedTuple):
 
 
 def due(batch: MicroBatch, marker: Marker | None, published: PublishedRecord | None = None) -> bool:
-    """Say whether the micro-batch is to be published, or has been.
+    """Return whether the micro-batch is to be published, or has been.
 
     ``published``: a record of this app that was found in the output of a first micro-batch without
     marker. Raises PositionLostError where neither is certain: publishing would repeat effects, and

@@ -101,7 +101,7 @@ def beside(placed: Placed, topic_id: str | None, cluster_id: str | None) -> Comm
 
     The topic is the one that has the name now: that is where the operator wants to continue. The
     cluster is kept as it was, for claims of another cluster are another command's business. How
-    often processes died at the old offset says nothing of the new one.
+    often processes died at the old offset does not matter at the new one.
     """
     return CommittedMetadata(
         topic_id=topic_id or placed.beside.topic_id,

@@ -23,7 +23,7 @@ class LogOffsets(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, log_start: int, last_stable: int, high_watermark: int) -> LogOffsets:
-        """Return offsets that were looked up one after the other: none is beyond one to its right.
+        """Return offsets that were queried one after the other: none is beyond one to its right.
 
         What came between the answers to ``last_stable`` and ``high_watermark`` counts as both.
         """

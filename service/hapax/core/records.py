@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 Headers = tuple[tuple[str, bytes | None], ...]
-"""Headers in order, repeats kept. Values stay bytes: they come from strangers."""
+"""Headers in order, repeats kept. Values stay bytes: any program can write them."""
 
 TopicPartition = tuple[str, int]
 """A topic's name and a partition's number."""

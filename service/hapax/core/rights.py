@@ -14,7 +14,7 @@ class Right(msgspec.Struct, frozen=True):
                DESCRIBE, which is therefore only named where it is the only one.
     reason     what it is needed for, a phrase
     pattern    LITERAL, or PREFIXED for all names that begin so
-    optional   the service runs without it; ``reason`` says what does not
+    optional   the service runs without it; ``reason`` names what does not work
     """
 
     resource: str

@@ -102,7 +102,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
                       ends it by itself (KIP-664); None: what coordinators know is not known
     decided           how the last transaction of this producer ended, as its coordinator wrote
                       down: committed, aborted; None: not known. A coordinator may lose markers
-                      that it still owed (docs/non-obvious.md): this is what they should say
+                      that it still owed (docs/non-obvious.md): this is what they would be
     """
 
     topic: str

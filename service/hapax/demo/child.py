@@ -72,7 +72,7 @@ class Child:
         return self._end(signal.SIGKILL) == -signal.SIGKILL
 
     def terminate(self) -> int:
-        """Ask it to drain and leave (SIGTERM); return the exit code."""
+        """Ask it to drain and exit (SIGTERM); return the exit code."""
         return self._end(signal.SIGTERM)
 
     def end(self) -> None:

@@ -164,7 +164,7 @@ def _is_right(
     due: Mapping[bytes, Mapping[str, bytes]],
     verdict: DemoVerdict,
 ) -> bool:
-    """Say whether this is what its source asks for; what is not counts as one anomaly."""
+    """Return whether this is what its source asks for; what is not counts as one anomaly."""
     name = f"{_named(effect.given.id)} at {effect.where} from {source}"
     if source in given.aborted:
         verdict.offend("from_aborted", name)

@@ -40,7 +40,7 @@ class Freezable(Protocol):
 
 
 def freeze_inside(stage: Stage, worker: Child) -> bool:
-    """Freeze; when no transaction of it is open, thaw and try again. Say whether one is open."""
+    """Freeze; when no transaction of it is open, thaw and try again. Return whether one is open."""
     for number in range(_TRIES):
         await_commit(stage, worker, since=worker.position())
         # Each try strikes at another moment of what follows the commit.

@@ -56,7 +56,7 @@ def python_workers(processes: Iterable[LiveProcess]) -> list[int]:
 
 
 def send(pid: int, number: signal.Signals) -> bool:
-    """Send a signal; say whether the process was still there."""
+    """Send a signal; return whether the process still existed."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:

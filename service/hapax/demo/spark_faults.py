@@ -114,7 +114,7 @@ def hand_over(stage: SparkStage, successor: Child) -> HandOver:
 
 
 def lane_is_back(lines: Iterable[Mapping[str, object]]) -> bool:
-    """Say whether a task was lost, and its lane has committed after it."""
+    """Return whether a task was lost, and its lane has committed after it."""
     lost: set[object] = set()
     for line in lines:
         match line.get("event"):

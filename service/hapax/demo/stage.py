@@ -102,7 +102,7 @@ class Stage:
         return time.monotonic() - began_s
 
     def tell(self, *told: Told) -> list[Told]:
-        """Say what has happened, and return it."""
+        """Show what has happened, and return it."""
         for one in told:
             self.screen.note(one.sentence)
         return list(told)
@@ -119,7 +119,7 @@ class Stage:
             child.check()
 
     def leave(self, child: Child) -> int:
-        """Ask a process to drain and leave; return its exit code."""
+        """Ask a process to drain and exit; return its exit code."""
         self._watched.discard(child)
         return child.terminate()
 

@@ -41,7 +41,7 @@ class DemoSummary(msgspec.Struct):
     aborted           records of aborted transactions, which no reader of the output may notice
     faults            what struck the workers; ``ordinary_faults``: what struck the ordinary loop
     hand_overs        from one engine to the other, with the exit codes of those that left
-    exit_codes        of the workers, asked to leave at the end
+    exit_codes        of the workers, asked to exit at the end
     ordinary_restarts how often the ordinary loop ended by itself and was started again
     """
 
@@ -101,7 +101,7 @@ def _publish_until(stage: Stage, until_s: float) -> None:
 
 
 def _drain(stage: Stage) -> list[int]:
-    """Wait until everything is committed, then ask the workers to leave."""
+    """Wait until everything is committed, then ask the workers to exit."""
     names = " and ".join(worker.name for worker in stage.workers)
     stage.screen.phase(f"Published all; until lag 0: {names}")
     stage.wait(lambda: stage.group.lag(stable=True) == 0, f"lag 0: {names}", _DRAIN_TIMEOUT_S)

@@ -48,7 +48,7 @@ class Broker(Server):
     proxy_listen_port  the port it advertises to clients that came through a proxy: a test's proxy
                        listens here (with SO_REUSEADDR, as socket.create_server sets it);
     proxy_target_port  and forwards to here. Both None unless the cluster is ``proxied``.
-    guarded_ports      by listener: those that ask who you are, and let you do what you are granted
+    guarded_ports      by listener: those that authenticate clients and authorize them
                        (see guard.py). Empty unless the cluster is ``guarded``.
     """
 

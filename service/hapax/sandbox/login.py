@@ -1,4 +1,4 @@
-"""A user of a guarded sandbox who may do everything, and the variables to come in as that user."""
+"""A user of a guarded sandbox with all rights, and the variables to log in as that user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Java, Redis and other programs of this machine, or the sentence that says how to get them.
+"""Java, Redis and other programs of this machine, or an error that says how to install them.
 
 Where Hapax runs as root on Debian (containers, CI) a missing server is installed by apt-get;
 anywhere else nothing is installed and the error holds the command to type.

@@ -14,7 +14,7 @@ class Ports:
     On Linux a socket that is bound with SO_REUSEADDR and does not listen keeps the kernel from
     handing its port to a process that asks for a free one or opens a connection, and still lets a
     server that names the port (and sets SO_REUSEADDR, as the JVM and Redis do) listen on it. So a
-    killed broker finds its port free when it comes back. Elsewhere a port is only looked up.
+    killed broker finds its port free when it comes back. Elsewhere no port is reserved.
     """
 
     def __init__(self) -> None:

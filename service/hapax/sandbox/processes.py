@@ -1,4 +1,4 @@
-"""A server process that can be killed, paused and restarted, and says its last words."""
+"""A server process that can be killed, paused and restarted, with its log in its errors."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Server:
         self._signal(signal.SIGCONT)
 
     def wait_until(self, ready: Callable[[], bool], timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Ask ``ready`` until it says yes.
+        """Call ``ready`` until it returns true.
 
         Raises SandboxError with the server's last words when the process ends before, or when the
         time is up.

@@ -59,7 +59,7 @@ class Prometheus(Server):
         return {"HAPAX_TELEMETRY__PORT": str(self.worker_ports[0]), "PROMETHEUS_URL": self.url}
 
     def await_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Wait until it says that it can be asked."""
+        """Wait until it is ready for queries."""
         self.wait_until(self._answers, timeout_s)
 
     def _answers(self) -> bool:

@@ -1,4 +1,4 @@
-"""Ends the servers of a process that died without a word.
+"""Ends the servers of a process that was killed.
 
 Runs as a process of its own, outside the process group of its parent, and reads its standard
 input: ``+PID`` and ``-PID`` for each server started and reaped. When the input ends, its parent is

@@ -98,7 +98,7 @@ class MemoryBroker(MemoryCoordinator):
     # -- group ----------------------------------------------------------------------------
 
     def join(self, name: str) -> None:
-        """Add a member of which there is nothing but a name."""
+        """Add a member that has only a name."""
         self.group.join(name)
 
     def expel(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""A consumer group in memory: who is a member, who holds what, whose progress is believed."""
+"""A consumer group in memory: its members, what each owns, and whose offsets it accepts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class MemoryGroup(Protocol):
 
 
 class MemoryMember(msgspec.Struct):
-    """What the group knows of a member: its target, and the generation it has heard of."""
+    """What the group knows of a member: its target, and the generation it has been sent."""
 
     target: frozenset[TopicPartition] = frozenset()
     generation: int = -1
@@ -111,7 +111,7 @@ class InstantGroup:
         return []
 
     def identity(self, name: str) -> tuple[str, int]:
-        """Return the name, and the generation that it has last heard of."""
+        """Return the name, and the generation that it was last sent."""
         member = self.members.get(name)
         return name, -1 if member is None else member.generation
 

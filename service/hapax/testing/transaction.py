@@ -191,7 +191,7 @@ class MemoryTransaction:
         self._new_doubts.append(f"{step}: sent twice")
 
     def _end(self, *, commit: bool) -> None:
-        """End it at the broker, which has not heard of a transaction without partitions."""
+        """End it at the broker, which knows of no transaction without partitions."""
         if self._places:
             broker = self._broker
             self._ask("EndTxn", lambda name: broker.end_transaction(name, commit=commit))
