@@ -13,7 +13,7 @@
 # and with a writable /tmp for Spark, which spills there.
 #
 # What a release passes:
-#   --build-arg PYTHON_IMAGE=python@sha256:...    the base by its digest: the same for ever
+#   --build-arg PYTHON_IMAGE=python@sha256:...    the base by its digest, which never changes
 #   --build-arg REVISION="$(git rev-parse HEAD)"  what it was built from
 #   --build-arg SOURCE=https://...                where that is
 # docs/kubernetes.md is for those who run it; deploy/sbom.py writes what is in it, from the lock.
@@ -24,8 +24,8 @@ FROM ${PYTHON_IMAGE} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /build
 
-# The libraries stand in a layer of their own: they change rarely. --only-binary: a wheel that is
-# missing for this platform fails here, in words, instead of asking for a compiler.
+# The libraries are in a layer of their own: they change rarely. --only-binary: a wheel that is
+# missing for this platform fails here with its name, instead of asking for a compiler.
 COPY requirements/build.txt requirements/worker.txt requirements/
 RUN python -m venv --without-pip /opt/hapax \
     && python -m venv /opt/build \
@@ -81,7 +81,7 @@ EXPOSE 9464
 STOPSIGNAL SIGTERM
 
 # For compose and plain docker; Kubernetes has its own probes. A Spark driver starts a JVM first,
-# hence the long start period, which keeps nobody from being healthy earlier.
+# hence the long start period; a container may be healthy earlier.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=120s --retries=3 \
     CMD ["python", "-c", "import os, urllib.request as r; r.urlopen(f\"http://127.0.0.1:{os.environ.get('HAPAX_TELEMETRY__PORT', '9464')}/livez\", timeout=2)"]
 
@@ -101,7 +101,7 @@ RUN apt-get update \
     && echo 'hapax:x:65532:65532::/tmp:/usr/sbin/nologin' >> /etc/passwd
 
 COPY --from=build-spark /opt/hapax /opt/hapax
-# Spark on Kubernetes starts drivers and executors with words of its own; all others are for hapax.
+# Spark on Kubernetes starts drivers and executors with arguments of its own; all others are for hapax.
 COPY deploy/spark_pod.py /opt/hapax/
 ARG PYTHON_IMAGE
 ARG VERSION=0.1.0

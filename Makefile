@@ -12,11 +12,11 @@ SOURCES   := $(wildcard service tests bench deploy templates)
 FAST      := tests/unit tests/contract tests/meta tests/simulation tests/deploy
 REAL      := tests/integration
 PROOF     := build/proof
-# What the simulator and the long fault run are told.
+# Parameters of the simulator and of the long fault run.
 COUNT     ?= 100000
 HOURS     ?= 1
 SEED      ?= 1
-# Files of tests beside each other, where they mostly wait.
+# Test files that run in parallel, where they mostly wait.
 LANES     ?= 3
 
 .DEFAULT_GOAL := help
@@ -142,7 +142,7 @@ UV      := $(or $(shell command -v uv),$(wildcard $(BIN)/uv))
 COMPILE  = $(UV) pip compile pyproject.toml --quiet --universal --generate-hashes --no-annotate \
            --no-emit-index-url --custom-compile-command 'make lock' $(UPGRADE)
 
-lock:  ## write requirements/ anew from pyproject.toml, keeping versions where it can
+lock:  ## regenerate requirements/ from pyproject.toml, keeping versions where it can
 	@test -n '$(UV)' || { echo 'uv is needed. Type: $(BIN)/pip install uv' >&2; exit 1; }
 	$(COMPILE) -o requirements/worker.txt
 	$(COMPILE) --extra spark -c requirements/worker.txt -o requirements/spark.txt

@@ -25,7 +25,7 @@ def bill(image: str) -> dict[str, Any]:
     """Return what is in ``worker`` or ``spark``."""
     cyclonedx = Path(sys.executable).with_name("cyclonedx-py")
     options = ["--pyproject", str(ROOT / "pyproject.toml"), "--output-reproducible"]
-    done = subprocess.run(  # noqa: S603 - beside our own interpreter
+    done = subprocess.run(  # noqa: S603 - of this very environment
         [cyclonedx, "requirements", *options, ROOT / "requirements" / f"{image}.txt"],
         capture_output=True,
         check=True,

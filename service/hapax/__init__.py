@@ -1,14 +1,14 @@
 """Hapax: consume, transform, produce, and every record has its effect exactly once.
 
-Business code needs two names from here, and Poison for records that no retry can help::
+Business code needs two names from here, and Poison for records that no retry can make succeed::
 
     from hapax import Output, Record
 
     def transform(record: Record) -> Output | None:
         return Output(record.value)
 
-core        the promise, without I/O            engines    who brings records, owns progress
-kafka       the only talkers to Kafka           claims     the only talkers to Redis
+core        the guarantee, without I/O          engines    the worker, the Spark driver
+kafka       all calls to Kafka                  claims     all calls to Redis
 operations  what the commands do                wiring     settings to a running service
 settings    environment to frozen groups        telemetry  log line and metric from one fact
 commands    the command line, one file each     transforms built-in business code

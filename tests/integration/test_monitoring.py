@@ -207,7 +207,7 @@ def every_panel_has_an_answer(operator: Operator) -> None:
     assert answers["Workers"][0]["value"][1] == "1"
     silent = {title for title, series in answers.items() if not series}
     assert not silent & {"Records in", "Records out", "Age of records at commit", "By outcome"}
-    assert not silent & {"Look-ups", "Answer of the claim store", "Unread records", "Memory"}
+    assert not silent & {"Lookups", "Answer of the claim store", "Unread records", "Memory"}
 
 
 def promtool_has_no_complaint(operator: Operator) -> None:

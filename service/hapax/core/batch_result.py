@@ -57,7 +57,7 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
     dead_letter_examples the first few of them, with what became of their last attempt
     without_id           records processed although no source of ids found one
     unchecked            records processed without claims (outage policy ``pass``)
-    claims_new_or_own    ids that were ours, new or seen before
+    claims_new_or_own    ids claimed by their own records, new or seen before
     claims_taken_over    ids among them that belonged to records that are gone (claim_owners.py)
     bytes_in             values of the input, in bytes
     phases_s             seconds by step: identify, claim, transform, plan, send, send_offsets,

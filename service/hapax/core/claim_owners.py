@@ -5,7 +5,7 @@ when that owner
 
 - lies below the committed offset of its partition: it had its effect with that offset, unless this
   very process passed over it (unread.py); or
-- lies at or above it and can still be read there, as the event that was claimed: whoever reads its
+- lies at or above it and can still be read there, as the event that was claimed: the reader of its
   partition meets its own coordinates and processes it.
 
 An owner that is neither owns nothing, and its claim is taken over by the record that meets it. That
@@ -14,8 +14,8 @@ leaves the input topics; when its coordinates belong to another record, because 
 recreated, its log truncated, or the brokers are those of another cluster.
 
 Cost. Owners in the batch itself, and those below what this process has committed or once looked
-up, are known without a request. Others cost a look at the group's committed offsets. Only those at
-or above them are read, one fetch for each partition.
+up, are known without a request. Others cost a request for the group's committed offsets. Only
+those at or above them are read, one fetch for each partition.
 
 Order. The committed offsets are looked up again *after* a record was found missing: its reader may
 have committed it before it was removed. That answer is stable (KIP-447): it waits for transactions

@@ -51,18 +51,18 @@ class Judgement(NamedTuple):
 
 
 class StoreHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store says of itself.
+    """What a store reports about itself.
 
     name          what people call this kind of store
     place         where it is, without secrets
     problem       why it did not answer; None where it did, and only then the rest is known
-    info          what its server says of itself, settings: how it is set, as far as we may read
-    refused       what our user could not do, with the reason
-    skew_ms       its clock minus ours
-    claimed       whether claims of this app exist; None where it was not told
-    cluster_id    Kafka's id of the cluster that the claims belong to; None: none is there
+    info          what its server reports, settings: its configuration, as far as it may be read
+    refused       what the user of the service could not do, with the reason
+    skew_ms       its clock minus the local one
+    claimed       whether claims of this app exist; None where that is unknown
+    cluster_id    Kafka's id of the cluster that the claims belong to; None: none is stored
     used_bytes    memory in use; limit_bytes: what it may use, 0 without a limit; machine_bytes: of
-                  its machine. None: not told
+                  its machine. None: unknown
     limit_name    what the limit is called where it is set
     bytes_per_id  what an id costs in all the copies that are kept of it
     judgements    by aspect: version, permissions, role, eviction, persistence, replicas
@@ -86,11 +86,11 @@ class StoreHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClaimStore(Claims, Protocol):
-    """Claims of one app, for everybody who is not the record path.
+    """Claims of one app, for all that is not the record path.
 
     cluster_id  Kafka's id of the cluster that offsets belong to; None: not known, not compared
-    fresh       whether our first call found no claims of this app: its first start, or they were
-                lost while we were away. Committed offsets of the group tell which.
+    fresh       whether the first call found no claims of this app: its first start, or they were
+                lost while no process ran. Committed offsets of the group show which.
 
     Claims are rebuilt by ``claim`` itself, with the owners that outputs name.
     """
@@ -117,10 +117,10 @@ class ClaimStore(Claims, Protocol):
         """Return the id of the Kafka cluster that the claims belong to; None: none was written."""
 
     def adopt(self) -> str | None:
-        """Let the claims belong to our cluster from now on; return the one before."""
+        """Let the claims belong to this cluster from now on; return the one before."""
 
     def health(self) -> StoreHealth:
-        """Return what the store says of itself. Never raises for an outage; claims stay untouched.
+        """Return what the store reports of itself. Never raises for an outage; changes no claim.
 
         No epoch may begin: a store that was emptied must stay recognisable as one.
         """

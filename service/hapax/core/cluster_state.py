@@ -29,7 +29,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 class Partition(msgspec.Struct, frozen=True):
-    """One partition as the metadata tell it; broker ids, the preferred leader first."""
+    """One partition according to the metadata; broker ids, the preferred leader first."""
 
     leader: int
     replicas: tuple[int, ...]
@@ -41,7 +41,7 @@ class Topic(msgspec.Struct, frozen=True):
 
     problem      why it is not known; None where it is
     settings     of the topic, by Kafka's names
-    operations   what our user may do with it; None where the brokers do not tell
+    operations   what the user may do with it; None where the brokers do not report it
     """
 
     problem: str | None = None
@@ -78,7 +78,7 @@ class Log(msgspec.Struct, frozen=True):
     committed          next offset of the group
     since               for some ages in ms: first offset whose record is younger than that; the
                         end of the log where none is
-    cluster_id          beside the committed offset: the cluster that it was committed on
+    cluster_id          from the committed offset's metadata: the cluster it was committed on
     """
 
     offsets: LogOffsets | None = None
@@ -95,14 +95,14 @@ class Log(msgspec.Struct, frozen=True):
 
     @property
     def stuck(self) -> bool:
-        """Whether the last stable offset stood still before the end of the log."""
+        """Whether the last stable offset did not move before the end of the log."""
         if self.offsets is None or self.offsets.last_stable != self.last_stable_later:
             return False
         return self.offsets.last_stable_offset_lag > 0
 
 
 class ClusterState(msgspec.Struct, frozen=True):
-    """What the brokers told.
+    """What the brokers reported.
 
     bootstrap   addresses as configured
     listeners   by broker id, addresses as the brokers advertise them
@@ -110,9 +110,9 @@ class ClusterState(msgspec.Struct, frozen=True):
     apis        highest version of each request that every broker takes, by name
     controller  broker id, -1 where there is none
     settings    by broker id, settings of the broker
-    cluster_id  Kafka's id of the cluster; None where they do not tell
+    cluster_id  Kafka's id of the cluster; None where they do not report it
     undecodable  by partition, the set at its next offset that the client cannot decode
-    ids         by transactional id, why our user may not use it; empty where it may
+    ids         by transactional id, why the user may not use it; empty where it may
     """
 
     bootstrap: tuple[Address, ...] = ()

@@ -1,4 +1,4 @@
-"""What is written beside a committed offset, in the text that Kafka keeps for it.
+"""What is written with a committed offset, in the text that Kafka keeps for it.
 
 ``hapax topic=<id> cluster=<id> began=<partitions> deaths=<n> until=<offset>``: words with a value,
 separated by spaces, in this order, each left out when it is not known. Offsets that Kafka's own
@@ -14,7 +14,7 @@ _FORM = "hapax"
 
 
 class CommittedMetadata(msgspec.Struct, frozen=True, gc=False):
-    """The facts beside the committed offset of one partition.
+    """The facts in the metadata of one partition's committed offset.
 
     topic_id    Kafka's id of the topic that the offset belongs to (KIP-516)
     cluster_id  Kafka's id of the cluster that the offset belongs to
@@ -31,7 +31,7 @@ class CommittedMetadata(msgspec.Struct, frozen=True, gc=False):
     until: int | None = None
 
     def encode(self) -> str:
-        """Return the text to commit; empty when there is nothing to say."""
+        """Return the text to commit; empty without any fact."""
         facts = {
             "topic": self.topic_id,
             "cluster": self.cluster_id,
@@ -44,7 +44,7 @@ class CommittedMetadata(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def decode(cls, text: str | None) -> CommittedMetadata:
-        """Read what was committed; a text of another origin, and a damaged word, say nothing."""
+        """Read what was committed; a text of another origin, and a damaged word, are ignored."""
         form, *words = (text or "").split(" ")
         if form != _FORM:
             return cls()

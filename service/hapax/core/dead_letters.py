@@ -1,7 +1,7 @@
-"""Dead letters as they stand in their topic, and what says that one was replayed. Pure.
+"""Dead letters as they are in their topic, and the notes that one was replayed. Pure.
 
 A replay writes the record back to where it came from and, in the same transaction, a note to the
-dead-letter topic: which dead letters of one partition were replayed. The note lives behind them
+dead-letter topic: which dead letters of one partition were replayed. The note comes after them
 in their own partition, so retention takes a dead letter before it takes the note of it, which
 committed offsets (forgotten after a week) and records of the input (which consumers of all kinds
 read) could not promise.
@@ -52,8 +52,8 @@ def condemn(coordinates: Coordinates, reason: str, before: Failure | None) -> Fa
 class DeadLetter(Failed, frozen=True, kw_only=True):
     """A record with the reason why it could have no outputs, which ``Failed`` holds.
 
-    record    as it stands in the dead-letter topic; readable: whether its headers are known
-    source    where the record stood that failed
+    record    as it is in the dead-letter topic; readable: whether its headers are known
+    source    the coordinates of the record that failed
     original  whose claim it has: the source, or what that was itself a replay of
     content   the original of a truncated one, once it was read again
     """
@@ -72,7 +72,7 @@ class DeadLetter(Failed, frozen=True, kw_only=True):
 
 
 def dead_letter(record: Record, *, readable: bool = True) -> DeadLetter | None:
-    """Return what the headers say; None when no Hapax wrote it as a dead letter."""
+    """Read the headers; None when it is no dead letter written by Hapax."""
     headers = dict(record.headers)
     failed, source = Failed.decode(headers), coordinates(headers.get(SOURCE))
     if failed is None or source is None:
@@ -149,7 +149,7 @@ def replay(one: DeadLetter, inputs: Collection[str]) -> Message:
 
 
 def note(topic: str, partition: int, offsets: Iterable[int], *, app: str, now_ms: int) -> Message:
-    """Return what says that these dead letters were replayed."""
+    """Return the note that these dead letters were replayed."""
     spans = _spans(sorted(offsets))
     value = msgspec.json.encode({"partition": partition, "offsets": spans})
     # A key of its own: compaction must neither refuse a note nor take it for another's.
@@ -181,7 +181,7 @@ class Replayed:
     def take(self, record: Record) -> bool:
         """Learn from a record; return whether it was a note.
 
-        Raises HapaxError for one that cannot be read: what it says may not be forgotten.
+        Raises HapaxError for one that cannot be read: it must not be ignored.
         """
         if not is_note(record):
             return False
@@ -208,7 +208,7 @@ class Replayed:
 
 
 _SPAN_MAX = 100_000
-"""Longer than any note of ours; a stranger's must not fill the memory."""
+"""Longer than any note that Hapax writes; one of another program must not fill the memory."""
 
 
 def _spans(offsets: Sequence[int]) -> list[tuple[int, int]]:

@@ -1,10 +1,10 @@
 """Every error, named by what happens next.
 
-poison     this record becomes a dead letter, the batch goes on
+poison     this record becomes a dead letter, the batch continues
 retriable  the same call again, bounded
 aborted    nothing of the batch is visible: rewind, take it again
-fatal      this producer is dead: rebuild it and go on
-stop       the process leaves, with an exit code that has a runbook section
+fatal      this producer is dead: rebuild it and continue
+stop       the process exits, with an exit code that has a runbook section
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ExitCode(IntEnum):
-    """What the process tells its supervisor (docs/runbooks.md has a section for each)."""
+    """How the process ended, for its supervisor (docs/runbooks.md has a section for each)."""
 
     DRAINED = 0
     UNEXPECTED = 1
@@ -41,7 +41,7 @@ class HapaxError(Exception):
 
 
 class Poison(HapaxError):  # noqa: N818 - the word that business code raises
-    """This record can never have outputs. It becomes a dead letter; its batch goes on."""
+    """This record can never have outputs. It becomes a dead letter; its batch continues."""
 
 
 class ClaimsUnavailableError(HapaxError):
@@ -55,11 +55,11 @@ class BatchAbortedError(HapaxError):
     """The transaction was rolled back, or never begun: rewind and take the batch again.
 
     ``refused``: by index into the messages sent, those that are surely to blame, with the reason;
-    brokers refuse whole sets of messages, so one counts only when it stood alone in its set. The
+    brokers refuse whole sets of messages, so one counts only when it was alone in its set. The
     core turns them into ``culprits``, by coordinates of their records. ``content``: what the batch
     holds is the likely reason (too large, invalid), so repeating it as it is cannot help.
     ``resolved``: false when the error came in or after the commit, so that only the group's
-    committed offsets tell where to go on (an UNKNOWN answer to EndTxn may stand for an applied
+    committed offsets show where to continue (an UNKNOWN answer to EndTxn may stand for an applied
     commit).
     """
 
@@ -82,7 +82,7 @@ class ProducerDeadError(HapaxError):
     """Fatal for this producer, not for the process.
 
     Build a new one, then rewind to what the group says is committed. ``fenced``: the broker has
-    seen a newer epoch of our id. ``unanswered``: no broker answered at all.
+    seen a newer epoch of this id. ``unanswered``: no broker answered at all.
     """
 
     def __init__(self, reason: str, *, fenced: bool = False, unanswered: bool = False) -> None:
@@ -92,10 +92,10 @@ class ProducerDeadError(HapaxError):
 
 
 class MemberFencedError(HapaxError):
-    """Fatal for this member of the group, not for the process: join anew.
+    """Fatal for this member of the group, not for the process: join again.
 
-    ``explained``: connections broke shortly before, so that our own repeated request may have
-    fenced us (a join that was sent twice registers the instance twice).
+    ``explained``: connections broke shortly before, so that its own repeated request may have
+    fenced it (a join that was sent twice registers the instance twice).
     """
 
     def __init__(self, reason: str, *, explained: bool) -> None:
@@ -134,7 +134,7 @@ class PreflightError(StopError):
 
 
 class DuplicateInstanceError(StopError):
-    """Another live process uses our name."""
+    """Another live process uses the name of this one."""
 
     exit_code = ExitCode.FENCED
 

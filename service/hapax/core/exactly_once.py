@@ -8,8 +8,8 @@
 6. transaction  begin, outputs, progress, commit: all visible at once, or nothing
 7. settle       facts for telemetry; nothing is written anywhere
 
-After a crash behind: before 6 only claims, which name these very coordinates and let the
-record through again. Inside 6 an open transaction, which the broker or our successor aborts.
+What a crash leaves: before 6 only claims, which name these very coordinates and let the
+record through again. Inside 6 an open transaction, which the broker or the successor aborts.
 After 6 nothing at all, because nothing follows.
 """
 

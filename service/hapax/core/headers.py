@@ -39,11 +39,11 @@ ERROR: Final = "hapax-error"
 APP: Final = "hapax-app"
 TRUNCATED: Final = "hapax-truncated"
 _DIGITS_MAX = 9
-"""Of numbers that strangers write into headers."""
+"""Of numbers in headers, which any program can write."""
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a dead letter says of its failure; a field is the header ``hapax-<field>``.
+    """What a dead letter holds about its failure; a field is the header ``hapax-<field>``.
 
     truncated  what was left out of a dead letter of last resort: names with sizes in bytes
     error      the exception's type, a colon, its text
@@ -103,7 +103,7 @@ def coordinates(value: bytes | None) -> Coordinates | None:
 
 
 def without_hapax(headers: Headers) -> Wire:
-    """Return the headers that a record passes on: all but those a Hapax before us wrote."""
+    """Return the headers that a record passes on: all but those of a Hapax upstream."""
     kept = []
     for pair in headers:  # half the time of a comprehension, which is a call of its own (3.11)
         if not pair[0].startswith("hapax-"):

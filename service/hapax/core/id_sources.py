@@ -30,9 +30,9 @@ class IdSource(NamedTuple):
     """One source of ids.
 
     text      as it is written in HAPAX_DEDUP__ID
-    tag       what stands before the id in a claim: an id counts within its source
+    tag       what precedes the id in a claim: an id counts within its source
     find      the id in a record, whose headers come by lower-case name; None or empty: it has none.
-              Raises Poison where that cannot be told
+              Raises Poison where that is unknown
     stand_in  a record in which the source finds this id; None when there can be none
     proves    whether it is found in headers, which an output has as its record had them
     absent    where it proves: whether an output without it says that the record was without it
@@ -86,7 +86,7 @@ def _header(text: str, argument: str) -> IdSource | None:
 
     if not _HEADER.fullmatch(argument):
         return None
-    own = name == ID  # outputs carry our own header of this name in place of the record's
+    own = name == ID  # outputs carry Hapax's own header of this name in place of the record's
     return IdSource(
         text,
         f"header:{name}\0".encode(),

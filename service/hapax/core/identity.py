@@ -1,4 +1,4 @@
-"""Step 2, identify: find each event's id, without which no twin can be recognised.
+"""Step 2, identify: find each event's id, without which no duplicate can be recognised.
 
 An id counts within its source: the key ``5`` and the header ``5`` are two events. Otherwise a
 record that happens to carry another record's id in another place would be dropped.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hapax.core.records import Record
 
 NAMES_MAX = 1000
-"""Header names to remember: strangers choose them."""
+"""Header names to remember: any program can choose them."""
 
 
 class Identified(msgspec.Struct, gc=False):
@@ -30,7 +30,7 @@ class Identified(msgspec.Struct, gc=False):
     ids      the event's id as it goes into the header ``hapax-id``; b"" where none was found
     claims   the id with its source before it: what the claim store remembers
     replays  the coordinates that a replayed dead letter names as its original
-    poison   records whose id cannot be told, with the reason
+    poison   records whose id cannot be read, with the reason
     """
 
     ids: list[bytes]
@@ -45,10 +45,10 @@ class Identity:
     def __init__(self, sources: Sequence[str], *, inputs: Collection[str] | None = None) -> None:
         """Take the chain. ``inputs``: topics of which a record may be a replay.
 
-        None: replays are not looked for. Owners are kept by topic, partition and offset, in their
-        types, and the store never forgets a topic: what a stranger makes up must not come so far.
+        None: replays are not recognised. Owners are kept by topic, partition and offset, in their
+        types, and the store never forgets a topic: a name that a sender made up must not reach it.
         """
-        # The source stands before the id, not its place in the chain: a chain that is changed
+        # The source precedes the id, not its place in the chain: a chain that is changed
         # must not take one source's ids for another's.
         made = [id_source(source) for source in sources]
         self._chain = [(source.tag, source.find) for source in made]

@@ -1,4 +1,4 @@
-"""How step 4 is told to end early, and what it is working on."""
+"""How step 4 is made to end early, and what it is working on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Interrupt:
-    """Says that step 4 should end early: what is transformed so far makes the batch.
+    """Makes step 4 end early: what is transformed so far makes the batch.
 
     Set from a signal handler or the watchdog's thread, hence plain attributes. ``record`` is the
     one in the hands of business code: the watchdog asks for how long it has been.

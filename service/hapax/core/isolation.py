@@ -28,7 +28,7 @@ class IsolationError(Exception):
 
 
 class Death(Exception):  # noqa: N818 - what happened, not a mistake
-    """The other process ended, or did not return, inside of a call. The text says how."""
+    """The other process ended, or did not return, inside of a call. The text has the details."""
 
     def __init__(self, how: str, *, hung: bool) -> None:
         super().__init__(how)
@@ -84,8 +84,8 @@ class Isolation:
     def record_progress(self, where: TopicPartition, offset: int) -> None:
         """Take note that everything below has had its effect.
 
-        After a call that hung the rest goes on as ever: what it waited for (a database that is
-        away) may make every call hang, and each of them would be condemned.
+        After a call that hung the rest continues without isolation: what it waited for (a database
+        that is away) may make every call hang, and each of them would be condemned.
         """
         known = self.suspects.get(where)
         if known is not None and (offset >= known[0] or where in self._hung):

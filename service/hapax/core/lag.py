@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hapax.core.records import Progress, TopicPartition
 
 PACE_WINDOW_S = 3600.0
-"""How far back the advance of a log's beginning is looked at. Brokers look for segments to delete
+"""How far back the advance of a log's beginning is measured. Brokers check for segments to delete
 every five minutes unless configured otherwise, so much less would see steps and no pace."""
 
 
@@ -84,7 +84,7 @@ class PartitionLag(PartitionOffsets, frozen=True, kw_only=True):
     lag_s      age of the oldest record of the lag, at least; 0 when there is none
     margin_s   until retention deletes the next unread record, at least; infinite when it never
                will, None when that is not known
-    open_s     for how long the last stable offset has stood still before the end
+    open_s     for how long the last stable offset has not moved before the end
     """
 
     at_s: float
@@ -140,7 +140,7 @@ class LagTracker:
         )
 
     def _open_s(self, where: TopicPartition, offsets: LogOffsets, now_s: float) -> float:
-        """Return since when the last stable offset stands before the end; it moves in health."""
+        """Return for how long the last stable offset has been the same, below the end."""
         if offsets.last_stable >= offsets.high_watermark:
             self._stood.pop(where, None)
             return 0.0
@@ -210,7 +210,7 @@ def _margin_s(
 def retention_of(config: Mapping[str, str | None]) -> Retention | None:
     """Read a topic's configuration; None when it does not say.
 
-    ``cleanup.policy`` without ``delete`` keeps the newest record of each key for ever.
+    ``cleanup.policy`` without ``delete`` keeps the newest record of each key indefinitely.
     """
     policy, time_text, bytes_text = (
         config.get(name) for name in ("cleanup.policy", "retention.ms", "retention.bytes")

@@ -1,4 +1,4 @@
-"""Everything has a limit; past it, the service says so loudly instead of going on for ever."""
+"""Everything has a limit; past it, the service stops with an error instead of repeating."""
 
 from __future__ import annotations
 
@@ -127,15 +127,15 @@ class Patience:
 
 
 class FenceBudget:
-    """Tells a second process of our name from a transaction that only took too long.
+    """Distinguishes a second process of this name from a transaction that only took too long.
 
-    The broker says "fenced" to both. A fence while our transaction was older than its timeout
+    The broker says "fenced" to both. A fence while the transaction was older than its timeout
     explains itself. Others count: two within the window with no more than one batch committed
-    between them, or ``fences_max`` at all, mean that somebody else lives under our name (two live
+    between them, or ``fences_max`` at all, mean that another process has this name (two live
     processes of one transactional id were measured to fence each other once a second).
 
-    A registration of ours that got no answer may still be applied, and then it is we who fence
-    ourselves: each explains one fence (measured: after 20 s below the brokers' minimum of replicas
+    A registration that got no answer may still be applied, and then the process fences
+    itself: each explains one fence (measured: after 20 s below the brokers' minimum of replicas
     two late ones fenced two producers within a second).
     """
 
@@ -156,7 +156,7 @@ class FenceBudget:
         self._unanswered = 0
 
     def unanswered(self) -> None:
-        """Count a registration of ours that got no answer."""
+        """Count a registration that got no answer."""
         self._unanswered += 1
 
     def commit(self) -> None:
@@ -164,7 +164,7 @@ class FenceBudget:
         self._committed += 1
 
     def fence(self, now_s: float, *, explained: bool) -> bool:
-        """Return whether the fence counts; raise where it proves a second process of our name."""
+        """Return whether the fence counts; raise where it proves a second process of this name."""
         while self._fences and now_s - self._fences[0][0] > self.WINDOW_S:
             self._fences.popleft()
         if explained:

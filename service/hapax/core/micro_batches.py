@@ -1,8 +1,8 @@
-"""Micro-batches of a streaming query, and the marker that says which of them are published.
+"""Micro-batches of a streaming query, and the marker of which of them are published.
 
 The marker is a committed offset, written in the transaction of the micro-batch itself: its number
 is that of the next micro-batch, its metadata names the query and what the last one read. A query
-takes the same micro-batch again after every doubt; the marker tells whether it has been published.
+takes the same micro-batch again after every doubt; the marker shows whether it was published.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class PublishedRecord(NamedTuple):
 
     @classmethod
     def parse(cls, record: Record, app: str) -> PublishedRecord | None:
-        """Return what the record's header says; None when no micro-batch of the app wrote it.
+        """Read the record's header; None when no micro-batch of the app wrote it.
 
-        A header without an app counts as ours: to publish an input twice is worse than to stop.
+        A header without an app counts as this app's: publishing twice is worse than stopping.
         """
         for name, value in record.headers:
             if name != BATCH or value is None:
@@ -85,17 +85,17 @@ class Marker(NamedTuple):
 
     @property
     def metadata(self) -> str:
-        """The words that are committed beside the number."""
+        """The words that are committed as metadata of the number."""
         return f"{_FORM} {self.query} {self.inputs or _UNKNOWN}"
 
     @classmethod
     def after(cls, batch: MicroBatch) -> Marker:
-        """Return the marker that says: this micro-batch is published."""
+        """Return the marker for this micro-batch as published."""
         return cls(batch.number + 1, batch.query, batch.inputs)
 
     @classmethod
     def parse(cls, number: int, metadata: str) -> Marker:
-        """Read what was committed; raise PositionLostError when somebody else wrote it."""
+        """Read what was committed; raise PositionLostError when another program wrote it."""
         words = metadata.split(" ")
         if len(words) != _WORDS or words[0] != _FORM:
             raise PositionLostError(
@@ -106,7 +106,7 @@ class Marker(NamedTuple):
 
 
 def due(batch: MicroBatch, marker: Marker | None, published: PublishedRecord | None = None) -> bool:
-    """Say whether the micro-batch is to be published, or has been.
+    """Return whether the micro-batch is to be published, or has been.
 
     ``published``: a record of this app that was found in the output of a first micro-batch without
     marker. Raises PositionLostError where neither is certain: publishing would repeat effects, and
@@ -179,7 +179,7 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     repeated   whether it had
     attempts   transactions that it took
     phases_s   seconds by phase: plan, work, publish, total
-    lags       per partition, records that are there and not read yet
+    lags       per partition, records that have arrived and are not read yet
     late       rows that came after the watermark and were dropped by the pipeline's own rules
     state_rows, state_bytes  of all stateful operators together
     watermark  as Spark shows it; empty when there is none

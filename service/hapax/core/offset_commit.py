@@ -1,7 +1,7 @@
 """OffsetCommit: the progress of a group as one value, and the step that sends it.
 
 The source makes the value: it knows which partitions are assigned, whether it is a live member, and
-what is written beside an offset. The transaction only sends it, so neither knows the other.
+what is written with an offset. The transaction only sends it, so neither knows the other.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class GroupOffset(NamedTuple):
     """One offset to commit: the next one to read.
 
-    metadata      the text to keep beside it (committed_metadata.py)
+    metadata      the text to keep with it (committed_metadata.py)
     leader_epoch  of the records before it (KIP-320)
     """
 

@@ -32,7 +32,7 @@ class Target(NamedTuple):
 
 
 class Placed(PartitionOffsets, frozen=True, kw_only=True):
-    """An input partition before its offset is moved, with what is beside the committed offset."""
+    """An input partition before its offset is moved, with the metadata of the committed offset."""
 
     beside: CommittedMetadata
 
@@ -97,11 +97,11 @@ def moved_back(placed: Placed, offset: int, *, topic_id: str | None) -> Move | N
 
 
 def beside(placed: Placed, topic_id: str | None, cluster_id: str | None) -> CommittedMetadata:
-    """Return what to write beside a moved offset.
+    """Return the metadata to write with a moved offset.
 
-    The topic is the one that has the name now: that is where the person wants to go on. The
+    The topic is the one that has the name now: that is where the operator wants to continue. The
     cluster is kept as it was, for claims of another cluster are another command's business. How
-    often processes died at the old offset says nothing of the new one.
+    often processes died at the old offset does not matter at the new one.
     """
     return CommittedMetadata(
         topic_id=topic_id or placed.beside.topic_id,
@@ -121,7 +121,7 @@ class Unreadable(msgspec.Struct, frozen=True):
 class Skip(msgspec.Struct, frozen=True, kw_only=True):
     """What a skip passes: one record, or a record set that cannot be decoded.
 
-    at        where it begins; next: where the group goes on
+    at        where it begins; next: where the group continues
     record    None: it cannot be decoded
     reason    why it cannot; empty where it can
     """
@@ -133,7 +133,7 @@ class Skip(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def error(self) -> tuple[str, str]:
-        """Type and text of the error that its dead letter tells."""
+        """Type and text of the error in its dead letter."""
         if not self.reason:
             return "Skipped", "passed by hapax offsets skip"
         last = self.next - 1

@@ -23,7 +23,7 @@ class LogOffsets(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, log_start: int, last_stable: int, high_watermark: int) -> LogOffsets:
-        """Return offsets that were looked up one after the other: none is beyond one to its right.
+        """Return offsets that were queried one after the other: none is beyond one to its right.
 
         What came between the answers to ``last_stable`` and ``high_watermark`` counts as both.
         """
@@ -46,7 +46,7 @@ class PartitionOffsets(msgspec.Struct, frozen=True, kw_only=True):
     """One partition as one look saw it; all offsets are "next to read".
 
     committed  the group's offset; None: it has none
-    position   where reading goes on; None: a process would refuse to start there
+    position   where reading continues; None: a process would refuse to start there
     """
 
     topic: str
@@ -96,7 +96,7 @@ class PartitionOffsets(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def position(committed: int | None, log: LogOffsets, start: str) -> int | None:
-    """Return where a process goes on; ``start`` is ``HAPAX_INPUT__START``."""
+    """Return where a process continues; ``start`` is ``HAPAX_INPUT__START``."""
     if committed is not None:
         return committed
     return {"earliest": log.log_start, "latest": log.last_stable}.get(start)

@@ -36,10 +36,10 @@ class Batch(msgspec.Struct, gc=False):
     records  per partition in order, already free of everything below the next offset
     first    per partition the offset of its first record here: where a rewind goes
     next     per partition the next offset to read once these records have had their effect; it
-             may lie behind control records and aborted data, and a partition may stand here
+             may be after control records and aborted data, and a partition may be here
              without records (end-of-partition events)
     unreadable  by index: records that the client cannot decode whole, with the reason
-    marks    what to write beside the offsets that this batch commits (suspicion.py)
+    marks    what to write into the metadata of the offsets that this batch commits (suspicion.py)
     base     per partition, with its first batch since the assignment: the offset that was committed
              then; it may lie below ``first``, where there is no record (unread.py)
     """
@@ -93,14 +93,14 @@ class Source(Protocol):
     """Brings records and owns positions. One thread only.
 
     Every call that asks a broker raises BatchAbortedError(resolved=False) when no answer comes,
-    and MemberFencedError once the group has given our name to another member.
+    and MemberFencedError once the group has given the name to another member.
     """
 
     def reopen(self) -> None:
-        """Join the group anew, after MemberFencedError; everything handed out is lost."""
+        """Join the group again, after MemberFencedError; everything handed out is lost."""
 
     def take(self, records_max: int, wait_s: float) -> Batch:
-        """Return what is there, waiting up to ``wait_s`` only for the first record."""
+        """Return what has arrived, waiting up to ``wait_s`` only for the first record."""
 
     def attend(self, wait_s: float) -> None:
         """Serve rebalances without taking records."""
@@ -118,17 +118,17 @@ class Source(Protocol):
         """Return the group's stable committed offsets; None where there is none."""
 
     def beside(self, where: TopicPartition) -> CommittedMetadata:
-        """Return what stood beside the group's offset when it was last asked for."""
+        """Return the metadata of the committed offset as of the last query."""
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """Return the partitions that are ours now."""
+        """Return the partitions that are assigned now."""
 
     def offset_commit(
         self, progress: Mapping[TopicPartition, int], marks: Marks | None = None
     ) -> OffsetCommit:
         """Return progress as one value to send: offsets, and the metadata of a live member.
 
-        ``marks``: what to write beside these offsets; without one the mark there is dropped.
+        ``marks``: what to write with these offsets; without one the mark there is dropped.
         Raises BatchAbortedError when a partition is not assigned, or the member is not live.
         """
 
@@ -136,10 +136,10 @@ class Source(Protocol):
         """Return and forget what happened since the last call."""
 
     def stuck(self) -> Mapping[TopicPartition, Stuck]:
-        """Return the partitions of ours that are held up by a set that cannot be decoded."""
+        """Return the assigned partitions that are held up by a set that cannot be decoded."""
 
     def pause(self) -> None:
-        """Deliver nothing from the partitions that are ours now."""
+        """Deliver nothing from the partitions that are assigned now."""
 
     def resume(self) -> None:
         """Deliver again."""
@@ -148,9 +148,9 @@ class Source(Protocol):
         """Return the ends of all partitions of the input topics, as a reader may see them."""
 
     def adopt_orphans(self) -> list[TopicPartition] | None:
-        """Make the group share out again when partitions belong to nobody; return those.
+        """Make the group rebalance when partitions are unassigned; return those.
 
-        None: the group is changing, or nobody tells; ask again soon.
+        None: the group is changing, or no broker answers; ask again soon.
         """
 
 
@@ -169,7 +169,7 @@ class Transaction(Protocol):
     """Outputs and progress together, or neither. begin, send, send_offsets, commit.
 
     Raises BatchAbortedError (already rolled back: the caller only rewinds) or ProducerDeadError
-    (the caller opens anew, then rewinds to what is committed).
+    (the caller opens again, then rewinds to what is committed).
     """
 
     @property
@@ -181,12 +181,12 @@ class Transaction(Protocol):
         """Seconds since the last begin."""
 
     def open(self) -> object:
-        """Build a producer that fences every older one of our name."""
+        """Build a producer that fences every older one of this name."""
 
     def begin(self) -> None:
         """Start; local, costs no request.
 
-        Raises ProducerDeadError while ``doubts`` stand: a late request of the last transaction
+        Raises ProducerDeadError while ``doubts`` remain: a late request of the last transaction
         would be accepted inside this one. Only ``open`` takes them away.
         """
 
@@ -227,14 +227,14 @@ class Claims(Protocol):
     ) -> Mapping[int, Coordinates]:
         """Claim all ids in one round trip: ``ids[i]`` for ``records[i]``.
 
-        ``replays``: by index, the coordinates of the original that a record replays; they stand
-        in for its own. ``gone``: nothing, or for each id an owner that owns nothing any more
+        ``replays``: by index, the coordinates of the original that a record replays; they
+        replace its own. ``gone``: nothing, or for each id an owner that owns nothing any more
         (claim_owners.py): where the id still belongs to it, its claim is replaced in the same step,
         so that of two members that do this at once one owns the id.
 
         Return, by index, the owners of those ids that belong to *other* coordinates; an id that is
-        missing from the answer is ours, new or seen before. Ids that repeat belong to the first.
-        Raises ClaimsUnavailableError: nothing is decided, and the same call may be made again.
+        missing from the answer belongs to its record, new or seen before; repeats to the first.
+        Raises ClaimsUnavailableError: nothing is decided, and the same call may be repeated.
         """
 
     def ping(self) -> None:

@@ -1,4 +1,4 @@
-"""Values of the way of a record: what comes in, what goes out, and where both stand."""
+"""Values of the record path: what comes in, what goes out, and their coordinates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 Headers = tuple[tuple[str, bytes | None], ...]
-"""Headers in order, repeats kept. Values stay bytes: they come from strangers."""
+"""Headers in order, repeats kept. Values stay bytes: any program can write them."""
 
 TopicPartition = tuple[str, int]
 """A topic's name and a partition's number."""
@@ -68,7 +68,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def coordinates(self) -> Coordinates:
-        """Where this record stands."""
+        """The coordinates of this record."""
         return Coordinates(self.topic, self.partition, self.offset)
 
 
@@ -81,7 +81,7 @@ class Output(_Value, frozen=True, gc=False, kw_only=True):
 
     key           default: the record's key. ``None`` writes no key.
     topic         default: the configured output topic.
-    headers       pairs of name and bytes, added behind the record's own.
+    headers       pairs of name and bytes, added after the record's own.
     timestamp_ms  default: the record's timestamp.
     partition     default: the partitioner's choice.
     """

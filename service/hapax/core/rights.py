@@ -11,10 +11,10 @@ class Right(msgspec.Struct, frozen=True):
     resource   TOPIC, GROUP, TRANSACTIONAL_ID or CLUSTER
     name       of the resource; the cluster's is ``kafka-cluster``
     operation  READ, WRITE, DESCRIBE, DESCRIBE_CONFIGS or IDEMPOTENT_WRITE. READ and WRITE include
-               DESCRIBE, which is therefore only named where it stands alone.
+               DESCRIBE, which is therefore only named where it is the only one.
     reason     what it is needed for, a phrase
     pattern    LITERAL, or PREFIXED for all names that begin so
-    optional   the service runs without it; ``reason`` says what does not
+    optional   the service runs without it; ``reason`` names what does not work
     """
 
     resource: str

@@ -1,6 +1,6 @@
 """Whether a process died over the records at a committed offset, and which ones are suspects.
 
-A process that is killed by a record tells nothing. So it writes beforehand, beside the offset that
+A process that is killed by a record logs nothing. So it writes beforehand, with the offset that
 it works at, that it is at work there (``Mark``); who finds the mark later knows that a process
 ended without committing. Progress drops it, and costs nothing for it:
 
@@ -9,7 +9,7 @@ ended without committing. Progress drops it, and costs nothing for it:
 2  each commit carries a mark for the batch after it, until as many records as one batch may hold
    have passed since the assignment, or there was nothing to read. What a dead process held lies
    within them: its batch was not larger
-3  found with deaths: ``suspects_until`` tells up to where each call of the transform is made in a
+3  found with deaths: ``suspects_until`` returns up to where each call of the transform is made in a
    process of its own (core/isolation.py), which may die; the record that kills it is known then
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Mark(NamedTuple):
-    """What stands beside the offset that is being worked at.
+    """The metadata of the offset that is being worked at.
 
     deaths  how many processes will have died here if this one does
     until   the end (exclusive) of what is worked on; None: as much as one batch may hold
@@ -40,15 +40,15 @@ Marks = dict["TopicPartition", Mark]
 
 
 def marked(text: str | None, mark: Mark) -> str:
-    """Return the text beside an offset with the mark in it; all else that it says stays."""
+    """Return the metadata of an offset with the mark in it; the rest of it is kept."""
     known = CommittedMetadata.decode(text)
     return msgspec.structs.replace(known, deaths=mark.deaths, until=mark.until).encode()
 
 
 def suspects_until(found: CommittedMetadata, first: int, records_max: int) -> int | None:
-    """Return the end (exclusive) of the suspects; None when nobody died here.
+    """Return the end (exclusive) of the suspects; None when no process died here.
 
-    found        what stood beside the committed offset when the partition was assigned
+    found        the metadata of the committed offset when the partition was assigned
     first        offset of the first record at or after it
     records_max  most records of one batch
 

@@ -79,7 +79,7 @@ def state_of(key: bytes | None, value: bytes | None) -> TransactionState | str |
 
 
 def ours(transactional_id: str, app: str) -> bool:
-    """Whether an id can be of this pipeline: app, then an instance's name or a word of ours."""
+    """Whether an id can be of this pipeline: app, then an instance's name or a word of Hapax."""
     known = re.fullmatch(r"[A-Za-z0-9._/:-]+", transactional_id) is not None
     # A dash joined them in earlier versions, whose transactions may still be there.
     return known and transactional_id.startswith((f"{app}:", f"{app}-", f"{app}/"))
@@ -102,7 +102,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
                       ends it by itself (KIP-664); None: what coordinators know is not known
     decided           how the last transaction of this producer ended, as its coordinator wrote
                       down: committed, aborted; None: not known. A coordinator may lose markers
-                      that it still owed (docs/non-obvious.md): this is what they should say
+                      that it still owed (docs/non-obvious.md): this is what they would be
     """
 
     topic: str

@@ -108,7 +108,7 @@ class Transformer:
         """Return the record's outputs, or the Failure that its last attempt ended in.
 
         All of a generator's outputs are collected before any counts, so a function that yields
-        two outputs and then raises leaves nothing behind but its dead letter.
+        two outputs and then raises leaves nothing but its dead letter.
         """
         try:
             return _outputs(self._function(record))
@@ -134,7 +134,7 @@ def _printable(text: str) -> str:
 def _text(error: Exception) -> str:
     try:
         return _printable(str(error))
-    except Exception:  # noqa: BLE001 - an error that cannot tell its text is no reason to stop
+    except Exception:  # noqa: BLE001 - an error whose text cannot be read is no reason to stop
         return "(its text cannot be shown)"
 
 

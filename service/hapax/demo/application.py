@@ -18,7 +18,7 @@ _GONE_TIMEOUT_S, _POLL_S = 15.0, 0.01
 class Application(Child):
     """The driver is the process that a supervisor sees; its session holds all the others.
 
-    Only processes of the session that our driver has begun are ever touched.
+    Only processes of the session that this driver has begun are ever touched.
     """
 
     _session: int | None = None
@@ -40,7 +40,7 @@ class Application(Child):
         return self._end(signal.SIGKILL) == -signal.SIGKILL
 
     def terminate(self) -> int:
-        """Ask the driver to drain and leave; raise DemoError when it leaves anything behind."""
+        """Ask the driver to drain and exit; raise DemoError when a process of it remains."""
         code = super().terminate()
         deadline_s = time.monotonic() + _GONE_TIMEOUT_S
         while left := self._everything():
@@ -63,7 +63,7 @@ class Application(Child):
                 self.freeze_one(pid)
 
     def thaw(self) -> None:
-        """Let everything go on that was frozen."""
+        """Resume everything that was frozen."""
         driver = self._living().pid
         alive = {process.pid for process in self._everything()}
         for pid in self._frozen:
@@ -75,7 +75,7 @@ class Application(Child):
 
     def freeze_one(self, pid: int) -> None:
         """Stop one of its processes."""
-        # It would not see that its parent is gone: should we die, it must be ended by name.
+        # It would not see that its parent is gone: if the demo dies, it must be ended by its id.
         self._watchdog.watch(pid)
         self._frozen |= {pid}
         send(pid, signal.SIGSTOP)

@@ -22,14 +22,14 @@ _LAST_WORDS = 12
 
 
 class DemoError(Exception):
-    """The demo cannot go on. The message says what happened, with a log's last lines."""
+    """The demo cannot continue. The message says what happened, with a log's last lines."""
 
 
 class Child:
     """One process under one name, through all its lives. The log file is appended to.
 
-    arguments    behind the Python interpreter
-    environment  further variables; no HAPAX_ variable of ours reaches it
+    arguments    after the Python interpreter
+    environment  further variables; no HAPAX_ variable of the demo itself reaches it
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Child:
         return None if self._process is None else self._process.poll()
 
     def start(self) -> None:
-        """Start it, in a session of its own, so that Ctrl-C reaches only us."""
+        """Start it, in a session of its own, so that Ctrl-C reaches only the demo."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._arguments,
@@ -72,7 +72,7 @@ class Child:
         return self._end(signal.SIGKILL) == -signal.SIGKILL
 
     def terminate(self) -> int:
-        """Ask it to drain and leave (SIGTERM); return the exit code."""
+        """Ask it to drain and exit (SIGTERM); return the exit code."""
         return self._end(signal.SIGTERM)
 
     def end(self) -> None:
@@ -85,7 +85,7 @@ class Child:
         self._living().send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on (SIGCONT)."""
+        """Resume it (SIGCONT)."""
         self._living().send_signal(signal.SIGCONT)
 
     def events(self, since: int = 0) -> Iterator[dict[str, object]]:
@@ -97,7 +97,7 @@ class Child:
                     yield json.loads(line)
 
     def has_told(self, event: str, since: int = 0) -> bool:
-        """Say whether the log has such a line behind byte ``since``."""
+        """Return whether the log has such a line after byte ``since``."""
         return any(line.get("event") == event for line in self.events(since))
 
     def position(self) -> int:
@@ -110,7 +110,7 @@ class Child:
         return "\n".join(f"  {line[:400]}" for line in lines[-_LAST_WORDS:])
 
     def check(self) -> None:
-        """Raise DemoError when it has ended although nobody asked it to."""
+        """Raise DemoError when it has ended although it was not asked to."""
         if self.exit_code is not None:
             raise DemoError(
                 f"{self.name} ended by itself with exit code {self.exit_code}. Its last lines:\n"
@@ -140,7 +140,7 @@ class Child:
 
 
 def _inherited() -> dict[str, str]:
-    """Return our environment for a process that must find this very code from any folder."""
+    """Return this environment for a process that must find this very code from any folder."""
     code = str(Path(hapax.__file__).parents[1])
     others = os.environ.get("PYTHONPATH")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("HAPAX_")}

@@ -21,13 +21,13 @@ class DemoFault(msgspec.Struct):
 
     @property
     def sentence(self) -> str:
-        """What to tell of it."""
+        """One line of the report."""
         back = "" if self.back_after_s is None else f"; commits again after {self.back_after_s} s"
         return f"{self.kind}: {self.target}, {self.while_doing}{back}"
 
 
 class HandOver(msgspec.Struct):
-    """One engine left, and the other one went on under the same name.
+    """One engine left, and the other one continued under the same name.
 
     left_after_s     from SIGTERM until the predecessor was gone, drained
     commits_after_s  from SIGTERM until the first commit of the successor
@@ -44,7 +44,7 @@ class HandOver(msgspec.Struct):
 
     @property
     def sentence(self) -> str:
-        """What to tell of it."""
+        """One line of the report."""
         return (
             f"hand-over: {self.predecessor} left {self.left_after_s} s after SIGTERM, "
             f"{self.successor} commits after {self.commits_after_s} s; "

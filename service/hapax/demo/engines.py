@@ -1,4 +1,4 @@
-"""Which engine runs the pipeline: what stands on the stage, and what is done to it."""
+"""Which engine runs the pipeline: what is on the stage, and what is done to it."""
 
 from __future__ import annotations
 

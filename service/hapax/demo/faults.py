@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def kill_inside(stage: Stage, worker: Child) -> list[DemoFault]:
     """Kill a worker inside a transaction, and the ordinary loop between produce and commit.
 
-    Both are frozen first, for as long as it takes to see that they are there.
+    Both are frozen first, for as long as it takes to see that they exist.
     """
     other = freeze_uncommitted(stage)
     inside = freeze_inside(stage, worker)

@@ -61,7 +61,7 @@ class DemoVerdict(msgspec.Struct):
     lost                events without their whole effect
     doubled_by_repeats  outputs and dead letters too many: the sender sent the event twice
     doubled_by_crashes  outputs and dead letters too many: one record was processed twice
-    out_of_order        effects behind one of a later record of their input partition
+    out_of_order        effects after one of a later record of their input partition
     wrong               effects that are not what their source asks for, or that mix two sources
     from_aborted        effects of records that were never committed
     examples            the first few of each kind, with their ids
@@ -82,7 +82,7 @@ class DemoVerdict(msgspec.Struct):
 
     @property
     def doubled(self) -> int:
-        """Effects too many, whoever is to blame."""
+        """Effects too many, whatever the cause."""
         return self.doubled_by_repeats + self.doubled_by_crashes
 
     @property
@@ -164,7 +164,7 @@ def _is_right(
     due: Mapping[bytes, Mapping[str, bytes]],
     verdict: DemoVerdict,
 ) -> bool:
-    """Say whether this is what its source asks for; what is not counts as one anomaly."""
+    """Return whether this is what its source asks for; what is not counts as one anomaly."""
     name = f"{_named(effect.given.id)} at {effect.where} from {source}"
     if source in given.aborted:
         verdict.offend("from_aborted", name)
@@ -230,7 +230,7 @@ class _Order:
         if rank < self._last.get(lane, rank):
             self._verdict.offend(
                 "out_of_order",
-                f"{_named(effect.given.id)} at {effect.where} from {source}: behind offset "
+                f"{_named(effect.given.id)} at {effect.where} from {source}: after offset "
                 f"{self._last[lane][0]}",
             )
         else:

@@ -1,7 +1,7 @@
 """The right moment: a process is frozen to see what it was about, before it is killed there.
 
-Nobody is killed blindly. A frozen process keeps what it has open, so the broker can be asked; when
-the moment is not the right one, the process goes on as if nothing had happened.
+No process is killed at random. A frozen process keeps what it has open, so the broker can be
+queried; when the moment is not the right one, the process continues as if nothing had happened.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Freezable(Protocol):
         """Stop it."""
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Resume it."""
 
 
 def freeze_inside(stage: Stage, worker: Child) -> bool:
-    """Freeze; when no transaction of it is open, thaw and try again. Say whether one is open."""
+    """Freeze; when no transaction of it is open, thaw and try again. Return whether one is open."""
     for number in range(_TRIES):
         await_commit(stage, worker, since=worker.position())
         # Each try strikes at another moment of what follows the commit.
@@ -56,7 +56,7 @@ def freeze_inside(stage: Stage, worker: Child) -> bool:
 def freeze_in_range(stage: Stage, target: Freezable) -> None:
     """Freeze a Python worker, or all of Spark, while it has a transaction of its range open.
 
-    Its ranges are short, and told only when they are over, so the broker says when one is open.
+    Its ranges are short, and logged only when they are over, so the broker says when one is open.
     Raises DemoError when the right moment does not come.
     """
     for _ in range(_CATCHES):
@@ -71,7 +71,7 @@ def freeze_in_range(stage: Stage, target: Freezable) -> None:
 
 
 def _is_inside(stage: Stage) -> bool:
-    """Say whether a transaction is open that makes no progress: somebody frozen has it open."""
+    """Return whether a transaction is open that makes no progress: that of a frozen process."""
     since_s = time.monotonic()
     open_ = stage.transactions.open()
     # Other transactions end by themselves: what stays was frozen.
@@ -81,7 +81,7 @@ def _is_inside(stage: Stage) -> bool:
 
 
 def freeze_uncommitted(stage: Stage) -> DemoFault:
-    """Freeze the ordinary loop while outputs stand in Kafka whose input is not committed."""
+    """Freeze the ordinary loop while outputs are in Kafka whose input is not committed."""
     servers, loop = stage.sandbox.bootstrap_servers, stage.ordinary
     for number in range(_TRIES):
         before = stage.ordinary_group.committed()
@@ -98,7 +98,7 @@ def freeze_uncommitted(stage: Stage) -> DemoFault:
 
 
 def await_commit(stage: Stage, worker: Child, since: int) -> None:
-    """Wait for a commit that is told behind byte ``since`` of the worker's log."""
+    """Wait for a commit that is logged after byte ``since`` of the worker's log."""
     stage.wait(lambda: worker.has_told("transaction_committed", since), f"{worker.name} commits")
 
 

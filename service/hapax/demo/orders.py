@@ -1,4 +1,4 @@
-"""The business rule of the demo: an order gets its total, a large one leaves in two shipments."""
+"""The business rule of the demo: an order gets its total, a large one becomes two shipments."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class Shipment(msgspec.Struct, frozen=True):
-    """What leaves: a priced order, or half of one."""
+    """An output: a priced order, or half of one."""
 
     order: str
     customer: str

@@ -20,7 +20,7 @@ _ENDED = frozenset("ZXx")
 
 
 class LiveProcess(NamedTuple):
-    """One process that lives. ``command``: its words, with a NUL behind each."""
+    """One process that lives. ``command``: its words, with a NUL after each."""
 
     pid: int
     parent: int
@@ -39,7 +39,7 @@ def of_session(session: int, proc: Path = PROC) -> list[LiveProcess]:
                 if process.session == session and process.state not in _ENDED:
                     found.append(process._replace(command=(folder / "cmdline").read_bytes()))
             except (FileNotFoundError, ProcessLookupError):
-                continue  # it ended while we read
+                continue  # it ended meanwhile
     return sorted(found)
 
 
@@ -56,7 +56,7 @@ def python_workers(processes: Iterable[LiveProcess]) -> list[int]:
 
 
 def send(pid: int, number: signal.Signals) -> bool:
-    """Send a signal; say whether the process was still there."""
+    """Send a signal; return whether the process still existed."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:

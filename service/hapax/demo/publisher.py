@@ -19,7 +19,7 @@ _TIMEOUT_S = 30.0
 
 
 class OrderPublisher(threading.Thread):
-    """The shop's own producers, which nobody disturbs.
+    """The shop's own producers, which have no faults.
 
     published  records sent, aborted ones included
     visible    records sent plainly or in committed transactions
@@ -47,7 +47,7 @@ class OrderPublisher(threading.Thread):
         """Publish until asked to stop; the last burst is aborted."""
         try:
             self._publish()
-        except Exception as error:  # noqa: BLE001 - told to the thread that waits
+        except Exception as error:  # noqa: BLE001 - reported to the thread that waits
             self.error = error
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""What Kafka says: how far a group is, and what stands in a topic."""
+"""What Kafka reports: how far a group is, and what is in a topic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Isolation = Literal["read_committed", "read_uncommitted"]
 _TIMEOUT_S = 30.0
 _PAUSE_S = 0.05
 _STARTING = frozenset({KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS})
-"""What a broker that has just started says about groups, for a second or so."""
+"""What a broker that has just started answers about groups, for a second or so."""
 _AT_ONCE, _TAKE_S = 5000, 0.2
 
 
@@ -121,7 +121,7 @@ class OpenTransactions:
         return found
 
     def catch(self, timeout_s: float) -> bool:
-        """Return as soon as one seems to be open; say whether one was within the time."""
+        """Return as soon as one seems to be open; return whether one was within the time."""
         deadline_s = time.monotonic() + timeout_s
         while not self.open():
             if time.monotonic() > deadline_s:

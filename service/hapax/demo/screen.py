@@ -46,7 +46,7 @@ class DemoScreen:
         self._exits.close()
 
     def phase(self, text: str) -> None:
-        """Say what goes on from now."""
+        """Show what happens from now on."""
         self._phase = text
         if self._status is None:
             self.note(text)
@@ -54,7 +54,7 @@ class DemoScreen:
             self._status.update(text)
 
     def note(self, text: str) -> None:
-        """Say what has happened; it stays."""
+        """Show what has happened; the line stays."""
         self._print(f"{time.monotonic() - self._began_s:5.1f} s  {text}")
 
     def figures(self, text: str) -> None:

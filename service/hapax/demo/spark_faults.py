@@ -38,7 +38,7 @@ class PythonWorker:
         self._application.freeze_one(self._pid)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Resume it."""
         self._application.thaw()
 
     def kill(self) -> None:
@@ -51,7 +51,7 @@ class PythonWorker:
 def kill_python_worker(stage: SparkStage) -> list[DemoFault]:
     """Kill one Python worker inside a transaction, and the ordinary loop.
 
-    Returns when Spark has told that the worker's task is lost, and its lane has committed again.
+    Returns when Spark has logged that the worker's task is lost, and its lane has committed again.
     """
     spark = stage.application
     other = freeze_uncommitted(stage)
@@ -89,7 +89,7 @@ def kill_spark(stage: SparkStage) -> list[DemoFault]:
 
 
 def hand_over(stage: SparkStage, successor: Child) -> HandOver:
-    """Ask the one that works to leave, and let the other one go on under its name.
+    """Ask the one that works to leave, and let the other one continue under its name.
 
     One after the other: two members of one name would take the partitions from each other.
     Returns when the successor has committed; it is the one that works then.
@@ -114,7 +114,7 @@ def hand_over(stage: SparkStage, successor: Child) -> HandOver:
 
 
 def lane_is_back(lines: Iterable[Mapping[str, object]]) -> bool:
-    """Say whether a task was lost, and its lane has committed after it."""
+    """Return whether a task was lost, and its lane has committed after it."""
     lost: set[object] = set()
     for line in lines:
         match line.get("event"):

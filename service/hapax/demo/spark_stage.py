@@ -1,4 +1,4 @@
-"""The stage with Spark on it, and a worker of the same name that waits beside it."""
+"""The stage with Spark on it, and a worker of the same name that waits to take over."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class SparkStage(Stage):
 
 
 def check_spark() -> None:
-    """Raise DemoError when Spark cannot be had, and say what to do."""
+    """Raise DemoError, with what to do, when Spark is not installed."""
     if find_spec("pyspark") is None:
         raise DemoError("PySpark is not installed. Run: pip install 'hapax-kafka[spark]'")
     if not (PROC / "self/stat").exists():

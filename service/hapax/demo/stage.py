@@ -1,4 +1,4 @@
-"""What stands while the story goes on: servers, topics, processes, and a way to wait for them."""
+"""What runs during the whole demo: servers, topics, processes, and a way to wait for them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Stage:
     """Everything the story needs; what was started ends with the block, however it ends.
 
     workers    those of the service that run now, configured as a user does: by environment
-    ordinary   the loop beside them, on the same input
+    ordinary   the loop alongside them, on the same input
     publisher  feeds both
     """
 
@@ -87,7 +87,7 @@ class Stage:
         }
 
     def exports(self) -> dict[str, str]:
-        """Return the variables with which a user goes on where the demo ended."""
+        """Return the variables with which a user continues where the demo ended."""
         return self.environment()
 
     def begin(self) -> float:
@@ -102,7 +102,7 @@ class Stage:
         return time.monotonic() - began_s
 
     def tell(self, *told: Told) -> list[Told]:
-        """Say what has happened, and return it."""
+        """Show what has happened, and return it."""
         for one in told:
             self.screen.note(one.sentence)
         return list(told)
@@ -119,7 +119,7 @@ class Stage:
             child.check()
 
     def leave(self, child: Child) -> int:
-        """Ask a process to drain and leave; return its exit code."""
+        """Ask a process to drain and exit; return its exit code."""
         self._watched.discard(child)
         return child.terminate()
 
@@ -165,7 +165,7 @@ class Stage:
         for topic in (DEAD_LETTERS, ORDINARY_DEAD_LETTERS):
             self.sandbox.create_topic(topic)
         servers = self.sandbox.bootstrap_servers
-        watchdog = ChildWatchdog()  # ends our processes, should we die without a word
+        watchdog = ChildWatchdog()  # ends the processes if the demo is killed
         self._exits.callback(watchdog.close)
         folder = self.sandbox.kafka.brokers[0].folder.parent
         self.workers = self._cast(folder, watchdog)

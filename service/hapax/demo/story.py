@@ -41,7 +41,7 @@ class DemoSummary(msgspec.Struct):
     aborted           records of aborted transactions, which no reader of the output may notice
     faults            what struck the workers; ``ordinary_faults``: what struck the ordinary loop
     hand_overs        from one engine to the other, with the exit codes of those that left
-    exit_codes        of the workers, asked to leave at the end
+    exit_codes        of the workers, asked to exit at the end
     ordinary_restarts how often the ordinary loop ended by itself and was started again
     """
 
@@ -67,7 +67,7 @@ def tell(stage: Stage, seconds: float, strike: Strike) -> DemoSummary:
     """Run the whole demo on a built stage. Publishes for ``seconds``, or until faults are done.
 
     ``strike`` starts what is to be broken, breaks it, and stops in time for the end it is given.
-    Raises DemoError when it cannot go on.
+    Raises DemoError when it cannot continue.
     """
     until_s = time.monotonic() + seconds
     damage = strike(until_s)
@@ -101,11 +101,11 @@ def _publish_until(stage: Stage, until_s: float) -> None:
 
 
 def _drain(stage: Stage) -> list[int]:
-    """Wait until everything is committed, then ask the workers to leave."""
+    """Wait until everything is committed, then ask the workers to exit."""
     names = " and ".join(worker.name for worker in stage.workers)
     stage.screen.phase(f"Published all; until lag 0: {names}")
     stage.wait(lambda: stage.group.lag(stable=True) == 0, f"lag 0: {names}", _DRAIN_TIMEOUT_S)
-    stage.screen.note(f"lag 0 on every partition, behind aborted records; SIGTERM to {names}")
+    stage.screen.note(f"lag 0 on every partition, beyond aborted records; SIGTERM to {names}")
     return [stage.leave(worker) for worker in stage.workers]
 
 
@@ -132,7 +132,7 @@ def _read_input(stage: Stage) -> DemoInput:
 
 
 def _await_ordinary(stage: Stage, given: DemoInput) -> None:
-    """Wait for the loop's commit behind the last record it can see; it never gets to lag 0."""
+    """Wait for the loop's commit after the last record it can see; it never gets to lag 0."""
     stage.screen.phase("The ordinary loop finishes")
     last: dict[int, int] = {}
     for where in given.visible:

@@ -37,7 +37,7 @@ _ANOMALIES: list[Row] = [
 
 
 _CELL_MAX = 22
-"""What fits beside the other columns on a terminal of 80."""
+"""What fits next to the other columns on a terminal of 80."""
 
 
 def table(outcome: DemoSummary) -> Table:

@@ -62,7 +62,7 @@ class Traffic:
         return Burst(fate, [self._event() for _ in range(size)])
 
     def last(self, size: int) -> Burst:
-        """Return records that nobody may ever see: the input is to end with such."""
+        """Return records that no reader may ever see: the input has to end with such."""
         return Burst(Fate.ABORTED, [self._event() for _ in range(size)])
 
     def _event(self) -> Event:

@@ -28,7 +28,7 @@ _JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto
 
 
 class Extra(NamedTuple):
-    """What a broker has beside the plain listener and the settings of every sandbox."""
+    """What a broker has in addition to the plain listener and the settings of every sandbox."""
 
     proxied: bool = False
     guard: Guard | None = None
@@ -45,10 +45,10 @@ class Broker(Server):
 
     port               where clients and the other brokers reach it
     controller_port    where the other controllers reach it
-    proxy_listen_port  the port it advertises to whoever came through a proxy: a test's proxy
+    proxy_listen_port  the port it advertises to clients that came through a proxy: a test's proxy
                        listens here (with SO_REUSEADDR, as socket.create_server sets it);
     proxy_target_port  and forwards to here. Both None unless the cluster is ``proxied``.
-    guarded_ports      by listener: those that ask who you are, and let you do what you are granted
+    guarded_ports      by listener: those that authenticate clients and authorize them
                        (see guard.py). Empty unless the cluster is ``guarded``.
     """
 
@@ -135,7 +135,7 @@ def java(main: str, *words: str | Path, options: Sequence[str] = ()) -> list[str
 # Everything here makes tests quick or the broker small; nothing here changes what is promised.
 _FAST: Mapping[str, object] = {
     "auto.create.topics.enable": "false",
-    # Records keep the time that they are given, however old; none disappears behind a test.
+    # Records keep the time that they are given, however old; none disappears during a test.
     "log.retention.ms": -1,
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 1000,
@@ -145,13 +145,13 @@ _FAST: Mapping[str, object] = {
     "offsets.topic.num.partitions": 4,
     "transaction.state.log.num.partitions": 4,
     "share.coordinator.state.topic.num.partitions": 1,
-    # The default of 128 MB does not fit beside the log into a small heap: the cleaner would die.
+    # The default of 128 MB does not fit into a small heap with the log: the cleaner would die.
     "log.cleaner.dedupe.buffer.size": 2097152,
 }
 
 # A killed broker may not register again before its old session has ended (9 s by default). Alone
-# it has nobody to hand over to, so all of that would be waiting; three nodes keep the default, or
-# a pause that is meant as a grey failure would become a fail-over.
+# it has no broker to hand over to, so all of that would be waiting; three nodes keep the default,
+# or a pause that is meant as a grey failure would become a fail-over.
 _ALONE: Mapping[str, object] = {
     "broker.session.timeout.ms": 3000,
     "broker.heartbeat.interval.ms": 500,

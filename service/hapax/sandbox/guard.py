@@ -1,14 +1,14 @@
-"""How a guarded sandbox asks who you are: its listeners, certificates, users and tokens.
+"""How a guarded sandbox authenticates clients: its listeners, certificates, users and tokens.
 
-| listener | encryption | who you are |
+| listener | encryption | the client is |
 |---|---|---|
 | GUARDED  | none       | user and password, SCRAM-SHA-256 |
-| TLS      | TLS        | nobody: as anonymous as the plain listener, and as free |
-| MUTUAL   | TLS        | the common name of your certificate |
+| TLS      | TLS        | ANONYMOUS, as on the plain listener, and with all rights |
+| MUTUAL   | TLS        | the common name of its certificate |
 | LOGIN    | TLS        | PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER |
 
-Who comes through the plain listener has no name and may do everything: brokers, controllers, and
-the sandbox's own requests. Users come through the others and may do what they are granted.
+A client of the plain listener has no name and all rights: brokers, controllers, and
+the sandbox's own requests. Users connect to the others and have the rights that they are granted.
 """
 
 from __future__ import annotations

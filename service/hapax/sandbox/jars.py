@@ -67,7 +67,7 @@ def folder(lock: Lock = KAFKA) -> Path:
 
 
 def fetched(lock: Lock = KAFKA) -> Path:
-    """Return the folder with all the jars; fetch them when it is not there.
+    """Return the folder with all the jars; fetch them when it is missing.
 
     The folder appears whole or not at all, and two processes never fetch at once.
     """

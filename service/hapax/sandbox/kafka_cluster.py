@@ -89,7 +89,7 @@ class KafkaCluster:
             broker.wait_until(partial(_names, asked, everybody), left_s)
 
     def has_topic(self, name: str) -> bool:
-        """Say whether a topic is there, with a leader for one partition at least."""
+        """Return whether a topic exists, with a leader for one partition at least."""
         return metadata.led_partitions(metadata.admin(self.bootstrap_servers), name) > 0
 
     def create_topic(

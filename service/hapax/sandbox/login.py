@@ -1,4 +1,4 @@
-"""A user of a guarded sandbox who may do everything, and the variables to come in as that user."""
+"""A user of a guarded sandbox with all rights, and the variables to log in as that user."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EVERYTHING = (
 
 
 def secure_environment(sandbox: Sandbox, *, redis: bool) -> dict[str, str]:
-    """Make the user known; return variables that lead Hapax in. Secrets stand in files."""
+    """Create the user; return the variables with which Hapax logs in. Secrets are in files."""
     folder, ca_file = sandbox.guard.folder, str(sandbox.guard.authority.ca_file)
     password = secrets.token_urlsafe(18)
     sandbox.rights.set_password(USER, password, MECHANISM)
@@ -47,7 +47,7 @@ def secure_environment(sandbox: Sandbox, *, redis: bool) -> dict[str, str]:
 
 
 def _kept(path: Path, secret: str) -> str:
-    """Write a file that nobody else may read; return where it is."""
+    """Write a file that no other user may read; return its path."""
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(f"{secret}\n")

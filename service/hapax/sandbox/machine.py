@@ -1,4 +1,4 @@
-"""Java, Redis and other programs of this machine, or the sentence that says how to get them.
+"""Java, Redis and other programs of this machine, or an error that says how to install them.
 
 Where Hapax runs as root on Debian (containers, CI) a missing server is installed by apt-get;
 anywhere else nothing is installed and the error holds the command to type.
@@ -178,7 +178,7 @@ def _of_prometheus(name: str) -> Path:
 
 @cache  # where it cannot be done, once is enough
 def _install(packages: tuple[str, ...]) -> bool:
-    """Install the first of these that Debian has; False when that is not ours to do."""
+    """Install the first of these that Debian has; False without the rights to do so."""
     apt = shutil.which("apt-get")
     if apt is None or os.geteuid() != 0:
         return False

@@ -1,4 +1,4 @@
-"""What a broker answers when it is asked who and what is there."""
+"""What a broker answers about the nodes and topics of its cluster."""
 
 from __future__ import annotations
 

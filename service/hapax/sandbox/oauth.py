@@ -31,7 +31,7 @@ _FORM_BYTES_MAX = 1 << 16
 
 
 class TokenServer:
-    """``url`` gives tokens, over TLS, to whom has ``client_id`` and ``client_secret``.
+    """``url`` gives tokens, over TLS, to clients with ``client_id`` and ``client_secret``.
 
     jwks_file  what brokers check the tokens with
     lifetime_s of a token; a client fetches the next one before it is over
@@ -106,7 +106,7 @@ class _Server(ThreadingHTTPServer):
         self.tokens = tokens
 
     def handle_error(self, _request: object, _address: object) -> None:
-        """Say nothing: a client that does not trust the certificate hangs up."""
+        """Log nothing: a client that does not trust the certificate hangs up."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -127,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
         )
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def _answer(self, status: HTTPStatus, answer: dict[str, object]) -> None:
         body = json.dumps(answer).encode()

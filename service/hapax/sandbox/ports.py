@@ -1,4 +1,4 @@
-"""Loopback ports that nobody else is given."""
+"""Loopback ports that no other process is given."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ class Ports:
     """Ports chosen by the kernel and kept for as long as this object is open.
 
     On Linux a socket that is bound with SO_REUSEADDR and does not listen keeps the kernel from
-    handing its port to anybody who asks for a free one or opens a connection, and still lets a
+    handing its port to a process that asks for a free one or opens a connection, and still lets a
     server that names the port (and sets SO_REUSEADDR, as the JVM and Redis do) listen on it. So a
-    killed broker finds its port free when it comes back. Elsewhere a port is only looked up.
+    killed broker finds its port free when it comes back. Elsewhere no port is reserved.
     """
 
     def __init__(self) -> None:
         self._kept: list[socket.socket] = []
 
     def reserve(self) -> int:
-        """Return a free port of 127.0.0.1 that stays ours."""
+        """Return a free port of 127.0.0.1 that stays reserved."""
         reservation = socket.socket()
         reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         reservation.bind((LOOPBACK, 0))

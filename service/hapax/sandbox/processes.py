@@ -1,4 +1,4 @@
-"""A server process that can be killed, paused and restarted, and says its last words."""
+"""A server process that can be killed, paused and restarted, with its log in its errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LAST_WORDS = 20
 class Server:
     """One process, started again and again with the same command and the same data.
 
-    ``log`` takes its standard output and error, behind those of earlier starts.
+    ``log`` takes its standard output and error, after those of earlier starts.
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class Server:
 
     @property
     def running(self) -> bool:
-        """Whether the process is there (paused counts)."""
+        """Whether the process lives (a paused one does)."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start the process, in a session of its own: ^C is ours to handle. Does not wait."""
+        """Start the process, in a session of its own, which ^C does not reach. Does not wait."""
         if self.running:
             raise SandboxError(f"{self.name} runs already.")
         with self.log.open("ab") as log:
@@ -79,11 +79,11 @@ class Server:
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a frozen process go on (SIGCONT)."""
+        """Resume a frozen process (SIGCONT)."""
         self._signal(signal.SIGCONT)
 
     def wait_until(self, ready: Callable[[], bool], timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Ask ``ready`` until it says yes.
+        """Call ``ready`` until it returns true.
 
         Raises SandboxError with the server's last words when the process ends before, or when the
         time is up.

@@ -1,4 +1,4 @@
-"""What is said while somebody waits: a bar on a terminal, plain lines elsewhere.
+"""What is shown during a long wait: a bar on a terminal, plain lines elsewhere.
 
 Always on standard error, so that standard output stays what was asked for.
 """

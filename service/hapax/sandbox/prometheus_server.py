@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 JOB = "hapax"
 """The scrape job of the sandbox's pipeline."""
 
-# Much quicker than in production, where it is half a minute: nobody wants to wait in a sandbox.
+# In production half a minute is usual; in a sandbox the result has to show at once.
 _INTERVAL = "1s"
 _ANSWER_TIMEOUT_S = 1.0
 
@@ -32,7 +32,7 @@ class Prometheus(Server):
     """One Prometheus. Data: ``folder``, kept over restarts.
 
     url           its pages, and its API
-    worker_ports  where it looks for workers; the first one stands in ``environment``
+    worker_ports  where it expects workers; the first one is in ``environment``
     rules         a file of alert rules; without one it only collects
     """
 
@@ -59,7 +59,7 @@ class Prometheus(Server):
         return {"HAPAX_TELEMETRY__PORT": str(self.worker_ports[0]), "PROMETHEUS_URL": self.url}
 
     def await_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Wait until it says that it can be asked."""
+        """Wait until it is ready for queries."""
         self.wait_until(self._answers, timeout_s)
 
     def _answers(self) -> bool:

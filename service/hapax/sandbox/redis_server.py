@@ -26,7 +26,7 @@ class Redis(Server):
     """One redis-server. Data: ``folder``, kept over restarts.
 
     tls_port  the same data over TLS; a certificate of one's own may be shown and need not. None
-              unless the sandbox is guarded. Who comes through the plain port may do everything.
+              unless the sandbox is guarded. A client of the plain port has all rights.
     """
 
     def __init__(

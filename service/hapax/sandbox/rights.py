@@ -70,7 +70,7 @@ class Rights:
 
 
 def _right_words(user: str, right: Right) -> tuple[Any, ...]:
-    # The client has kept the old word for the cluster.
+    # The client has kept the old term for the cluster.
     resource = "BROKER" if right.resource == "CLUSTER" else right.resource
     return _words(user, resource, right.name, right.operation, right.pattern)
 

@@ -35,11 +35,11 @@ class Sandbox:
     redis     whether Redis is started, too
     data_dir  a folder whose data outlive the block; default: a temporary one, removed with it
     proxied   whether brokers have a listener that advertises another port than its own, so that a
-              proxy can stand between (see Broker)
-    guarded   whether brokers have listeners that ask who you are and let you do what you are
+              proxy can be put in between (see Broker)
+    guarded   whether brokers have listeners that authenticate clients and let them do what they are
               granted, and Redis a port with TLS: ``sandbox.kafka.guarded(...)``,
               ``sandbox.rights``, ``sandbox.guard``, ``sandbox.redis.tls_url``
-    properties  of the brokers, beside those of every sandbox or in their place
+    properties  of the brokers, in addition to those of every sandbox or instead of them
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Sandbox:
         self.stop()
 
     def start(self) -> None:
-        """Start everything and wait until it answers; when that fails, leave nothing behind."""
+        """Start everything and wait until it answers; when that fails, end what was started."""
         if self._kafka is not None:
             raise SandboxError("This sandbox was started before. Create a new one.")
         try:

@@ -1,4 +1,4 @@
-"""Ends the servers of a process that died without a word.
+"""Ends the servers of a process that was killed.
 
 Runs as a process of its own, outside the process group of its parent, and reads its standard
 input: ``+PID`` and ``-PID`` for each server started and reaped. When the input ends, its parent is
@@ -36,7 +36,7 @@ class ChildWatchdog:
         )
 
     def watch(self, pid: int) -> None:
-        """End this process should we die."""
+        """End this process when the calling process dies."""
         self._tell(f"+{pid}\n")
 
     def forget(self, pid: int) -> None:

@@ -2,5 +2,5 @@
 
 source, transaction              the ports of Kafka
 claims, owners                   the ports of the claim store
-broker, log, group, coordinator  the Kafka that is behind them
+broker, log, group, coordinator  the Kafka that they use
 """

@@ -98,7 +98,7 @@ class MemoryBroker(MemoryCoordinator):
     # -- group ----------------------------------------------------------------------------
 
     def join(self, name: str) -> None:
-        """Add a member of which there is nothing but a name."""
+        """Add a member that has only a name."""
         self.group.join(name)
 
     def expel(self, name: str) -> None:
@@ -106,7 +106,7 @@ class MemoryBroker(MemoryCoordinator):
         self.group.expel(name)
 
     def shift(self, name: str, owned: frozenset[TopicPartition]) -> Shift:
-        """Tell a member what to give up and what it gets: only what nobody else still holds."""
+        """Return what a member gives up and what it gets: only what no other member still holds."""
         return self.group.shift(name, owned)
 
     def pending(self, where: TopicPartition) -> bool:

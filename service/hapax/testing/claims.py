@@ -130,7 +130,7 @@ class MemoryClaims:
         return self._meta.get("cluster")
 
     def adopt(self) -> str | None:
-        """Let the claims belong to our cluster from now on; return the one before."""
+        """Let the claims belong to this cluster from now on; return the one before."""
         before = self.cluster()
         self._meta["cluster"] = self.cluster_id or ""
         return before
@@ -159,7 +159,7 @@ class MemoryClaims:
         self._emptied = True
 
     def _begin(self) -> None:
-        """Compare clusters; see on the first call whether there were claims before us."""
+        """Compare clusters; on the first call find out whether there were claims before."""
         here = self.cluster_id
         there = self._meta.setdefault("cluster", here) if here else ""
         if here and there and here != there:

@@ -1,4 +1,4 @@
-"""The transaction coordinator of the memory broker: epochs, open transactions, their time-out."""
+"""The transaction coordinator of the memory broker: epochs, open transactions, their timeout."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Name = tuple[str, int]
 
 OFFSETS = "offsets"
-"""Stands among a transaction's partitions for the group's offsets."""
+"""Represents the group's offsets among a transaction's partitions."""
 
 
 class InvalidTransactionStateError(ProducerDeadError):
@@ -53,8 +53,8 @@ class Ongoing(msgspec.Struct):
 class MemoryCoordinator:
     """Transactions over ``logs`` and the group's offsets. ``Name``: transactional id and epoch.
 
-    committed  the group's offsets; beside: the marks that stand beside some of them
-    watch      told of each commit: the records that it made visible, and its offsets
+    committed  the group's offsets; ``beside``: the marks in the metadata of some
+    watch      called at each commit: with the records that it made visible, and its offsets
     expired    transactions that timed out
     clock      without one none ever does; otherwise after ``timeout_s``, at the next of the
                coordinator's scans, which are ``scan_s`` apart
@@ -105,7 +105,7 @@ class MemoryCoordinator:
     def produce(
         self, name: Name, where: TopicPartition, first: int, messages: Sequence[Message]
     ) -> None:
-        """Append outputs that the producer has numbered from ``first``; what is there stays.
+        """Append outputs that the producer has numbered from ``first``; existing ones stay.
 
         Raises InvalidTransactionStateError when the partition is not in the open transaction.
         """
@@ -156,7 +156,7 @@ class MemoryCoordinator:
     ) -> None:
         """Keep a copy of a request under way; it arrives inside the next transaction.
 
-        An EndTxn between its outputs and its offsets, offsets behind its own: the two moments at
+        An EndTxn between its outputs and its offsets, offsets after its own: the two moments at
         which it does most harm. A new epoch makes the broker refuse it.
         """
         producer = self._producer(name)

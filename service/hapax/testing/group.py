@@ -1,4 +1,4 @@
-"""A consumer group in memory: who is a member, who holds what, whose progress is believed."""
+"""A consumer group in memory: its members, what each owns, and whose offsets it accepts."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class MemoryGroup(Protocol):
         """Drop a member, as a missed session timeout does."""
 
     def leave(self, name: str) -> None:
-        """Close a client: a member says farewell unless its instance is static."""
+        """Close a client: a member leaves the group unless its instance is static."""
 
     def forget(self, name: str) -> None:
-        """Let a client end without a farewell; the next of this name joins anew."""
+        """End a client without LeaveGroup; the next of this name joins again."""
 
     def adopt_orphans(self, name: str) -> list[TopicPartition]:
-        """Start a rebalance when partitions belong to nobody; return those."""
+        """Start a rebalance when partitions are unassigned; return those."""
 
     def identity(self, name: str) -> tuple[str, int]:
         """Return what a client knows: its member id, and its generation; -1: it is no member."""
@@ -59,16 +59,16 @@ class MemoryGroup(Protocol):
 
 
 class MemoryMember(msgspec.Struct):
-    """What the group knows of a member: its target, and the generation it has heard of."""
+    """What the group knows of a member: its target, and the generation it has been sent."""
 
     target: frozenset[TopicPartition] = frozenset()
     generation: int = -1
 
 
 class InstantGroup:
-    """The shortest rules: every change deals anew at once, and only the newest generation counts.
+    """The shortest rules: every change reassigns at once, and only the newest generation counts.
 
-    A partition is given only when nobody else still holds it.
+    A partition is given only when no other member still holds it.
     """
 
     def __init__(self, inputs: Sequence[TopicPartition]) -> None:
@@ -78,12 +78,12 @@ class InstantGroup:
         self._inputs = inputs
 
     def join(self, name: str) -> None:
-        """Add a member; partitions are dealt anew."""
+        """Add a member; partitions are assigned again."""
         self.members[name] = MemoryMember()
         self._deal()
 
     def expel(self, name: str) -> None:
-        """Drop a member, as a missed session timeout or a clean farewell does."""
+        """Drop a member, as a missed session timeout or a clean leave does."""
         if self.members.pop(name, None) is not None:
             self.owners = {where: owner for where, owner in self.owners.items() if owner != name}
             self._deal()
@@ -91,7 +91,7 @@ class InstantGroup:
     leave = forget = expel
 
     def shift(self, name: str, owned: frozenset[TopicPartition]) -> Shift:
-        """Tell a member what to give up and what it gets."""
+        """Return what a member gives up and what it gets."""
         lost: list[TopicPartition] = []
         if name not in self.members:
             lost, owned = sorted(owned), frozenset()
@@ -111,7 +111,7 @@ class InstantGroup:
         return []
 
     def identity(self, name: str) -> tuple[str, int]:
-        """Return the name, and the generation that it has last heard of."""
+        """Return the name, and the generation that it was last sent."""
         member = self.members.get(name)
         return name, -1 if member is None else member.generation
 

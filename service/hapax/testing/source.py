@@ -76,7 +76,7 @@ class MemorySource:
         self._changes = Changes()
 
     def take(self, records_max: int, wait_s: float) -> Batch:
-        """Return what is there; without records all of ``wait_s`` is spent."""
+        """Return what has arrived; without records all of ``wait_s`` is spent."""
         fault = self._before("take")
         self._shift()
         batch = Batch([], {}, {})
@@ -95,7 +95,7 @@ class MemorySource:
         _raise(fault, "attend")
 
     def reopen(self) -> None:
-        """Join the group anew, at the committed offsets."""
+        """Join the group again, at the committed offsets."""
         fault = self._before("reopen")
         self._broker.group.forget(self._name)
         self._changes.lost += sorted(self.assignment())
@@ -132,12 +132,12 @@ class MemorySource:
         return {where: self._broker.committed.get(where) for where in wanted}
 
     def beside(self, where: TopicPartition) -> CommittedMetadata:
-        """Return what stood beside the group's offset when the partition was placed."""
+        """Return the metadata of the committed offset as of when the partition was placed."""
         mark = self._beside.get(where)
         return CommittedMetadata() if mark is None else CommittedMetadata(**mark._asdict())
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """Return the partitions that are ours now."""
+        """Return the partitions that are assigned now."""
         return frozenset(self._position) | self._unplaced
 
     def offset_commit(
@@ -153,7 +153,7 @@ class MemorySource:
         return OffsetCommit(offsets, self.member())
 
     def member(self) -> bytes:
-        """Return ``member id:generation``; raise BatchAbortedError when we are no live member."""
+        """Return ``member id:generation``; raise BatchAbortedError without a membership."""
         member_id, generation = self._broker.group.identity(self._name)
         if generation < 0:
             raise BatchAbortedError("no live member of the group: offsets are not sent")
@@ -165,7 +165,7 @@ class MemorySource:
         return changes
 
     def pause(self) -> None:
-        """Deliver nothing from the partitions that are ours now, nor when they come back."""
+        """Deliver nothing from the partitions that are assigned now, nor when they come back."""
         self.paused |= self.assignment()
 
     def resume(self) -> None:
@@ -183,7 +183,7 @@ class MemorySource:
         return self._broker.ends()
 
     def adopt_orphans(self) -> list[TopicPartition]:
-        """Make the group share out again when partitions belong to nobody; return those."""
+        """Make the group rebalance when partitions are unassigned; return those."""
         return self._broker.group.adopt_orphans(self._name)
 
     def close(self) -> None:
@@ -225,7 +225,7 @@ class MemorySource:
         self._changes.lost += shift.lost
 
     def _place(self) -> None:
-        """Begin where the group stands; not before its answer is stable."""
+        """Begin at the group's offsets; not before its answer is stable."""
         for where in sorted(self._unplaced):
             if self._broker.pending(where):
                 continue

@@ -69,7 +69,7 @@ class MemoryTransaction:
         return self._clock.monotonic() - self._began_s
 
     def open(self) -> None:
-        """Fence every older producer of our name."""
+        """Fence every older producer of this name."""
         self._epoch = None
         self.doubts = []
         fault = self._faults("open")
@@ -80,7 +80,7 @@ class MemoryTransaction:
             self._fail("open", fault)
 
     def begin(self) -> None:
-        """Start; local. Refused while a doubt stands."""
+        """Start; local. Refused while a doubt remains."""
         self._name()
         self._refuse_doubts()
         self._new_doubts = []
@@ -191,7 +191,7 @@ class MemoryTransaction:
         self._new_doubts.append(f"{step}: sent twice")
 
     def _end(self, *, commit: bool) -> None:
-        """End it at the broker, which has not heard of a transaction without partitions."""
+        """End it at the broker, which knows of no transaction without partitions."""
         if self._places:
             broker = self._broker
             self._ask("EndTxn", lambda name: broker.end_transaction(name, commit=commit))
@@ -207,7 +207,7 @@ class MemoryTransaction:
         self._sequences = {}
 
     def _produce(self, where: TopicPartition, messages: list[Message]) -> None:
-        """Write to one partition; a refusal is told by a later call, as the client does."""
+        """Write to one partition; a refusal is reported by a later call, as the client does."""
         first = self._sequences.get(where, 0)
         self._sequences[where] = first + len(messages)
         broker = self._broker
