@@ -300,8 +300,8 @@ def test_a_set_that_cannot_be_decoded_is_never_passed_and_the_report_says_so(
 
 def test_a_condemned_record_becomes_a_dead_letter(app: Application) -> None:
     write(app, b"a", b"large", b"c")
-    condemned = {Coordinates(app.input, 0, 1): Failure("Refused", "too large", 1)}
-    report = app.run(app.plan(app.member(), condemned=condemned, attempt=4))
+    rejected = {Coordinates(app.input, 0, 1): Failure("Refused", "too large", 1)}
+    report = app.run(app.plan(app.member(), rejected=rejected, attempt=4))
     assert report.outcome is RangeOutcome.DONE
     assert (app.values(), app.letters()) == ([b"A", b"C"], [b"large"])
     assert report.settled[0].attempt == 4

@@ -12,9 +12,10 @@ from hapax.core.exactly_once import ExactlyOnce
 from hapax.core.identity import Identity
 from hapax.core.interrupt import Interrupt
 from hapax.core.isolation import Death, Isolation
-from hapax.core.limits import DeadLetterRate, FenceBudget, Pace, Patience
+from hapax.core.limits import DeadLetterRate, FenceBudget, Pace
 from hapax.core.plan import Destinations, Planner
 from hapax.core.records import Output
+from hapax.core.retry_policy import RetryPolicy
 from hapax.core.transform import Transformer
 from hapax.engines.idle_offsets import Bounds, Ends
 from hapax.engines.lifecycle import Lifecycle
@@ -132,7 +133,7 @@ class Pipeline:
         self.source = MemorySource(broker, name, wait=clock.wait, faults=self.faults)
         self.transaction = MemoryTransaction(broker, "app-w", clock=clock, faults=self.faults)
         self.owners = MemoryOwners(broker, wait=clock.wait) if self._trust == "checked" else None
-        self.patience = Patience(ATTEMPTS_MAX)
+        self.retry = RetryPolicy(ATTEMPTS_MAX)
         self.ends = Ends(idle_s=0.3, interval_s=1.0)
         self.elsewhere = Elsewhere(self._transform)
         self.isolation = Isolation(
@@ -163,7 +164,7 @@ class Pipeline:
             events=events,
             clock=clock,
             lifecycle=self.lifecycle,
-            patience=self.patience,
+            retry=self.retry,
             fences=FenceBudget("w", 5),
             member_fences=FenceBudget("w", 5),
             ends=self.ends,
@@ -188,7 +189,7 @@ class Pipeline:
                     bytes_max=1 << 20,
                     transaction_timeout_s=TRANSACTION_TIMEOUT_S,
                 ),
-                patience=self.patience,
+                retry=self.retry,
                 bounds=Bounds(records_max=self._bounds[0], at_end=self._bounds[1]),
                 cut_after_s=1.0,
             ),

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, cast
 from hapax.core.exactly_once import ExactlyOnce
 from hapax.core.identity import Identity
 from hapax.core.isolation import Isolation
-from hapax.core.limits import DeadLetterRate, FenceBudget, Pace, Patience
+from hapax.core.limits import DeadLetterRate, FenceBudget, Pace
 from hapax.core.plan import Destinations, Planner
+from hapax.core.retry_policy import RetryPolicy
 from hapax.core.transform import Transformer
 from hapax.engines.idle_offsets import Bounds, Ends
 from hapax.engines.recovery import Recovery
@@ -58,7 +59,7 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
         wire=Wire(world, process),
     )
     store = None if world.claims is None else Store(process, world.claims)
-    patience, ends = Patience(ATTEMPTS_MAX), Ends(idle_s=0.1, interval_s=0.2)
+    retry, ends = RetryPolicy(ATTEMPTS_MAX), Ends(idle_s=0.1, interval_s=0.2)
     isolation = Isolation(
         Transformer(process.work, 1),
         _Elsewhere(process),
@@ -85,7 +86,7 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
         events=events,
         clock=clock,
         lifecycle=process.lifecycle,
-        patience=patience,
+        retry=retry,
         fences=FenceBudget(process.instance, 5),
         member_fences=FenceBudget(process.instance, 2),
         ends=ends,
@@ -107,7 +108,7 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
                 bytes_max=1 << 20,
                 transaction_timeout_s=options.transaction_timeout_s,
             ),
-            patience=patience,
+            retry=retry,
             bounds=Bounds(records_max=None, at_end=False),
             cut_after_s=CUT_AFTER_S,
         ),

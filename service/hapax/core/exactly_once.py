@@ -72,11 +72,11 @@ class ExactlyOnce:
         self._interrupt = interrupt
 
     def run(
-        self, batch: Batch, condemned: Mapping[Coordinates, Failure], attempt: int
+        self, batch: Batch, rejected: Mapping[Coordinates, Failure], attempt: int
     ) -> BatchResult:
         """Give every record of ``batch`` its one effect, or raise and leave none.
 
-        ``condemned`` names records that the broker refused in earlier attempts: they become dead
+        ``rejected`` names records that the broker refused in earlier attempts: they become dead
         letters. Raises ClaimsUnavailableError, BatchAbortedError, ProducerDeadError, StopError.
         When step 4 was interrupted the answer covers a prefix: read on from ``result.offsets``.
         """
@@ -87,7 +87,7 @@ class ExactlyOnce:
         timer.end("identify")
         claimed = self._claims.claim(batch, found)  # 3
         timer.end("claim")
-        results = self._transform(batch, found, claimed.twins, condemned)  # 4
+        results = self._transform(batch, found, claimed.twins, rejected)  # 4
         timer.end("transform")
         progress = _progress(batch, len(results))
         plan = self._planner.plan(  # 5
@@ -119,10 +119,10 @@ class ExactlyOnce:
         batch: Batch,
         found: Identified,
         twins: Mapping[int, Coordinates],
-        condemned: Mapping[Coordinates, Failure],
+        rejected: Mapping[Coordinates, Failure],
     ) -> Sequence[Result | None]:
         """Return results by index, for all records or, when interrupted, for a prefix."""
-        fates = _refused(batch, found, condemned) | dict.fromkeys(twins)
+        fates = _refused(batch, found, rejected) | dict.fromkeys(twins)
         records = batch.records
         if not fates:
             return self._transformer.apply_all(records, self._interrupt)
@@ -165,16 +165,16 @@ def _blame(error: BatchAbortedError, batch: Batch, plan: Plan) -> None:
 
 
 def _refused(
-    batch: Batch, found: Identified, condemned: Mapping[Coordinates, Failure]
+    batch: Batch, found: Identified, rejected: Mapping[Coordinates, Failure]
 ) -> dict[int, Failure | None]:
     refused: dict[int, Failure | None]
     refused = {index: Failure("Poison", str(poison), 1) for index, poison in found.poison.items()}
     for index, reason in batch.unreadable.items():
         refused[index] = Failure("Poison", reason, 1)
-    if condemned:
+    if rejected:
         for index, record in enumerate(batch.records):
-            if record.coordinates in condemned:
-                refused[index] = condemned[record.coordinates]
+            if record.coordinates in rejected:
+                refused[index] = rejected[record.coordinates]
     return refused
 
 

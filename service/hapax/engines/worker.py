@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hapax.core.errors import StopError
-from hapax.core.limits import Pace, Patience  # noqa: TC001 - msgspec reads Sizing's types
+from hapax.core.limits import Pace  # noqa: TC001 - msgspec reads Sizing's types
 from hapax.core.ports import Batch
+from hapax.core.retry_policy import RetryPolicy  # noqa: TC001 - as above
 from hapax.engines.hold import Hold
 from hapax.engines.idle_offsets import Bounds, Ends  # noqa: TC001 - as above
 from hapax.engines.membership import Membership
@@ -37,7 +38,7 @@ class Sizing(msgspec.Struct):
     """What decides how much one batch holds, and how long it may take."""
 
     pace: Pace
-    patience: Patience
+    retry: RetryPolicy
     bounds: Bounds
     cut_after_s: float
 
@@ -69,7 +70,7 @@ class Worker:
         self._interrupt = interrupt
         self._watchdog = watchdog
         self._pace = sizing.pace
-        self._patience = sizing.patience
+        self._retry = sizing.retry
         self._bounds = sizing.bounds
         self._cut_after_s = sizing.cut_after_s
         self._ends = ends
@@ -112,7 +113,7 @@ class Worker:
             self._events.loop_moved()
             self._observe()
             return
-        records_max = self._bounds.limit(self._patience.limit(self._pace.records))
+        records_max = self._bounds.limit(self._retry.limit(self._pace.records))
         self._batch = batch = self._source.take(records_max, WAIT_S)
         self._events.loop_moved()
         self._observe()
@@ -125,7 +126,7 @@ class Worker:
     def _process(self, batch: Batch) -> None:
         self._interrupt.due = self._lifecycle.stopping
         self._watchdog.alarm(self._cut_after_s, self._interrupt)
-        result = self._core.run(batch, self._recovery.condemned, self._patience.attempt)
+        result = self._core.run(batch, self._retry.rejected, self._retry.attempt)
         # From here on nothing may put this batch back: what fails later in this turn is not it.
         self._batch = Batch([], {}, {})
         progress = result.progress

@@ -11,8 +11,9 @@ from hapax.core.exactly_once import ExactlyOnce
 from hapax.core.identity import Identity
 from hapax.core.interrupt import Interrupt
 from hapax.core.isolation import Isolation
-from hapax.core.limits import DeadLetterRate, FenceBudget, Pace, Patience
+from hapax.core.limits import DeadLetterRate, FenceBudget, Pace
 from hapax.core.plan import Destinations, Planner
+from hapax.core.retry_policy import RetryPolicy
 from hapax.engines.idle_offsets import Bounds, Ends
 from hapax.engines.isolated_calls import IsolatedCalls
 from hapax.engines.lifecycle import Lifecycle
@@ -173,7 +174,7 @@ def worker(
 ) -> Worker:
     """Return the engine with its core and its recovery."""
     settings = shared.settings
-    patience = Patience(settings.retry.attempts)
+    retry = RetryPolicy(settings.retry.attempts)
     ends = Ends(idle_s=ENDS_IDLE_S, interval_s=ENDS_INTERVAL_S)
     recovery = Recovery(
         source=source,
@@ -182,7 +183,7 @@ def worker(
         events=shared.events,
         clock=shared.clock,
         lifecycle=shared.lifecycle,
-        patience=patience,
+        retry=retry,
         fences=FenceBudget(settings.instance, fences_max=PRODUCER_FENCES_MAX),
         member_fences=FenceBudget(settings.instance, fences_max=MEMBER_FENCES_MAX),
         ends=ends,
@@ -208,7 +209,7 @@ def worker(
         lifecycle=shared.lifecycle,
         interrupt=shared.interrupt,
         watchdog=shared.watchdog,
-        sizing=_sizing(settings, patience),
+        sizing=_sizing(settings, retry),
         ends=ends,
         suspects=Suspects(
             source, whole, isolation, shared.events, records_max=settings.transaction.records_max
@@ -260,7 +261,7 @@ def dead_letter_rate(settings: Settings) -> DeadLetterRate:
     )
 
 
-def _sizing(settings: Settings, patience: Patience) -> Sizing:
+def _sizing(settings: Settings, retry: RetryPolicy) -> Sizing:
     limits = settings.transaction
     return Sizing(
         pace=Pace(
@@ -269,7 +270,7 @@ def _sizing(settings: Settings, patience: Patience) -> Sizing:
             bytes_max=limits.bytes_max,
             transaction_timeout_s=limits.timeout_ms / 1000,
         ),
-        patience=patience,
+        retry=retry,
         bounds=Bounds(records_max=settings.stop_after.records, at_end=settings.stop_after.at_end),
         cut_after_s=CUT_AFTER_S,
     )

@@ -27,8 +27,9 @@ from hapax.core.errors import (
     StopError,
 )
 from hapax.core.interrupt import Interrupt
-from hapax.core.limits import Pace, Patience
+from hapax.core.limits import Pace
 from hapax.core.ports import Batch
+from hapax.core.retry_policy import RetryPolicy
 from hapax.engines.spark.plan import RangeOutcome, RangePlan, RangeReport
 from hapax.engines.watchdog import Watchdog
 from hapax.kafka.consume.range_source import KafkaRange
@@ -233,12 +234,12 @@ class Task:
 
     def _take_all(self, run: Core) -> None:
         plan, pace = self._plan, self._pace
-        patience = Patience(self._settings.retry.attempts)
-        patience.records_max = plan.batch_max
+        retry = RetryPolicy(self._settings.retry.attempts)
+        retry.records_max = plan.batch_max
         left = plan.records_max
         until_s = time.monotonic() + plan.duration_s
         while self._behind() and left != 0 and time.monotonic() < until_s:
-            records_max = patience.limit(pace.records)
+            records_max = retry.limit(pace.records)
             self._batch = batch = self._source.take(
                 records_max if left is None else min(left, records_max), WAIT_S
             )
@@ -251,7 +252,7 @@ class Task:
             batch.base.update({at: self._certain[at] for at in new & self._certain.keys()})
             self._begun |= new
             taken = self._run(run, batch)
-            patience.succeed()
+            retry.succeed()
             if left is not None:
                 left -= taken
 
@@ -261,7 +262,7 @@ class Task:
         self._fence_doubt()
         self._interrupt.due = False
         self._watchdog.alarm(CUT_AFTER_S, self._interrupt)
-        result = run.run(batch, self._plan.condemned, self._plan.attempt)
+        result = run.run(batch, self._plan.rejected, self._plan.attempt)
         self._batch = Batch([], {}, {})
         self._report.settled.append(result)
         progress = result.progress

@@ -15,10 +15,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hapax.core.dead_letters import condemn
 from hapax.core.errors import (
     ClaimsUnavailableError,
-    DeadLetterLimitError,
     ExitCode,
     MemberFencedError,
     StopError,
@@ -201,22 +199,15 @@ class Reports:
     def _aborted(self, lane: Lane, report: RangeReport, now_s: float) -> None:
         starts = _starts(lane)
         self._events.batch_aborted(report.reason, report.records, lane.failures + 1, starts)
-        if report.culprits:
-            lane.condemned = lane.condemned | report.culprits
-        elif report.content and report.records:
-            self._lose_patience(lane, report)
-        else:
+        if not lane.retry.blame(
+            report.reason,
+            report.records,
+            report.suspect,
+            culprits=report.culprits,
+            content=report.content,
+            on_halved=self._events.batch_halved,
+        ):
             lane.rest(now_s)
-
-    def _lose_patience(self, lane: Lane, report: RangeReport) -> None:
-        if lane.patience.fail(report.records):
-            culprit = report.suspect
-            if culprit is None:
-                raise DeadLetterLimitError(f"a batch without records: {report.reason}")
-            condemned = condemn(culprit, report.reason, lane.condemned.get(culprit))
-            lane.condemned = lane.condemned | {culprit: condemned}
-        elif lane.patience.limit(report.records) < report.records:
-            self._events.batch_halved(lane.patience.limit(report.records), report.reason)
 
 
 def _spans(report: RangeReport) -> dict[TopicPartition, tuple[int, int]]:
