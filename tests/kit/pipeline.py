@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, cast
 
-from hapax.core.exactly_once import ExactlyOnce
+from hapax.core.claim_owners import ClaimOwners
+from hapax.core.claiming import Claiming
+from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.identity import Identity
 from hapax.core.interrupt import Interrupt
 from hapax.core.isolation import Death, Isolation
@@ -144,18 +146,20 @@ class Pipeline:
             ),
             on_failure=events.isolation_failed,
         )
-        self.core = ExactlyOnce(
-            identity=Identity(self._sources, inputs=["in"]),
-            claims=self.claims,
+        identity = Identity(self._sources, inputs=["in"])
+        steps = Steps(
+            identity=identity,
+            claiming=Claiming(
+                self.claims,
+                ClaimOwners(self.owners, identity, batch_max=10_000),
+                pass_on_outage=self._pass_on_outage,
+            ),
             transformer=self.isolation,
             planner=Planner(Destinations("app", "out", "dead")),
-            source=self.source,
-            transaction=self.transaction,
             dead_letter_rate=DeadLetterRate(topic="dead", rate_max=0.1, records_min=10_000),
-            clock=clock,
-            pass_on_outage=self._pass_on_outage,
-            interrupt=self.interrupt,
-            owners=self.owners,
+        )
+        self.core = ExactlyOnce(
+            steps, self.source, self.transaction, clock=clock, interrupt=self.interrupt
         )
         self.recovery = Recovery(
             source=self.source,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from hapax.core.exactly_once import ExactlyOnce
+from hapax.core.claim_owners import ClaimOwners
+from hapax.core.claiming import Claiming
+from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.identity import Identity
 from hapax.core.isolation import Isolation
 from hapax.core.limits import DeadLetterRate, FenceBudget, Pace
@@ -66,19 +68,20 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
         on_death=lambda record, _how, _deaths: world.judge.note("condemned", str(record)),
         on_failure=lambda _reason: None,
     )
-    core = ExactlyOnce(
-        identity=Identity(("header:id",)),
-        claims=store,
+    identity = Identity(("header:id",))
+    owners = MemoryOwners(world.broker, wait=process.pause)
+    steps = Steps(
+        identity=identity,
+        claiming=Claiming(
+            store,
+            ClaimOwners(owners, identity, batch_max=10_000),
+            pass_on_outage=options.pass_on_outage,
+        ),
         transformer=isolation,
         planner=Planner(Destinations("app", OUT, DEAD)),
-        source=source,
-        transaction=transaction,
         dead_letter_rate=DeadLetterRate(topic=DEAD, rate_max=0.1, records_min=10_000),
-        clock=clock,
-        pass_on_outage=options.pass_on_outage,
-        interrupt=process.interrupt,
-        owners=MemoryOwners(world.broker, wait=process.pause),
     )
+    core = ExactlyOnce(steps, source, transaction, clock=clock, interrupt=process.interrupt)
     recovery = Recovery(
         source=source,
         transaction=transaction,

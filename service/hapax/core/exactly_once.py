@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from hapax.core.batch_result import BatchResult, PhaseTimer
-from hapax.core.claim_owners import ClaimOwners
-from hapax.core.claiming import Claiming
 from hapax.core.dead_letters import condemn
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from hapax.core.offset_commit import send_progress
@@ -28,46 +28,50 @@ from hapax.core.transform import Failure
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from hapax.core.claiming import Claiming
     from hapax.core.identity import Identified, Identity
     from hapax.core.interrupt import Interrupt
     from hapax.core.limits import DeadLetterRate
     from hapax.core.plan import Plan, Planner
-    from hapax.core.ports import AppliesAll, Batch, Claims, Clock, OwnerLookup, Source, Transaction
+    from hapax.core.ports import AppliesAll, Batch, Clock, Source, Transaction
     from hapax.core.records import Coordinates, Progress
     from hapax.core.suspicion import Marks
     from hapax.core.transform import Result
 
 
+class Steps(msgspec.Struct, frozen=True):
+    """What decides about the records of a batch, before their transaction and as a condition of it.
+
+    identity, claiming, transformer, planner   steps 2 to 5
+    dead_letter_rate                           refuses a plan with too many failures
+    """
+
+    identity: Identity
+    claiming: Claiming
+    transformer: AppliesAll
+    planner: Planner
+    dead_letter_rate: DeadLetterRate
+
+
 class ExactlyOnce:
     """Runs batches. Holds no state between two of them but the dead-letter rate."""
 
-    def __init__(  # noqa: PLR0913 - the composition root names each step once
+    def __init__(
         self,
-        *,
-        identity: Identity,
-        claims: Claims | None,
-        transformer: AppliesAll,
-        planner: Planner,
+        steps: Steps,
         source: Source,
         transaction: Transaction,
-        dead_letter_rate: DeadLetterRate,
+        *,
         clock: Clock,
-        pass_on_outage: bool,
         interrupt: Interrupt,
-        owners: OwnerLookup | None = None,
-        batch_max: int = 10_000,
     ) -> None:
-        self._identity = identity
-        self._claims = Claiming(
-            claims,
-            ClaimOwners(owners, identity, batch_max=batch_max),
-            pass_on_outage=pass_on_outage,
-        )
-        self._transformer = transformer
-        self._planner = planner
+        self._identity = steps.identity
+        self._claims = steps.claiming
+        self._transformer = steps.transformer
+        self._planner = steps.planner
+        self._dead_letter_rate = steps.dead_letter_rate
         self._source = source
         self._transaction = transaction
-        self._dead_letter_rate = dead_letter_rate
         self._clock = clock
         self._interrupt = interrupt
 

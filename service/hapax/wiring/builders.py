@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hapax.core.exactly_once import ExactlyOnce
+from hapax.core.claim_owners import ClaimOwners
+from hapax.core.claiming import Claiming
+from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.identity import Identity
 from hapax.core.interrupt import Interrupt
 from hapax.core.isolation import Isolation
@@ -233,22 +235,21 @@ def core(  # noqa: PLR0913 - what differs between a worker and a task
     rate = dead_letter_rate(settings)
     if failed[0]:
         rate.record_batch(*failed)
-    return ExactlyOnce(
-        identity=Identity(settings.dedup.id, inputs=settings.input.topics),
-        claims=claims,
+    identity = Identity(settings.dedup.id, inputs=settings.input.topics)
+    steps = Steps(
+        identity=identity,
+        claiming=Claiming(
+            claims,
+            ClaimOwners(owners, identity, batch_max=settings.transaction.records_max),
+            pass_on_outage=settings.dedup.on_outage == "pass",
+        ),
         transformer=transformer,
         planner=Planner(
             Destinations(settings.app, settings.output.topic, settings.dead_letter.topic)
         ),
-        source=source,
-        transaction=transaction,
         dead_letter_rate=rate,
-        clock=clock,
-        pass_on_outage=settings.dedup.on_outage == "pass",
-        interrupt=interrupt,
-        owners=owners,
-        batch_max=settings.transaction.records_max,
     )
+    return ExactlyOnce(steps, source, transaction, clock=clock, interrupt=interrupt)
 
 
 def dead_letter_rate(settings: Settings) -> DeadLetterRate:
