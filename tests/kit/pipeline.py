@@ -19,12 +19,13 @@ from hapax.core.plan import Destinations, Planner
 from hapax.core.records import Output
 from hapax.core.retry_policy import RetryPolicy
 from hapax.core.transform import Transformer
+from hapax.engines.batch_runner import BatchRunner, Sizing
 from hapax.engines.idle_offsets import Bounds, Ends
-from hapax.engines.lifecycle import Lifecycle
-from hapax.engines.recovery import Recovery
+from hapax.engines.lifecycle import Lifecycle, Process
+from hapax.engines.recovery import Limits, Recovery
 from hapax.engines.suspects import Suspects
 from hapax.engines.watchdog import Watchdog
-from hapax.engines.worker import Sizing, Worker
+from hapax.engines.worker import Worker
 from hapax.testing.broker import MemoryBroker
 from hapax.testing.claims import MemoryClaims
 from hapax.testing.owners import MemoryOwners
@@ -161,32 +162,30 @@ class Pipeline:
         self.core = ExactlyOnce(
             steps, self.source, self.transaction, clock=clock, interrupt=self.interrupt
         )
+        process = Process(events, clock, self.lifecycle)
         self.recovery = Recovery(
-            source=self.source,
-            transaction=self.transaction,
-            claims=self.claims,
-            events=events,
-            clock=clock,
-            lifecycle=self.lifecycle,
-            retry=self.retry,
-            fences=FenceBudget("w", 5),
-            member_fences=FenceBudget("w", 5),
+            process,
+            self.source,
+            self.transaction,
+            self.claims,
             ends=self.ends,
-            transaction_timeout_s=TRANSACTION_TIMEOUT_S,
+            limits=Limits(
+                retry=self.retry,
+                producer_fences=FenceBudget("w", 5),
+                member_fences=FenceBudget("w", 5),
+                transaction_timeout_s=TRANSACTION_TIMEOUT_S,
+            ),
         )
-        self.worker = self._worker(events)
+        self.worker = Worker(process, self._runner(events), self.recovery, self.ends)
 
-    def _worker(self, events: Events) -> Worker:
-        return Worker(
-            core=self.core,
-            source=self.source,
-            recovery=self.recovery,
-            events=events,
-            clock=self.clock,
-            lifecycle=self.lifecycle,
-            interrupt=self.interrupt,
-            watchdog=Watchdog(60.0, on_overrun=lambda _call, _s: None),
-            sizing=Sizing(
+    def _runner(self, events: Events) -> BatchRunner:
+        return BatchRunner(
+            self.core,
+            self.source,
+            (Suspects if self._marked else Unsuspecting)(
+                self.source, self.core, self.isolation, events, records_max=self._batch_max
+            ),
+            Sizing(
                 pace=Pace(
                     interval_s=0.1,
                     records_max=self._batch_max,
@@ -197,14 +196,8 @@ class Pipeline:
                 bounds=Bounds(records_max=self._bounds[0], at_end=self._bounds[1]),
                 cut_after_s=1.0,
             ),
-            ends=self.ends,
-            suspects=(Suspects if self._marked else Unsuspecting)(
-                self.source,
-                self.core,
-                self.isolation,
-                events,
-                records_max=self._batch_max,
-            ),
+            interrupt=self.interrupt,
+            watchdog=Watchdog(60.0, on_overrun=lambda _call, _s: None),
         )
 
     # -- input ----------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from hapax.core.interrupt import Interrupt
 from hapax.core.limits import DeadLetterRate, FenceBudget
 from hapax.core.transform import Transformer
 from hapax.engines.idle_offsets import Bounds
-from hapax.engines.lifecycle import Lifecycle
+from hapax.engines.lifecycle import Lifecycle, Process
 from hapax.engines.spark.driver import SparkEngine
 from hapax.engines.spark.ports import Pacing
 from hapax.engines.spark.reports import Reports
@@ -346,21 +346,17 @@ class World:
         self.member = Member(self.broker, "w", wait=self.clock.wait, faults=self._at)
         rate = DeadLetterRate(topic="dead", rate_max=1.0, records_min=10_000)
         self.engine = SparkEngine(
-            member=self.member,
-            jobs=self.jobs,
+            Process(events, self.clock, self.lifecycle),
+            self.member,
+            self.jobs,
             fences=LaneFences(self),
             reports=Reports(
                 events=events,
-                clock=self.clock,
                 claims=None,
                 fences=FenceBudget("w", 5),
                 member_fences=FenceBudget("w", 5),
                 dead_letter_rate=rate,
             ),
-            events=events,
-            clock=self.clock,
-            lifecycle=self.lifecycle,
-            dead_letter_rate=rate,
             pacing=Pacing(
                 duration_s=60.0,
                 task_max_s=600.0,

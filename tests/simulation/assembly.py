@@ -13,10 +13,12 @@ from hapax.core.limits import DeadLetterRate, FenceBudget, Pace
 from hapax.core.plan import Destinations, Planner
 from hapax.core.retry_policy import RetryPolicy
 from hapax.core.transform import Transformer
+from hapax.engines.batch_runner import BatchRunner, Sizing
 from hapax.engines.idle_offsets import Bounds, Ends
-from hapax.engines.recovery import Recovery
+from hapax.engines.lifecycle import Process as Shared
+from hapax.engines.recovery import Limits, Recovery
 from hapax.engines.suspects import Suspects
-from hapax.engines.worker import Sizing, Worker
+from hapax.engines.worker import Worker
 from hapax.testing.owners import MemoryOwners
 from hapax.testing.source import MemorySource
 from hapax.testing.transaction import MemoryTransaction
@@ -82,29 +84,19 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
         dead_letter_rate=DeadLetterRate(topic=DEAD, rate_max=0.1, records_min=10_000),
     )
     core = ExactlyOnce(steps, source, transaction, clock=clock, interrupt=process.interrupt)
-    recovery = Recovery(
-        source=source,
-        transaction=transaction,
-        claims=store,
-        events=events,
-        clock=clock,
-        lifecycle=process.lifecycle,
+    shared = Shared(events, clock, process.lifecycle)
+    limits = Limits(
         retry=retry,
-        fences=FenceBudget(process.instance, 5),
+        producer_fences=FenceBudget(process.instance, 5),
         member_fences=FenceBudget(process.instance, 2),
-        ends=ends,
         transaction_timeout_s=options.transaction_timeout_s,
     )
-    worker = Worker(
-        core=core,
-        source=source,
-        recovery=recovery,
-        events=events,
-        clock=clock,
-        lifecycle=process.lifecycle,
-        interrupt=process.interrupt,
-        watchdog=cast("Any", process),
-        sizing=Sizing(
+    recovery = Recovery(shared, source, transaction, store, ends=ends, limits=limits)
+    runner = BatchRunner(
+        core,
+        source,
+        Suspects(source, core, isolation, events, records_max=options.batch_max),
+        Sizing(
             pace=Pace(
                 interval_s=0.1,
                 records_max=options.batch_max,
@@ -115,7 +107,7 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
             bounds=Bounds(records_max=None, at_end=False),
             cut_after_s=CUT_AFTER_S,
         ),
-        ends=ends,
-        suspects=Suspects(source, core, isolation, events, records_max=options.batch_max),
+        interrupt=process.interrupt,
+        watchdog=cast("Any", process),
     )
-    return source, transaction, worker
+    return source, transaction, Worker(shared, runner, recovery, ends)

@@ -13,6 +13,8 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from hapax.core.errors import (
     BatchAbortedError,
     ClaimsUnavailableError,
@@ -26,12 +28,11 @@ from hapax.core.ports import Batch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from hapax.core.ports import Claims, Clock, Source, Transaction
+    from hapax.core.ports import Claims, Source, Transaction
     from hapax.core.records import Progress, TopicPartition
     from hapax.core.retry_policy import RetryPolicy
     from hapax.engines.idle_offsets import Ends
-    from hapax.engines.lifecycle import Lifecycle
-    from hapax.telemetry.events import Events
+    from hapax.engines.lifecycle import Process
 
 REACTIONS = (ClaimsUnavailableError, BatchAbortedError, ProducerDeadError, MemberFencedError)
 """What ``recover`` knows how to react to."""
@@ -41,35 +42,45 @@ BACKOFF_MAX_S = 1.0
 _NOTHING = Batch([], {}, {})
 
 
+class Limits(msgspec.Struct, frozen=True):
+    """How often what may go wrong.
+
+    retry                  attempts at a batch that brokers refuse
+    producer_fences        fenced by another process of our name, as it seems
+    member_fences          the same in the group
+    transaction_timeout_s  a transaction that was open for longer explains a fence
+    """
+
+    retry: RetryPolicy
+    producer_fences: FenceBudget
+    member_fences: FenceBudget
+    transaction_timeout_s: float
+
+
 class Recovery:
     """Brings the worker back to a state that is certain."""
 
-    def __init__(  # noqa: PLR0913 - the composition root names each part once
+    def __init__(
         self,
-        *,
+        process: Process,
         source: Source,
         transaction: Transaction,
         claims: Claims | None,
-        events: Events,
-        clock: Clock,
-        lifecycle: Lifecycle,
-        retry: RetryPolicy,
-        fences: FenceBudget,
-        member_fences: FenceBudget,
+        *,
         ends: Ends,
-        transaction_timeout_s: float,
+        limits: Limits,
     ) -> None:
+        self._events = process.events
+        self._clock = process.clock
+        self._lifecycle = process.lifecycle
         self._source = source
         self._transaction = transaction
         self._claims = claims
-        self._events = events
-        self._clock = clock
-        self._lifecycle = lifecycle
-        self._retry = retry
-        self._fences = fences
-        self._member_fences = member_fences
         self._ends = ends
-        self._transaction_timeout_s = transaction_timeout_s
+        self._retry = limits.retry
+        self._fences = limits.producer_fences
+        self._member_fences = limits.member_fences
+        self._transaction_timeout_s = limits.transaction_timeout_s
         self._aborts = 0
         self._replacing: str | None = None
         """Why the producer is dead that has no successor yet."""

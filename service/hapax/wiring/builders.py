@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from hapax.core.claim_owners import ClaimOwners
 from hapax.core.claiming import Claiming
 from hapax.core.exactly_once import ExactlyOnce, Steps
@@ -16,13 +14,14 @@ from hapax.core.isolation import Isolation
 from hapax.core.limits import DeadLetterRate, FenceBudget, Pace
 from hapax.core.plan import Destinations, Planner
 from hapax.core.retry_policy import RetryPolicy
+from hapax.engines.batch_runner import BatchRunner, Sizing
 from hapax.engines.idle_offsets import Bounds, Ends
 from hapax.engines.isolated_calls import IsolatedCalls
-from hapax.engines.lifecycle import Lifecycle
-from hapax.engines.recovery import Recovery
+from hapax.engines.lifecycle import Lifecycle, Process
+from hapax.engines.recovery import Limits, Recovery
 from hapax.engines.suspects import Suspects
 from hapax.engines.watchdog import Watchdog
-from hapax.engines.worker import Sizing, Worker
+from hapax.engines.worker import Worker
 from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.produce.base import ProducerConfig
 from hapax.kafka.produce.transaction import KafkaTransaction
@@ -35,7 +34,7 @@ from hapax.wiring.tracing import traced
 
 if TYPE_CHECKING:
     from hapax.core.claim_store import ClaimStore
-    from hapax.core.ports import AppliesAll, Source
+    from hapax.core.ports import AppliesAll, Clock, Source
     from hapax.core.transform import Transformer
     from hapax.settings import Settings
     from hapax.telemetry.events import Events
@@ -66,14 +65,11 @@ class SystemClock:
         return time.monotonic()
 
 
-class Shared(msgspec.Struct, frozen=True):
-    """What every part of one process has in common."""
+class Shared(Process, frozen=True):
+    """What builders start from, beside what the parts share."""
 
     settings: Settings
-    events: Events
-    clock: SystemClock
     interrupt: Interrupt
-    lifecycle: Lifecycle
     watchdog: Watchdog
 
 
@@ -86,7 +82,7 @@ def share(settings: Settings, events: Events) -> Shared:
         lambda: lifecycle.overdue, settings.transaction.timeout_ms / 1000 + FAREWELL_S
     )
     watchdog.limit_calls(interrupt, call_limit_s(settings), events.call_hung)
-    return Shared(settings, events, clock, interrupt, lifecycle, watchdog)
+    return Shared(events, clock, lifecycle, settings, interrupt, watchdog)
 
 
 def call_limit_s(settings: Settings) -> float:
@@ -178,19 +174,13 @@ def worker(
     settings = shared.settings
     retry = RetryPolicy(settings.retry.attempts)
     ends = Ends(idle_s=ENDS_IDLE_S, interval_s=ENDS_INTERVAL_S)
-    recovery = Recovery(
-        source=source,
-        transaction=transaction,
-        claims=claims,
-        events=shared.events,
-        clock=shared.clock,
-        lifecycle=shared.lifecycle,
+    limits = Limits(
         retry=retry,
-        fences=FenceBudget(settings.instance, fences_max=PRODUCER_FENCES_MAX),
+        producer_fences=FenceBudget(settings.instance, fences_max=PRODUCER_FENCES_MAX),
         member_fences=FenceBudget(settings.instance, fences_max=MEMBER_FENCES_MAX),
-        ends=ends,
         transaction_timeout_s=settings.transaction.timeout_ms / 1000,
     )
+    recovery = Recovery(shared, source, transaction, claims, ends=ends, limits=limits)
     bare = core(
         settings,
         source,
@@ -202,21 +192,18 @@ def worker(
         owners=owners,
     )
     whole = traced(settings, bare)
-    return Worker(
-        core=whole,
-        source=source,
-        recovery=recovery,
-        events=shared.events,
-        clock=shared.clock,
-        lifecycle=shared.lifecycle,
+    suspects = Suspects(
+        source, whole, isolation, shared.events, records_max=settings.transaction.records_max
+    )
+    runner = BatchRunner(
+        whole,
+        source,
+        suspects,
+        _sizing(settings, retry),
         interrupt=shared.interrupt,
         watchdog=shared.watchdog,
-        sizing=_sizing(settings, retry),
-        ends=ends,
-        suspects=Suspects(
-            source, whole, isolation, shared.events, records_max=settings.transaction.records_max
-        ),
     )
+    return Worker(shared, runner, recovery, ends)
 
 
 def core(  # noqa: PLR0913 - what differs between a worker and a task
@@ -226,7 +213,7 @@ def core(  # noqa: PLR0913 - what differs between a worker and a task
     claims: ClaimStore | None,
     transformer: AppliesAll,
     *,
-    clock: SystemClock,
+    clock: Clock,
     interrupt: Interrupt,
     failed: tuple[int, int] = (0, 0),
     owners: KafkaOwners | None = None,

@@ -92,23 +92,18 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
         return
     stack.callback(member.close)
     member.subscribe()
-    rate = parts.dead_letter_rate(settings)
     engine = SparkEngine(
-        member=member,
-        jobs=jobs,
+        shared,
+        member,
+        jobs,
         fences=LaneFences(settings, former=former),
         reports=Reports(
             events=shared.events,
-            clock=shared.clock,
             claims=claims,
             fences=FenceBudget(settings.instance, fences_max=parts.PRODUCER_FENCES_MAX),
             member_fences=FenceBudget(settings.instance, fences_max=parts.MEMBER_FENCES_MAX),
-            dead_letter_rate=rate,
+            dead_letter_rate=parts.dead_letter_rate(settings),
         ),
-        events=shared.events,
-        clock=shared.clock,
-        lifecycle=shared.lifecycle,
-        dead_letter_rate=rate,
         pacing=Pacing(
             duration_s=settings.spark.range_interval_ms / 1000,
             task_max_s=(settings.spark.range_interval_ms + settings.group.max_poll_interval_ms)

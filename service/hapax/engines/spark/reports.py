@@ -26,7 +26,7 @@ from hapax.engines.spark.plan import RangeOutcome
 if TYPE_CHECKING:
     from hapax.core.batch_result import BatchResult
     from hapax.core.limits import DeadLetterRate, FenceBudget
-    from hapax.core.ports import Claims, Clock, Stuck
+    from hapax.core.ports import Claims, Stuck
     from hapax.core.records import Progress, TopicPartition
     from hapax.engines.spark.lane import Lane
     from hapax.engines.spark.plan import RangeReport
@@ -52,18 +52,16 @@ class Reports:
         self,
         *,
         events: Events,
-        clock: Clock,
         claims: Claims | None,
         fences: FenceBudget,
         member_fences: FenceBudget,
         dead_letter_rate: DeadLetterRate,
     ) -> None:
         self._events = events
-        self._clock = clock
         self._claims = claims
         self._fences = fences
         self._member_fences = member_fences
-        self._dead_letter_rate = dead_letter_rate
+        self.dead_letter_rate = dead_letter_rate
         self._held_since_s: float | None = None
         self._ask_s = 0.0
         self._stuck: dict[int, dict[TopicPartition, Stuck]] = {}
@@ -187,7 +185,7 @@ class Reports:
             self._events.dead_letter_written(
                 coordinates, failure.reason, failure.attempts, failure.text
             )
-        self._dead_letter_rate.record_batch(settled.records, settled.dead_letters)
+        self.dead_letter_rate.record_batch(settled.records, settled.dead_letters)
         self._fences.commit()
 
     def _hold(self, reason: str, now_s: float) -> None:
