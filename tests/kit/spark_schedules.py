@@ -28,13 +28,14 @@ from hapax.engines.lifecycle import Lifecycle, Process
 from hapax.engines.spark.driver import SparkEngine
 from hapax.engines.spark.ports import Pacing
 from hapax.engines.spark.reports import Reports
+from hapax.engines.spark.task import Task
 from hapax.settings import load_settings
 from hapax.testing.broker import MemoryBroker
 from hapax.testing.group import InstantGroup
 from hapax.testing.source import InjectedFault, MemorySource
 from hapax.testing.transaction import MemoryTransaction
 from hapax.wiring.builders import core
-from hapax.wiring.task import Task
+from hapax.wiring.task import RangeParts
 from tests.kit.doubles import CrashError, StuckError, Ticking, Told
 from tests.kit.pipeline import judge, upper
 from tests.kit.spark_errands import Errand
@@ -153,19 +154,19 @@ class Producing(MemoryTransaction):
         """Nothing is held."""
 
 
-class MemoryTask(Task):
-    """The real task on the memory broker."""
+class MemoryParts(RangeParts):
+    """Those of a real task on the memory broker."""
 
     def __init__(self, world: World, plan: RangePlan, errand: Errand) -> None:
         super().__init__(world.settings, plan)
         self._world, self._errand = world, errand
 
-    def _build(self) -> None:
+    def clients(self) -> tuple[Any, Any]:
         world = self._world
-        self._source: Any = Range(world.broker, self._plan, wait=world.clock.wait, faults=self._at)
-        self._transaction: Any = Producing(
+        source = Range(world.broker, self._plan, wait=world.clock.wait, faults=self._at)
+        return source, Producing(
             world.broker, f"app-w/{self._plan.lane}", clock=world.clock, faults=self._at
-        )  # fmt: skip
+        )
 
     def _at(self, step: str) -> InjectedFault | None:
         self._errand.pause()
@@ -188,7 +189,7 @@ class Jobs:
 
         def work(errand: Errand) -> None:
             try:
-                report = MemoryTask(self._world, plan, errand).run()
+                report = Task(plan, MemoryParts(self._world, plan, errand)).run()
             except Exception as error:  # noqa: BLE001 - a future carries whatever is raised
                 if not future.done():
                     future.set_exception(error)

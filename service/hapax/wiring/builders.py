@@ -18,10 +18,12 @@ from hapax.engines.batch_runner import BatchRunner, Sizing
 from hapax.engines.idle_offsets import Bounds, Ends
 from hapax.engines.isolated_calls import IsolatedCalls
 from hapax.engines.lifecycle import Lifecycle, Process
+from hapax.engines.preflight import Brokers
 from hapax.engines.recovery import Limits, Recovery
 from hapax.engines.suspects import Suspects
 from hapax.engines.watchdog import Watchdog
 from hapax.engines.worker import Worker
+from hapax.kafka.admin.preflight import KafkaPreflight
 from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.produce.base import ProducerConfig
 from hapax.kafka.produce.transaction import KafkaTransaction
@@ -33,8 +35,11 @@ from hapax.wiring.claims import claim_store
 from hapax.wiring.tracing import traced
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hapax.core.claim_store import ClaimStore
-    from hapax.core.ports import AppliesAll, Clock, Source
+    from hapax.core.ports import AppliesAll, Clock, Source, Transaction
+    from hapax.core.records import Coordinates
     from hapax.core.transform import Transformer
     from hapax.settings import Settings
     from hapax.telemetry.events import Events
@@ -96,16 +101,19 @@ def call_limit_s(settings: Settings) -> float:
     return timeout_ms / 1000
 
 
-def isolation(shared: Shared, transformer: Transformer) -> Isolation:
+def isolation(
+    settings: Settings,
+    transformer: Transformer,
+    *,
+    on_death: Callable[[Coordinates, str, int], object],
+    on_failure: Callable[[str], object],
+) -> Isolation:
     """Return the transformer, with another process for records that may have killed one."""
-    settings, events = shared.settings, shared.events
     return Isolation(
         transformer,
         IsolatedCalls(settings.transform, settings.retry.attempts, call_limit_s(settings)),
-        on_death=lambda record, how, deaths: events.crashing_record_found(
-            record.coordinates, how, deaths
-        ),
-        on_failure=events.isolation_failed,
+        on_death=lambda record, how, deaths: on_death(record.coordinates, how, deaths),
+        on_failure=on_failure,
     )
 
 
@@ -119,6 +127,11 @@ def source(shared: Shared) -> KafkaSource:
         clock=shared.clock,
         watch=shared.watchdog.watch,
     )
+
+
+def brokers(shared: Shared, list_topics: Callable[[float], Any]) -> Brokers:
+    """Return the brokers, as a start waits for them."""
+    return Brokers(shared, shared.settings, KafkaPreflight(shared.settings, list_topics))
 
 
 def transaction(shared: Shared, source: KafkaSource) -> Producing:
@@ -199,7 +212,7 @@ def worker(
         whole,
         source,
         suspects,
-        _sizing(settings, retry),
+        sizing(settings, retry, bounds(settings)),
         interrupt=shared.interrupt,
         watchdog=shared.watchdog,
     )
@@ -209,7 +222,7 @@ def worker(
 def core(  # noqa: PLR0913 - what differs between a worker and a task
     settings: Settings,
     source: Source,
-    transaction: Producing,
+    transaction: Transaction,
     claims: ClaimStore | None,
     transformer: AppliesAll,
     *,
@@ -249,7 +262,15 @@ def dead_letter_rate(settings: Settings) -> DeadLetterRate:
     )
 
 
-def _sizing(settings: Settings, retry: RetryPolicy) -> Sizing:
+def bounds(settings: Settings) -> Bounds:
+    """Return what ends a bounded run."""
+    return Bounds(records_max=settings.stop_after.records, at_end=settings.stop_after.at_end)
+
+
+def sizing(
+    settings: Settings, retry: RetryPolicy, bounds: Bounds, *, start: int = Pace.START
+) -> Sizing:
+    """Return what decides about the size of batches; the first holds ``start`` records."""
     limits = settings.transaction
     return Sizing(
         pace=Pace(
@@ -257,8 +278,9 @@ def _sizing(settings: Settings, retry: RetryPolicy) -> Sizing:
             records_max=limits.records_max,
             bytes_max=limits.bytes_max,
             transaction_timeout_s=limits.timeout_ms / 1000,
+            start=start,
         ),
         retry=retry,
-        bounds=Bounds(records_max=settings.stop_after.records, at_end=settings.stop_after.at_end),
+        bounds=bounds,
         cut_after_s=CUT_AFTER_S,
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hapax.core.errors import PositionLostError
+from hapax.engines.preflight import await_brokers
 from hapax.engines.spark.connector import connector_jars
 from hapax.engines.spark.dataframe import query as spark_pipeline
 from hapax.engines.spark.dataframe.query import Progress
@@ -19,8 +20,8 @@ from hapax.engines.spark.dataframe.staging import Place, query_id
 from hapax.engines.spark.jvm_start import StartAbandonedError
 from hapax.engines.spark.session import SparkOptions, open_session
 from hapax.spark import open_publisher, register
-from hapax.wiring.lag_monitor import start_lag_monitor
-from hapax.wiring.preflight import await_brokers
+from hapax.wiring import builders as parts
+from hapax.wiring.watches import start_lag_monitor
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -147,7 +148,7 @@ def _check_outside(shared: Shared) -> bool:
     settings = shared.settings
     query = query_id(Place(settings.spark.checkpoint or ""))
     with open_publisher(settings) as publisher:
-        if not await_brokers(shared, publisher.list_topics):
+        if not await_brokers(parts.brokers(shared, publisher.list_topics)):
             return False
         marker = publisher.refresh()
     if query is None and settings.input.start == "refuse":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hapax.core.errors import ConfigurationError
 from hapax.core.limits import FenceBudget
 from hapax.core.transform import load_transform
-from hapax.engines.idle_offsets import Bounds
+from hapax.engines.preflight import check
 from hapax.engines.spark.driver import SparkEngine
 from hapax.engines.spark.jobs import SparkJobs
 from hapax.engines.spark.jvm_start import StartAbandonedError
@@ -25,9 +25,8 @@ from hapax.kafka.properties import (
 from hapax.telemetry.logs import ClientLogger
 from hapax.wiring import builders as parts
 from hapax.wiring.former_ids import fence_former, fence_predecessor
-from hapax.wiring.lag_monitor import start_lag_monitor
-from hapax.wiring.preflight import check
 from hapax.wiring.task import fence_lane, run_plans
+from hapax.wiring.watches import start_lag_monitor
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -75,7 +74,7 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
         clock=shared.clock,
         watch=shared.watchdog.watch,
     )
-    remarks = check(shared, member, claims)
+    remarks = check(parts.brokers(shared, member.list_topics), member, claims)
     if remarks is None:
         return
     former = member.of_earlier_version()
@@ -110,9 +109,7 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
             / 1000,
             attempts_max=settings.retry.attempts,
             sticky=settings.group.protocol == "consumer",
-            bounds=Bounds(
-                records_max=settings.stop_after.records, at_end=settings.stop_after.at_end
-            ),
+            bounds=parts.bounds(settings),
         ),
     )
     start_lag_monitor(shared, stack, engine.group_progress)

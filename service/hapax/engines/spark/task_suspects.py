@@ -14,34 +14,16 @@ core/suspicion.py.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, cast
 
-from hapax.core.isolation import Isolation
-from hapax.core.transform import Transformer, load_transform
-from hapax.engines.isolated_calls import IsolatedCalls
 from hapax.engines.suspects import Suspects
-from hapax.wiring.builders import call_limit_s
 
 if TYPE_CHECKING:
+    from hapax.core.isolation import Isolation
     from hapax.core.ports import Core, Source
-    from hapax.core.records import Coordinates, TopicPartition
+    from hapax.core.records import TopicPartition
     from hapax.engines.spark.plan import RangePlan, RangeReport
-    from hapax.settings import Settings
     from hapax.telemetry.events import Events
-
-
-def task_isolation(settings: Settings, report: RangeReport) -> Isolation:
-    """Return the transform, with another process for suspects; what it finds goes to the report."""
-    attempts_max = settings.retry.attempts
-    return Isolation(
-        Transformer(load_transform(settings.transform), attempts_max),
-        IsolatedCalls(settings.transform, attempts_max, call_limit_s(settings)),
-        on_death=lambda record, how, deaths: report.killers.append(
-            (record.coordinates, how, deaths)
-        ),
-        on_failure=report.isolation_failures.append,
-    )
 
 
 class TaskSuspects(Suspects):
@@ -93,16 +75,3 @@ class _Told:
     def records_isolated(self, where: TopicPartition, first: int, until: int, deaths: int) -> None:
         """Keep that processes died at ``first``."""
         self._report.suspected.append((where, first, until, deaths))
-
-
-def hung(coordinates: Coordinates, seconds: float) -> None:
-    """Say which record a call never returns from; this Python process ends, Spark starts another.
-
-    Its driver sees a lost task.
-    """
-    sys.stderr.write(
-        f"hapax task: the transform has not returned from record {coordinates} for {seconds:.1f} s"
-        " (HAPAX_CALL__TIMEOUT): the process of this task ends; when the record hangs again it"
-        " becomes a dead letter\n"
-    )
-    sys.stderr.flush()

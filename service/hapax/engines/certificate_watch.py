@@ -5,34 +5,40 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
-from hapax.claims.store import kind_of
-from hapax.kafka.admin.certificates import own_certificates, server_certificates
-
 if TYPE_CHECKING:
-    from contextlib import ExitStack
+    from collections.abc import Callable
 
     from hapax.core.certificates import Certificate
-    from hapax.settings import Settings
     from hapax.telemetry.events import Events
-    from hapax.wiring.builders import Shared
 
 INTERVAL_S: Final = 3600.0
 
 
 class CertificateWatch(threading.Thread):
-    """Reads our files once, as the clients do, and asks the servers at the start and each hour."""
+    """Reads our files once, as the clients do, and asks the servers at the start and each hour.
 
-    def __init__(self, settings: Settings, events: Events, interval_s: float = INTERVAL_S) -> None:
+    own    returns what our files hold
+    shown  returns what servers show
+    """
+
+    def __init__(
+        self,
+        events: Events,
+        own: Callable[[], list[Certificate]],
+        shown: Callable[[], list[Certificate]],
+        interval_s: float = INTERVAL_S,
+    ) -> None:
         # A daemon: it may wait for a server, and must not keep the process alive.
         super().__init__(name="certificates", daemon=True)
-        self._settings = settings
         self._events = events
+        self._own = own
+        self._ask = shown
         self._interval_s = interval_s
         self._stopped = threading.Event()
 
     def run(self) -> None:
         """Look until stopped."""
-        self._events.certificates_seen(own_certificates(self._settings))
+        self._events.certificates_seen(self._own())
         while True:
             self._events.certificates_seen(self._shown())
             if self._stopped.wait(self._interval_s):
@@ -44,17 +50,6 @@ class CertificateWatch(threading.Thread):
 
     def _shown(self) -> list[Certificate]:
         try:
-            return server_certificates(self._settings)
+            return self._ask()
         except Exception:  # noqa: BLE001 - what a server sends must not end the watch
             return []
-
-
-def watch_certificates(shared: Shared, stack: ExitStack) -> None:
-    """Watch until the stack unwinds; do nothing where no connection is encrypted."""
-    url = shared.settings.dedup.claims_url
-    encrypted = url is not None and kind_of(url).transport(url).encrypted
-    if not encrypted and not shared.settings.kafka.security.protocol.endswith("ssl"):
-        return
-    watch = CertificateWatch(shared.settings, shared.events)
-    watch.start()
-    stack.callback(watch.stop)
