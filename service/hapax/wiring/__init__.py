@@ -4,7 +4,6 @@ builders          a builder for each part
 watches           what looks at logs and certificates alongside the engine
 spark             the Spark engine on records; task: what runs in one of its tasks
 dataframe         the Spark engine on DataFrames
-former_ids        transactional ids of earlier versions, fenced at the first start
 tracing           spans around the core, or none
 
 The order of ``serve`` is the order in which a start can fail, cheapest first.
@@ -25,6 +24,7 @@ from hapax.core.transform import Transformer, load_transform
 from hapax.engines.preflight import check
 from hapax.engines.producer_startup import Opening
 from hapax.engines.spark.session import require_pyspark
+from hapax.kafka.produce.fences import fence_predecessor
 from hapax.kafka.properties import library_version, transactional_id
 from hapax.kafka.tcp_probe import unanswered
 from hapax.settings.secrets import Strike, secrets_around, secrets_of
@@ -36,7 +36,6 @@ from hapax.telemetry.metrics import Metrics
 from hapax.telemetry.recent_errors import Troubles
 from hapax.telemetry.status import ProcessIdentity, Status
 from hapax.wiring import builders as parts
-from hapax.wiring.former_ids import fence_predecessor
 from hapax.wiring.tracing import start_tracing
 from hapax.wiring.watches import start_certificate_watch, start_lag_monitor
 
@@ -147,7 +146,7 @@ def _run_worker(shared: Shared, stack: ExitStack) -> None:
     remarks = check(parts.brokers(shared, source.list_topics), source, claims)
     if remarks is None:
         return
-    remarks += fence_predecessor(shared.settings, source)
+    remarks += fence_predecessor(shared.settings, source.of_earlier_version)
     shared.events.preflight_passed(remarks)
     stack.callback(source.close)
     source.subscribe()

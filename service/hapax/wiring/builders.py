@@ -136,7 +136,7 @@ def brokers(shared: Shared, list_topics: Callable[[float], Any]) -> Brokers:
 
 def transaction(shared: Shared, source: KafkaSource) -> Producing:
     """Return the producing side of the guarantee that is wanted; it has no producer yet."""
-    config = producer_config(shared.settings, producer_properties(shared.settings))
+    config = ProducerConfig.of(shared.settings, producer_properties(shared.settings))
     around: dict[str, Any] = {
         "clock": shared.clock,
         "forward": shared.events.librdkafka_logged,
@@ -146,17 +146,6 @@ def transaction(shared: Shared, source: KafkaSource) -> Producing:
     if shared.settings.guarantee == "exactly_once":
         return KafkaTransaction(config, **around)
     return WEAKER[shared.settings.guarantee](config, commit_offsets=source.commit, **around)
-
-
-def producer_config(settings: Settings, properties: dict[str, Any]) -> ProducerConfig:
-    """Return what a producing side is built with, under these properties."""
-    topics = {settings.output.topic, settings.dead_letter.topic or settings.output.topic}
-    return ProducerConfig(
-        properties=properties,
-        required_topics=frozenset(topics),
-        round_robin=settings.output.partitioner == "round_robin",
-        deadline_s=settings.transaction.timeout_ms / 1000,
-    )
 
 
 def claims(shared: Shared) -> ClaimStore | None:

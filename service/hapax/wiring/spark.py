@@ -16,44 +16,17 @@ from hapax.engines.spark.ports import Pacing
 from hapax.engines.spark.reports import Reports
 from hapax.engines.spark.session import SparkOptions, open_context
 from hapax.kafka.consume.group_member import KafkaMember
-from hapax.kafka.properties import (
-    consumer_properties,
-    former_id,
-    lane_id,
-    transactional_id,
-)
+from hapax.kafka.produce.fences import LaneFences, fence_predecessor
+from hapax.kafka.properties import consumer_properties
 from hapax.telemetry.logs import ClientLogger
 from hapax.wiring import builders as parts
-from hapax.wiring.former_ids import fence_former, fence_predecessor
-from hapax.wiring.task import fence_lane, run_plans
+from hapax.wiring.task import run_plans
 from hapax.wiring.watches import start_lag_monitor
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
-    from hapax.settings import Settings
     from hapax.wiring.builders import Shared
-
-
-class LaneFences:
-    """Registers producers under the ids of our lanes."""
-
-    def __init__(self, settings: Settings, *, former: bool = False) -> None:
-        """``former``: whether tasks of an earlier version may have left something."""
-        self._settings = settings
-        self._former = former
-        self._ended: set[int] = set()
-
-    def lane(self, number: int) -> None:
-        """Fence a lane, and the first time that of an earlier version."""
-        if self._former and number not in self._ended:
-            fence_former(self._settings, former_id(self._settings, number))
-            self._ended.add(number)
-        fence_lane(self._settings, lane_id(self._settings, number))
-
-    def predecessor(self) -> None:
-        """Fence a worker that ran under our name: its open transaction is over at once."""
-        fence_lane(self._settings, transactional_id(self._settings))
 
 
 def run_records(shared: Shared, stack: ExitStack) -> None:
@@ -78,7 +51,9 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
     if remarks is None:
         return
     former = member.of_earlier_version()
-    shared.events.preflight_passed([*remarks, *fence_predecessor(settings, member)])
+    shared.events.preflight_passed(
+        [*remarks, *fence_predecessor(settings, member.of_earlier_version)]
+    )
     options = SparkOptions(settings.app, settings.spark.master, settings.spark.properties)
     try:
         context = open_context(options, lambda: shared.lifecycle.stopping)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hapax.core.interrupt import Interrupt
 from hapax.core.retry_policy import RetryPolicy
@@ -12,8 +12,8 @@ from hapax.engines.spark.plan import RangePlan, RangeReport
 from hapax.engines.spark.task import Task, hung, overrun
 from hapax.engines.watchdog import Watchdog
 from hapax.kafka.consume.range_source import KafkaRange
-from hapax.kafka.produce.transaction import KafkaTransaction
-from hapax.kafka.properties import consumer_properties, lane_id, producer_properties
+from hapax.kafka.produce.fences import named_transaction
+from hapax.kafka.properties import consumer_properties, lane_id
 from hapax.kafka.read.claim_owners import KafkaOwners
 from hapax.wiring import builders as parts
 from hapax.wiring.claims import claim_store
@@ -99,7 +99,7 @@ class RangeParts:
             clock=self._clock,
             watch=self.watchdog.watch,
         )
-        return source, _transaction(
+        return source, named_transaction(
             settings,
             name,
             clock=self._clock,
@@ -146,29 +146,3 @@ class RangeParts:
 
     def _emptied(self) -> None:
         self.report.emptied += 1
-
-
-def _transaction(settings: Settings, name: str, **around: Any) -> KafkaTransaction:
-    """Return the producing side under a transactional id that is not the worker's."""
-    named = {"client.id": name, "transactional.id": name}
-    return KafkaTransaction(
-        parts.producer_config(settings, producer_properties(settings) | named), **around
-    )
-
-
-def fence_lane(settings: Settings, transactional_id: str) -> None:
-    """Register a producer of this id and drop it: whoever used the id can commit no more.
-
-    What it left open is aborted. Raises ProducerDeadError when brokers do not answer: call again.
-    """
-    transaction = _transaction(
-        settings,
-        transactional_id,
-        clock=parts.SystemClock(),
-        forward=lambda *_line: None,  # what matters about a fence is raised
-        watch=Watchdog(1.0, on_overrun=overrun).watch,
-    )
-    try:
-        transaction.open()
-    finally:
-        transaction.close()
