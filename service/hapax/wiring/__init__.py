@@ -4,7 +4,7 @@ builders          a builder for each part
 watches           what looks at logs and certificates alongside the engine
 spark             the Spark engine on records; task: what runs in one of its tasks
 dataframe         the Spark engine on DataFrames
-tracing           spans around the core, or none
+tracing, claims   spans around the core, and the claim store, or none
 
 The order of ``serve`` is the order in which a start can fail, cheapest first.
 """
@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING
 from hapax import __version__
 from hapax.core.errors import ExitCode, PreflightError, StopError
 from hapax.core.lag import GroupProgress
-from hapax.core.transform import Transformer, load_transform
+from hapax.core.transform import load_transform
 from hapax.engines.preflight import check
 from hapax.engines.producer_startup import Opening
 from hapax.engines.spark.session import require_pyspark
+from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.produce.fences import fence_predecessor
 from hapax.kafka.properties import library_version, transactional_id
 from hapax.kafka.tcp_probe import unanswered
@@ -134,15 +135,13 @@ def _run(shared: Shared, stack: ExitStack) -> None:
 
 
 def _run_worker(shared: Shared, stack: ExitStack) -> None:
-    source = parts.source(shared)
+    source = parts.source(shared, KafkaSource)
     transaction = parts.transaction(shared, source)
     opening = Opening(transaction, shared)
     opening.start()
     stack.callback(opening.abandon)
     function = load_transform(shared.settings.transform)
-    claims = parts.claims(shared)
-    if claims is not None:
-        stack.callback(claims.close)
+    claims = parts.claims(shared, stack)
     remarks = check(parts.brokers(shared, source.list_topics), source, claims)
     if remarks is None:
         return
@@ -156,22 +155,12 @@ def _run_worker(shared: Shared, stack: ExitStack) -> None:
         return
     isolation = parts.isolation(
         shared.settings,
-        Transformer(function, shared.settings.retry.attempts),
+        function,
         on_death=shared.events.crashing_record_found,
         on_failure=shared.events.isolation_failed,
     )
     stack.callback(isolation.close)
-    owners = parts.owners(shared, claims)
-    if owners is not None:
-        stack.callback(owners.close)
-    worker = parts.worker(
-        shared,
-        source=source,
-        transaction=transaction,
-        claims=claims,
-        owners=owners,
-        isolation=isolation,
-    )
+    worker = parts.worker(shared, stack, source, transaction, claims, isolation)
     # What the start left lives for ever: keep it out of every later garbage collection (the
     # first full one took 20 to 60 ms out of a batch).
     gc.freeze()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hapax.core.claim_owners import ClaimOwners
 from hapax.core.claiming import Claiming
@@ -14,6 +14,7 @@ from hapax.core.isolation import Isolation
 from hapax.core.limits import DeadLetterRate, FenceBudget, Pace
 from hapax.core.plan import Destinations, Planner
 from hapax.core.retry_policy import RetryPolicy
+from hapax.core.transform import Transformer
 from hapax.engines.batch_runner import BatchRunner, Sizing
 from hapax.engines.idle_offsets import Bounds, Ends
 from hapax.engines.isolated_calls import IsolatedCalls
@@ -36,15 +37,17 @@ from hapax.wiring.tracing import traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import ExitStack
 
     from hapax.core.claim_store import ClaimStore
-    from hapax.core.ports import AppliesAll, Clock, Source, Transaction
+    from hapax.core.ports import AppliesAll, Clock, Core, Source, Transaction, Watch
     from hapax.core.records import Coordinates
-    from hapax.core.transform import Transformer
+    from hapax.core.transform import Transform
     from hapax.settings import Settings
     from hapax.telemetry.events import Events
 
     Producing = KafkaTransaction | KafkaAtLeastOnce
+Consuming = TypeVar("Consuming", bound=KafkaSource)
 
 CUT_AFTER_S = 1.0
 """Longest that business code holds one batch: revokes, probes and SIGTERM wait for it."""
@@ -103,23 +106,24 @@ def call_limit_s(settings: Settings) -> float:
 
 def isolation(
     settings: Settings,
-    transformer: Transformer,
+    function: Transform,
     *,
     on_death: Callable[[Coordinates, str, int], object],
     on_failure: Callable[[str], object],
 ) -> Isolation:
-    """Return the transformer, with another process for records that may have killed one."""
+    """Return business code, with another process for records that may have killed one."""
+    attempts_max = settings.retry.attempts
     return Isolation(
-        transformer,
-        IsolatedCalls(settings.transform, settings.retry.attempts, call_limit_s(settings)),
+        Transformer(function, attempts_max),
+        IsolatedCalls(settings.transform, attempts_max, call_limit_s(settings)),
         on_death=lambda record, how, deaths: on_death(record.coordinates, how, deaths),
         on_failure=on_failure,
     )
 
 
-def source(shared: Shared) -> KafkaSource:
+def source(shared: Shared, kind: type[Consuming]) -> Consuming:
     """Return the consumer; it connects, and joins nothing yet."""
-    return KafkaSource(
+    return kind(
         consumer_properties(shared.settings),
         shared.settings.input.topics,
         start=shared.settings.input.start,
@@ -148,28 +152,32 @@ def transaction(shared: Shared, source: KafkaSource) -> Producing:
     return WEAKER[shared.settings.guarantee](config, commit_offsets=source.commit, **around)
 
 
-def claims(shared: Shared) -> ClaimStore | None:
+def claims(shared: Shared, stack: ExitStack) -> ClaimStore | None:
     """Return the claim store, or None where there is none."""
     events = shared.events
-    return claim_store(
+    store = claim_store(
         shared.settings, on_emptied=events.claims_lost, on_clock_jump=events.claims_clock_jumped
     )
+    if store is not None:
+        stack.callback(store.close)
+    return store
 
 
-def owners(shared: Shared, claims: ClaimStore | None) -> KafkaOwners | None:
+def owners(settings: Settings, watch: Watch, stack: ExitStack) -> KafkaOwners | None:
     """Return what looks up the owners of claims; it connects when it is first needed."""
-    if claims is None:
+    if settings.dedup.claims_url is None:
         return None
-    return KafkaOwners(shared.settings, watch=shared.watchdog.watch)
+    found = KafkaOwners(settings, watch=watch)
+    stack.callback(found.close)
+    return found
 
 
 def worker(
     shared: Shared,
-    *,
+    stack: ExitStack,
     source: KafkaSource,
     transaction: Producing,
     claims: ClaimStore | None,
-    owners: KafkaOwners | None,
     isolation: Isolation,
 ) -> Worker:
     """Return the engine with its core and its recovery."""
@@ -183,7 +191,7 @@ def worker(
         transaction_timeout_s=settings.transaction.timeout_ms / 1000,
     )
     recovery = Recovery(shared, source, transaction, claims, ends=ends, limits=limits)
-    bare = core(
+    whole = core(
         settings,
         source,
         transaction,
@@ -191,9 +199,8 @@ def worker(
         isolation,
         clock=shared.clock,
         interrupt=shared.interrupt,
-        owners=owners,
+        owners=owners(settings, shared.watchdog.watch, stack),
     )
-    whole = traced(settings, bare)
     suspects = Suspects(
         source, whole, isolation, shared.events, records_max=settings.transaction.records_max
     )
@@ -219,8 +226,8 @@ def core(  # noqa: PLR0913 - what differs between a worker and a task
     interrupt: Interrupt,
     failed: tuple[int, int] = (0, 0),
     owners: KafkaOwners | None = None,
-) -> ExactlyOnce:
-    """Return the core. ``failed``: records and failures of the recent past."""
+) -> Core:
+    """Return the core, in spans if wanted. ``failed``: records and failures of the recent past."""
     rate = dead_letter_rate(settings)
     if failed[0]:
         rate.record_batch(*failed)
@@ -238,7 +245,8 @@ def core(  # noqa: PLR0913 - what differs between a worker and a task
         ),
         dead_letter_rate=rate,
     )
-    return ExactlyOnce(steps, source, transaction, clock=clock, interrupt=interrupt)
+    bare = ExactlyOnce(steps, source, transaction, clock=clock, interrupt=interrupt)
+    return traced(settings, bare)
 
 
 def dead_letter_rate(settings: Settings) -> DeadLetterRate:

@@ -17,8 +17,6 @@ from hapax.engines.spark.reports import Reports
 from hapax.engines.spark.session import SparkOptions, open_context
 from hapax.kafka.consume.group_member import KafkaMember
 from hapax.kafka.produce.fences import LaneFences, fence_predecessor
-from hapax.kafka.properties import consumer_properties
-from hapax.telemetry.logs import ClientLogger
 from hapax.wiring import builders as parts
 from hapax.wiring.task import run_plans
 from hapax.wiring.watches import start_lag_monitor
@@ -36,17 +34,8 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
         problem = f"HAPAX_GUARANTEE={settings.guarantee} is for the worker; Spark runs exactly_once"
         raise ConfigurationError([problem])
     load_transform(settings.transform)  # a mistake in it is told here, not by every task
-    claims = parts.claims(shared)
-    if claims is not None:
-        stack.callback(claims.close)
-    member = KafkaMember(
-        consumer_properties(settings),
-        settings.input.topics,
-        start=settings.input.start,
-        logger=ClientLogger(shared.events, "consumer"),
-        clock=shared.clock,
-        watch=shared.watchdog.watch,
-    )
+    claims = parts.claims(shared, stack)
+    member = parts.source(shared, KafkaMember)
     remarks = check(parts.brokers(shared, member.list_topics), member, claims)
     if remarks is None:
         return

@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING
 
 from hapax.core.interrupt import Interrupt
 from hapax.core.retry_policy import RetryPolicy
-from hapax.core.transform import Transformer, load_transform
+from hapax.core.transform import load_transform
 from hapax.engines.idle_offsets import Bounds
 from hapax.engines.spark.plan import RangePlan, RangeReport
-from hapax.engines.spark.task import Task, hung, overrun
+from hapax.engines.spark.task import RangeLog, Task, hung, overrun
 from hapax.engines.watchdog import Watchdog
 from hapax.kafka.consume.range_source import KafkaRange
 from hapax.kafka.produce.fences import named_transaction
 from hapax.kafka.properties import consumer_properties, lane_id
-from hapax.kafka.read.claim_owners import KafkaOwners
 from hapax.wiring import builders as parts
 from hapax.wiring.claims import claim_store
-from hapax.wiring.tracing import flush_traces, traced
+from hapax.wiring.tracing import flush_traces
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,15 +24,13 @@ if TYPE_CHECKING:
 
     from hapax.core.isolation import Isolation
     from hapax.core.ports import Core, Source, Transaction
-    from hapax.engines.spark.task import RangeSource, TaskTransaction
+    from hapax.engines.spark.ports import RangeSource, TaskTransaction
     from hapax.settings import Settings
 
 FETCH_WAIT_MS = 5
 """A range has an end that is known to be there; brokers need not wait for more than that. The last
 records' control record is only noticed by an empty fetch, so its wait would be added to the range.
 """
-LINES_MAX = 50
-WARNING = 30
 
 
 def run_plans(
@@ -45,23 +42,6 @@ def run_plans(
     """
     for plan in plans:
         yield Task(plan, RangeParts(settings, plan, cluster_id=cluster_id)).run()
-
-
-class _Lines:
-    """The clients' log within a task: warnings travel with the report."""
-
-    def __init__(self, report: RangeReport) -> None:
-        self._report = report
-
-    def librdkafka_logged(self, client: str, level: int, facility: str, text: str) -> None:
-        """Keep a line; called from the client's own C code, so it never raises."""
-        if level >= WARNING and len(self._report.lines) < LINES_MAX:
-            self._report.lines.append((client, level, facility, text))
-
-    def log(self, level: int, _form: str, *parts: object) -> None:
-        """Take a line as a consumer's logger gets it."""
-        facility, text = (str(parts[0]), str(parts[-1])) if parts else ("?", "")
-        self.librdkafka_logged("consumer", level, facility, text)
 
 
 class RangeParts:
@@ -87,7 +67,7 @@ class RangeParts:
 
     def clients(self) -> tuple[RangeSource, TaskTransaction]:
         """Return consumer and producer of the lane."""
-        settings, plan, lines = self._settings, self._plan, _Lines(self.report)
+        settings, plan, lines = self._settings, self._plan, RangeLog(self.report)
         name = lane_id(settings, plan.lane)
         source = KafkaRange(
             consumer_properties(settings) | {"client.id": name, "fetch.wait.max.ms": FETCH_WAIT_MS},
@@ -113,7 +93,7 @@ class RangeParts:
         settings, report = self._settings, self.report
         return parts.isolation(
             settings,
-            Transformer(load_transform(settings.transform), settings.retry.attempts),
+            load_transform(settings.transform),
             on_death=lambda *killer: report.killers.append(killer),
             on_failure=report.isolation_failures.append,
         )
@@ -124,12 +104,9 @@ class RangeParts:
         """Return the core, with claims and spans where there are any."""
         settings = self._settings
         claims = claim_store(settings, on_emptied=self._emptied, cluster_id=self._cluster_id)
-        owners = None
         if claims is not None:
             on.callback(claims.close)
-            owners = KafkaOwners(settings, watch=self.watchdog.watch)
-            on.callback(owners.close)
-        bare = parts.core(
+        core = parts.core(
             settings,
             source,
             transaction,
@@ -138,11 +115,10 @@ class RangeParts:
             clock=self._clock,
             interrupt=self.interrupt,
             failed=self._plan.failed,
-            owners=owners,
+            owners=parts.owners(settings, self.watchdog.watch, on),
         )
-        whole = traced(settings, bare)
         on.callback(flush_traces, settings)
-        return whole
+        return core
 
     def _emptied(self) -> None:
         self.report.emptied += 1

@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from hapax.core.errors import (
     BatchAbortedError,
@@ -26,72 +26,20 @@ from hapax.core.errors import (
     ProducerDeadError,
     StopError,
 )
-from hapax.core.ports import Source, Transaction
 from hapax.engines.batch_runner import BatchRunner
 from hapax.engines.recovery import REACTIONS
 from hapax.engines.spark.plan import RangeOutcome
 from hapax.engines.spark.task_suspects import TaskSuspects
 
 if TYPE_CHECKING:
-    from hapax.core.interrupt import Interrupt
-    from hapax.core.isolation import Isolation
-    from hapax.core.ports import Batch, Core
+    from hapax.core.ports import Batch
     from hapax.core.records import Coordinates, Progress, TopicPartition
-    from hapax.engines.batch_runner import Sizing
     from hapax.engines.spark.plan import RangePlan, RangeReport
-    from hapax.engines.watchdog import Watchdog
+    from hapax.engines.spark.ports import TaskParts
 
 WAIT_S = 0.05
-
-
-class RangeSource(Source, Protocol):
-    """Records of the plan's partitions."""
-
-    def place(self) -> None:
-        """Begin to read at the offsets that the driver knows of."""
-
-    def confirm(self) -> Progress:
-        """Return what the group has committed, once no earlier attempt can commit any more."""
-
-    def positions(self) -> Progress:
-        """Return the next offsets to read."""
-
-
-class TaskTransaction(Transaction, Protocol):
-    """The producer of a lane."""
-
-    def diagnose(self) -> None:
-        """Find out which message brokers refuse; before ``open``."""
-
-    def close(self) -> None:
-        """Drop the producer."""
-
-
-class TaskParts(Protocol):
-    """What a task is made of, built when it asks.
-
-    report                 what parts find out goes there
-    records_max            most records of one transaction
-    transaction_timeout_s  a transaction that was open for longer explains a fence
-    """
-
-    report: RangeReport
-    sizing: Sizing
-    interrupt: Interrupt
-    watchdog: Watchdog
-    records_max: int
-    transaction_timeout_s: float
-
-    def clients(self) -> tuple[RangeSource, TaskTransaction]:
-        """Return both sides of the lane; neither has asked a broker yet."""
-
-    def isolation(self) -> Isolation:
-        """Return the transform."""
-
-    def core(
-        self, source: RangeSource, transaction: TaskTransaction, isolation: Isolation, on: ExitStack
-    ) -> Core:
-        """Return the core; what it has opened is closed when ``on`` unwinds."""
+LINES_MAX = 50
+WARNING = 30
 
 
 class Task:
@@ -231,6 +179,23 @@ class Task:
         if doubts:
             self._report.doubts.append(doubts[0])
             self._transaction.open()
+
+
+class RangeLog:
+    """The clients' log within a task: warnings travel with the report."""
+
+    def __init__(self, report: RangeReport) -> None:
+        self._report = report
+
+    def librdkafka_logged(self, client: str, level: int, facility: str, text: str) -> None:
+        """Keep a line; called from the client's own C code, so it never raises."""
+        if level >= WARNING and len(self._report.lines) < LINES_MAX:
+            self._report.lines.append((client, level, facility, text))
+
+    def log(self, level: int, _form: str, *parts: object) -> None:
+        """Take a line as a consumer's logger gets it."""
+        facility, text = (str(parts[0]), str(parts[-1])) if parts else ("?", "")
+        self.librdkafka_logged("consumer", level, facility, text)
 
 
 def overrun(call: str, seconds: float) -> None:
