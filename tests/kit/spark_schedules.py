@@ -20,6 +20,7 @@ from hapax.core.errors import (
     ProducerDeadError,
     StopError,
 )
+from hapax.core.exactly_once import ExactlyOnce
 from hapax.core.interrupt import Interrupt
 from hapax.core.limits import DeadLetterRate, FenceBudget
 from hapax.core.transform import Transformer
@@ -34,7 +35,7 @@ from hapax.testing.broker import MemoryBroker
 from hapax.testing.group import InstantGroup
 from hapax.testing.source import InjectedFault, MemorySource
 from hapax.testing.transaction import MemoryTransaction
-from hapax.wiring.builders import core
+from hapax.wiring.builders import steps
 from hapax.wiring.task import RangeParts
 from tests.kit.doubles import CrashError, StuckError, Ticking, Told
 from tests.kit.pipeline import judge, upper
@@ -260,13 +261,11 @@ class Peer:
         self._source = MemorySource(world.broker, PEER, wait=world.clock.wait)
         self._transaction = MemoryTransaction(world.broker, "app-x", clock=world.clock)
         self._transaction.open()
-        self._core = core(
-            world.settings,
+        self._core = ExactlyOnce(
+            steps(world.settings, None, None, Transformer(upper, 1)),
             self._source,
-            cast("Any", self._transaction),
-            None,
-            Transformer(upper, 1),
-            clock=cast("Any", world.clock),
+            self._transaction,
+            clock=world.clock,
             interrupt=Interrupt(),
         )
         self.present = False

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from hapax.core.claim_store import ClaimStore
-    from hapax.core.ports import AppliesAll, Clock, Core, Source, Transaction, Watch
+    from hapax.core.ports import AppliesAll, Watch
     from hapax.core.records import Coordinates
     from hapax.core.transform import Transform
     from hapax.settings import Settings
@@ -191,21 +191,20 @@ def worker(
         transaction_timeout_s=settings.transaction.timeout_ms / 1000,
     )
     recovery = Recovery(shared, source, transaction, claims, ends=ends, limits=limits)
-    whole = core(
-        settings,
+    lookup = owners(settings, shared.watchdog.watch, stack)
+    bare = ExactlyOnce(
+        steps(settings, claims, lookup, isolation),
         source,
         transaction,
-        claims,
-        isolation,
         clock=shared.clock,
         interrupt=shared.interrupt,
-        owners=owners(settings, shared.watchdog.watch, stack),
     )
+    core = traced(settings, bare)
     suspects = Suspects(
-        source, whole, isolation, shared.events, records_max=settings.transaction.records_max
+        source, core, isolation, shared.events, records_max=settings.transaction.records_max
     )
     runner = BatchRunner(
-        whole,
+        core,
         source,
         suspects,
         sizing(settings, retry, bounds(settings)),
@@ -215,24 +214,19 @@ def worker(
     return Worker(shared, runner, recovery, ends)
 
 
-def core(  # noqa: PLR0913 - what differs between a worker and a task
+def steps(
     settings: Settings,
-    source: Source,
-    transaction: Transaction,
     claims: ClaimStore | None,
+    owners: KafkaOwners | None,
     transformer: AppliesAll,
-    *,
-    clock: Clock,
-    interrupt: Interrupt,
     failed: tuple[int, int] = (0, 0),
-    owners: KafkaOwners | None = None,
-) -> Core:
-    """Return the core, in spans if wanted. ``failed``: records and failures of the recent past."""
+) -> Steps:
+    """Return the steps of a batch. ``failed``: records and failures of the recent past."""
     rate = dead_letter_rate(settings)
     if failed[0]:
         rate.record_batch(*failed)
     identity = Identity(settings.dedup.id, inputs=settings.input.topics)
-    steps = Steps(
+    return Steps(
         identity=identity,
         claiming=Claiming(
             claims,
@@ -245,8 +239,6 @@ def core(  # noqa: PLR0913 - what differs between a worker and a task
         ),
         dead_letter_rate=rate,
     )
-    bare = ExactlyOnce(steps, source, transaction, clock=clock, interrupt=interrupt)
-    return traced(settings, bare)
 
 
 def dead_letter_rate(settings: Settings) -> DeadLetterRate:

@@ -24,6 +24,7 @@ from hapax.wiring.watches import start_lag_monitor
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
+    from hapax.settings import Settings
     from hapax.wiring.builders import Shared
 
 
@@ -67,16 +68,20 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
             member_fences=FenceBudget(settings.instance, fences_max=parts.MEMBER_FENCES_MAX),
             dead_letter_rate=parts.dead_letter_rate(settings),
         ),
-        pacing=Pacing(
-            duration_s=settings.spark.range_interval_ms / 1000,
-            task_max_s=(settings.spark.range_interval_ms + settings.group.max_poll_interval_ms)
-            / 1000,
-            attempts_max=settings.retry.attempts,
-            sticky=settings.group.protocol == "consumer",
-            bounds=parts.bounds(settings),
-        ),
+        pacing=_pacing(settings),
     )
     start_lag_monitor(shared, stack, engine.group_progress)
     shared.events.service_ready()
     engine.run()
     shared.events.service_draining(shared.lifecycle.reason)
+
+
+def _pacing(settings: Settings) -> Pacing:
+    range_ms = settings.spark.range_interval_ms
+    return Pacing(
+        duration_s=range_ms / 1000,
+        task_max_s=(range_ms + settings.group.max_poll_interval_ms) / 1000,
+        attempts_max=settings.retry.attempts,
+        sticky=settings.group.protocol == "consumer",
+        bounds=parts.bounds(settings),
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hapax.core.exactly_once import ExactlyOnce
 from hapax.core.interrupt import Interrupt
 from hapax.core.retry_policy import RetryPolicy
 from hapax.core.transform import load_transform
@@ -16,7 +17,7 @@ from hapax.kafka.produce.fences import named_transaction
 from hapax.kafka.properties import consumer_properties, lane_id
 from hapax.wiring import builders as parts
 from hapax.wiring.claims import claim_store
-from hapax.wiring.tracing import flush_traces
+from hapax.wiring.tracing import flush_traces, traced
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -106,17 +107,10 @@ class RangeParts:
         claims = claim_store(settings, on_emptied=self._emptied, cluster_id=self._cluster_id)
         if claims is not None:
             on.callback(claims.close)
-        core = parts.core(
-            settings,
-            source,
-            transaction,
-            claims,
-            isolation,
-            clock=self._clock,
-            interrupt=self.interrupt,
-            failed=self._plan.failed,
-            owners=parts.owners(settings, self.watchdog.watch, on),
-        )
+        owners = parts.owners(settings, self.watchdog.watch, on)
+        steps = parts.steps(settings, claims, owners, isolation, self._plan.failed)
+        bare = ExactlyOnce(steps, source, transaction, clock=self._clock, interrupt=self.interrupt)
+        core = traced(settings, bare)
         on.callback(flush_traces, settings)
         return core
 
