@@ -1,4 +1,4 @@
-"""Watches until when certificates are valid, on a thread of its own, and tells of it."""
+"""Watches until when certificates are valid, on a thread of its own, and logs it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ INTERVAL_S: Final = 3600.0
 
 
 class CertificateWatch(threading.Thread):
-    """Reads our files once, as the clients do, and asks the servers at the start and each hour.
+    """Reads its own files once, as the clients do, and asks the servers at the start and each hour.
 
-    own    returns what our files hold
+    own    returns what those files hold
     shown  returns what servers show
     """
 

@@ -82,7 +82,7 @@ class Lifecycle:
 
 
 class Process(msgspec.Struct, frozen=True):
-    """What the parts of one process share: who is told, the time, and when to leave."""
+    """What the parts of one process share: the events, the time, and when to leave."""
 
     events: Events
     clock: Clock

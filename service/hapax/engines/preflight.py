@@ -1,6 +1,6 @@
 """What must be there before the first record is read. All problems are reported at once.
 
-What nobody here can cure by waiting ends the process with exit code 3. Brokers or a claim store
+What no waiting cures ends the process with exit code 3. Brokers or a claim store
 that do not answer are waited for, as a running worker waits: a pod that starts in an outage is no
 crash loop. Each round looks at both, so that neither outage hides the other.
 """
@@ -174,11 +174,11 @@ class _Store:
 def _strangers(servers: str, source: GroupProbe) -> list[str]:
     """Return whether the group's offsets are those of another cluster.
 
-    An offset that hangs in a transaction cannot be told yet; it is compared again before the first
+    An offset that hangs in a transaction is not known yet; it is compared again before the first
     record of its partition is handed out.
     """
     try:
-        return [f"HAPAX_KAFKA__BOOTSTRAP_SERVERS={servers}: {told}" for told in source.strangers()]
+        return [f"HAPAX_KAFKA__BOOTSTRAP_SERVERS={servers}: {text}" for text in source.strangers()]
     except BatchAbortedError:
         return []
 
@@ -186,7 +186,7 @@ def _strangers(servers: str, source: GroupProbe) -> list[str]:
 def _has_worked(source: GroupProbe) -> bool:
     """Whether the group has offsets: then there were claims, and the store has lost them.
 
-    An offset that is held by a transaction of our predecessor is not known yet; it counts as none.
+    An offset that is held by a transaction of the predecessor is not known yet; it counts as none.
     """
     try:
         return source.group_knows()

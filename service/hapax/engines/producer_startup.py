@@ -44,7 +44,7 @@ class Opening(threading.Thread):
         self._began_s = time.monotonic()
 
     def run(self) -> None:
-        """Try until it works, it cannot work, or nobody waits any more."""
+        """Try until it works, it cannot work, or nothing waits any more."""
         while not (self._abandoned or self._lifecycle.stopping):
             try:
                 self._transaction.open()
@@ -56,7 +56,7 @@ class Opening(threading.Thread):
                     self._began_s = time.monotonic()
                 if time.monotonic() < self._began_s + START_TIMEOUT_S:
                     continue
-            except BaseException as error:  # noqa: BLE001 - told to the thread that waits
+            except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
                 self._failure = error
             else:
                 self._failure = None

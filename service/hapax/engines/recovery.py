@@ -46,7 +46,7 @@ class Limits(msgspec.Struct, frozen=True):
     """How often what may go wrong.
 
     retry                  attempts at a batch that brokers refuse
-    producer_fences        fenced by another process of our name, as it seems
+    producer_fences        fenced by another process of this name, as it seems
     member_fences          the same in the group
     transaction_timeout_s  a transaction that was open for longer explains a fence
     """

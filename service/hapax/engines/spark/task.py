@@ -54,7 +54,7 @@ class Task:
         self._ends: Progress = {}
 
     def run(self) -> RangeReport:
-        """Return how it went; raises only what nobody foresaw."""
+        """Return how it went; raises only what was not foreseen."""
         report, watchdog = self._report, self._parts.watchdog
         with ExitStack() as stack:
             watchdog.start()
@@ -111,7 +111,7 @@ class Task:
             self._take_all()  # 4
             self._end()  # 5
             self._suspects.finish()
-            self._suspects.tell()
+            self._suspects.report_marks()
             self._fence_doubt()
         except REACTIONS as error:
             report.halved = runner.fail(error)
@@ -164,12 +164,12 @@ class Task:
     def _behind(self) -> bool:
         """Whether a partition has not come to its end.
 
-        One that the group knows nothing of has not before its beginning is told, which an empty
+        One that the group knows nothing of has not before its beginning is known, which an empty
         partition only does by its end.
         """
-        positions, told = self._source.positions(), self._certain.keys() | self._ends.keys()
+        positions, known = self._source.positions(), self._certain.keys() | self._ends.keys()
         return any(
-            positions.get(where, -1) < end or where not in told
+            positions.get(where, -1) < end or where not in known
             for where, end in self._plan.ends.items()
         )
 

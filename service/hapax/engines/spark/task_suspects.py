@@ -8,7 +8,7 @@ trusted  a range of this partition was done since it was shared out, and no task
          records are neither marked nor suspected
 marks    that stand beside offsets although their writer has reported
 
-The mark beside the committed offset tells a worker, or another driver, the same: see
+The mark beside the committed offset says the same to a worker, or another driver: see
 core/suspicion.py.
 """
 
@@ -39,35 +39,35 @@ class TaskSuspects(Suspects):
         *,
         records_max: int,
     ) -> None:
-        events = cast("Events", _Told(report))  # the only fact that suspects tell
+        events = cast("Events", _Told(report))  # the only event of suspects
         super().__init__(source, core, isolation, events, records_max=records_max)
         # While brokers refuse what a batch holds, the question is another one; and the commit of a
-        # mark would end the reports that tell which message it is.
+        # mark would end the reports that say which message it is.
         self._trusted |= plan.trusted if plan.attempt == 1 else plan.starts.keys()
         self._ours |= plan.marks
         self._plan = plan
         self._report = report
 
     def finish(self) -> None:
-        """Clear our marks at the end of a range; what is not suspected is trusted from here on."""
+        """Clear the marks at the end of a range; what is not suspected is trusted from here on."""
         self.leave()
         known = self._trusted if self._plan.attempt == 1 else set(self._plan.trusted)
         proven = known | self._probation.keys()
         self._report.trusted = sorted(proven - self._isolation.suspects.keys())
 
-    def tell(self) -> None:
+    def report_marks(self) -> None:
         """Report the marks that stand; call whatever the range ended in."""
         own = {where: one.mark for where, one in self._probation.items() if one.mark is not None}
         self._report.marks = {**self._ours, **own}
 
     def fail(self) -> None:
         """Take note that a transaction failed: the marks that stood before it may still do so."""
-        self.tell()
+        self.report_marks()
         super().fail()
 
 
 class _Told:
-    """Keeps what a range finds out for the driver to tell."""
+    """Keeps what a range finds out: the driver logs it."""
 
     def __init__(self, report: RangeReport) -> None:
         self._report = report

@@ -1,9 +1,9 @@
 """Transactional ids that are fenced: whoever used one can commit no more, what it left is aborted.
 
-Those of lanes, of a worker of our name, and those that earlier versions used. They joined app and
-instance by a dash. A process of theirs that was killed has left its transaction open under that id,
-and nothing of ours ends it before its timeout: its outputs hold up readers, its offsets our own
-start. One that only hangs could still commit what it has begun.
+Those of lanes, of a worker of the same name, and those of earlier versions, which joined app and
+instance by a dash. A process of such a version that was killed has left its transaction open under
+that id, and nothing under a new id ends it before its timeout: its outputs hold up readers, its
+offsets this start. One that only hangs could still commit what it has begun.
 
 Whether there can be one is read from the group. Earlier versions commit without the cluster's id
 (core/committed_metadata.py), this one with it: when every offset has it, this version has taken
@@ -54,7 +54,7 @@ def fence(settings: Settings, transactional_id: str) -> None:
 def fence_predecessor(settings: Settings, of_earlier_version: Callable[[], bool]) -> list[str]:
     """Fence the id that this process had in earlier versions, where one may use it; see above.
 
-    Before joining. With dynamic membership nobody comes back under its name. Returns remarks.
+    Before joining. With dynamic membership no process comes back under its name. Returns remarks.
     """
     static = settings.group.membership == "static"
     if not settings.mode.transactional or not static or not of_earlier_version():
@@ -81,7 +81,7 @@ def fence_former(settings: Settings, name: str) -> list[str]:
 
 
 class LaneFences:
-    """Registers producers under the ids of our lanes."""
+    """Registers producers under the ids of the lanes."""
 
     def __init__(self, settings: Settings, *, former: bool = False) -> None:
         """``former``: whether tasks of an earlier version may have left something."""
@@ -97,5 +97,5 @@ class LaneFences:
         fence(self._settings, lane_id(self._settings, number))
 
     def predecessor(self) -> None:
-        """Fence a worker that ran under our name: its open transaction is over at once."""
+        """Fence a worker that ran under this name: its open transaction is over at once."""
         fence(self._settings, transactional_id(self._settings))
