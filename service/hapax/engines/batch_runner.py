@@ -9,7 +9,7 @@ import msgspec
 from hapax.core.ports import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from hapax.core.batch_result import BatchResult
     from hapax.core.errors import HapaxError
@@ -67,10 +67,16 @@ class BatchRunner:
         self.batch = Batch([], {}, {})
 
     def run(
-        self, rejected: Mapping[Coordinates, Failure], attempt: int, *, due: bool = False
+        self,
+        rejected: Mapping[Coordinates, Failure],
+        attempt: int,
+        *,
+        stopping: Callable[[], bool] = bool,
     ) -> BatchResult:
-        """Give the batch its effects; ``due``: as few of them as possible."""
-        self._interrupt.due = due
+        """Give the batch its effects; while ``stopping``, as few of them as possible."""
+        self._interrupt.due = False
+        if stopping():  # asked after it: a signal in between sets it, too
+            self._interrupt.due = True
         self._watchdog.alarm(self.sizing.cut_after_s, self._interrupt)
         result = self.core.run(self.batch, rejected, attempt)
         self.drop()

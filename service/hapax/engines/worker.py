@@ -89,7 +89,7 @@ class Worker:
 
     def _process(self, batch: Batch) -> None:
         result = self._runner.run(
-            self._retry.rejected, self._retry.attempt, due=self._lifecycle.stopping
+            self._retry.rejected, self._retry.attempt, stopping=lambda: self._lifecycle.stopping
         )
         self._runner.settle(batch, result)
         self._events.transaction_committed(result)
