@@ -12,8 +12,9 @@ from hapax.core.errors import BatchAbortedError, ExitCode
 from hapax.core.records import Coordinates
 from hapax.core.transform import Failure
 from hapax.engines.spark.plan import RangeOutcome
+from hapax.kafka.produce.fences import fence
 from hapax.kafka.produce.transaction import KafkaTransaction
-from hapax.wiring.task import fence_lane, run_plans
+from hapax.wiring.task import run_plans
 from tests.kit.damage import damage
 from tests.kit.done import header, source
 from tests.kit.spark_ranges import Application
@@ -300,8 +301,8 @@ def test_a_set_that_cannot_be_decoded_is_never_passed_and_the_report_says_so(
 
 def test_a_condemned_record_becomes_a_dead_letter(app: Application) -> None:
     write(app, b"a", b"large", b"c")
-    condemned = {Coordinates(app.input, 0, 1): Failure("Refused", "too large", 1)}
-    report = app.run(app.plan(app.member(), condemned=condemned, attempt=4))
+    rejected = {Coordinates(app.input, 0, 1): Failure("Refused", "too large", 1)}
+    report = app.run(app.plan(app.member(), rejected=rejected, attempt=4))
     assert report.outcome is RangeOutcome.DONE
     assert (app.values(), app.letters()) == ([b"A", b"C"], [b"large"])
     assert report.settled[0].attempt == 4
@@ -355,7 +356,7 @@ def test_a_task_that_was_fenced_meanwhile_says_so(
         nonlocal fenced
         if not fenced:
             fenced = True
-            fence_lane(app.settings, app.lane)
+            fence(app.settings, app.lane)
 
     monkeypatch.setattr("tests.kit.spark_business.spell", fence_first)
     report = app.run(plan)
@@ -410,7 +411,7 @@ def test_a_fence_aborts_at_once_what_a_dead_predecessor_left_open(app: Applicati
     write(app, *TEN)
     member = app.member()
     zombie = left_open(app, member, [b"never"], 5)
-    fence_lane(app.settings, app.lane)
+    fence(app.settings, app.lane)
     assert member.committed([(app.input, 0)]) == {(app.input, 0): None}
     assert refused(zombie).code() == KafkaError._FENCED
     assert (app.values(), app.committed()) == ([], {0: None})
@@ -419,6 +420,6 @@ def test_a_fence_aborts_at_once_what_a_dead_predecessor_left_open(app: Applicati
 def test_a_fence_of_one_name_leaves_the_others_alone(app: Application) -> None:
     write(app, *TEN)
     producer = left_open(app, app.member(), [b"alive"], 5)
-    fence_lane(app.settings, app.worker)
+    fence(app.settings, app.worker)
     producer.commit_transaction(30)
     assert (app.values(), app.committed()) == ([b"alive"], {0: 5})

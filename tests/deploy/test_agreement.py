@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 import hapax
+from hapax.engines.producer_startup import Opening
 from hapax.settings import VARIABLES
 from hapax.telemetry.health import Health
 from hapax.wiring import LIVENESS_MARGIN_S
 from hapax.wiring.builders import FAREWELL_S
-from hapax.wiring.producer_startup import Opening
 from tests.deploy.generated import OWNED, settable
 from tests.deploy.manifests import (
     CHART,

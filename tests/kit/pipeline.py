@@ -8,20 +8,24 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, cast
 
-from hapax.core.exactly_once import ExactlyOnce
+from hapax.core.claim_owners import ClaimOwners
+from hapax.core.claiming import Claiming
+from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.identity import Identity
 from hapax.core.interrupt import Interrupt
 from hapax.core.isolation import Death, Isolation
-from hapax.core.limits import DeadLetterRate, FenceBudget, Pace, Patience
+from hapax.core.limits import DeadLetterRate, FenceBudget, Pace
 from hapax.core.plan import Destinations, Planner
 from hapax.core.records import Output
+from hapax.core.retry_policy import RetryPolicy
 from hapax.core.transform import Transformer
+from hapax.engines.batch_runner import BatchRunner, Sizing
 from hapax.engines.idle_offsets import Bounds, Ends
-from hapax.engines.lifecycle import Lifecycle
-from hapax.engines.recovery import Recovery
+from hapax.engines.lifecycle import Lifecycle, Process
+from hapax.engines.recovery import Limits, Recovery
 from hapax.engines.suspects import Suspects
 from hapax.engines.watchdog import Watchdog
-from hapax.engines.worker import Sizing, Worker
+from hapax.engines.worker import Worker
 from hapax.testing.broker import MemoryBroker
 from hapax.testing.claims import MemoryClaims
 from hapax.testing.owners import MemoryOwners
@@ -132,7 +136,7 @@ class Pipeline:
         self.source = MemorySource(broker, name, wait=clock.wait, faults=self.faults)
         self.transaction = MemoryTransaction(broker, "app-w", clock=clock, faults=self.faults)
         self.owners = MemoryOwners(broker, wait=clock.wait) if self._trust == "checked" else None
-        self.patience = Patience(ATTEMPTS_MAX)
+        self.retry = RetryPolicy(ATTEMPTS_MAX)
         self.ends = Ends(idle_s=0.3, interval_s=1.0)
         self.elsewhere = Elsewhere(self._transform)
         self.isolation = Isolation(
@@ -143,63 +147,57 @@ class Pipeline:
             ),
             on_failure=events.isolation_failed,
         )
-        self.core = ExactlyOnce(
-            identity=Identity(self._sources, inputs=["in"]),
-            claims=self.claims,
+        identity = Identity(self._sources, inputs=["in"])
+        steps = Steps(
+            identity=identity,
+            claiming=Claiming(
+                self.claims,
+                ClaimOwners(self.owners, identity, batch_max=10_000),
+                pass_on_outage=self._pass_on_outage,
+            ),
             transformer=self.isolation,
             planner=Planner(Destinations("app", "out", "dead")),
-            source=self.source,
-            transaction=self.transaction,
             dead_letter_rate=DeadLetterRate(topic="dead", rate_max=0.1, records_min=10_000),
-            clock=clock,
-            pass_on_outage=self._pass_on_outage,
-            interrupt=self.interrupt,
-            owners=self.owners,
         )
+        self.core = ExactlyOnce(
+            steps, self.source, self.transaction, clock=clock, interrupt=self.interrupt
+        )
+        process = Process(events, clock, self.lifecycle)
         self.recovery = Recovery(
-            source=self.source,
-            transaction=self.transaction,
-            claims=self.claims,
-            events=events,
-            clock=clock,
-            lifecycle=self.lifecycle,
-            patience=self.patience,
-            fences=FenceBudget("w", 5),
-            member_fences=FenceBudget("w", 5),
+            process,
+            self.source,
+            self.transaction,
+            self.claims,
             ends=self.ends,
-            transaction_timeout_s=TRANSACTION_TIMEOUT_S,
+            limits=Limits(
+                retry=self.retry,
+                producer_fences=FenceBudget("w", 5),
+                member_fences=FenceBudget("w", 5),
+                transaction_timeout_s=TRANSACTION_TIMEOUT_S,
+            ),
         )
-        self.worker = self._worker(events)
+        self.worker = Worker(process, self._runner(events), self.recovery, self.ends)
 
-    def _worker(self, events: Events) -> Worker:
-        return Worker(
-            core=self.core,
-            source=self.source,
-            recovery=self.recovery,
-            events=events,
-            clock=self.clock,
-            lifecycle=self.lifecycle,
-            interrupt=self.interrupt,
-            watchdog=Watchdog(60.0, on_overrun=lambda _call, _s: None),
-            sizing=Sizing(
+    def _runner(self, events: Events) -> BatchRunner:
+        return BatchRunner(
+            self.core,
+            self.source,
+            (Suspects if self._marked else Unsuspecting)(
+                self.source, self.core, self.isolation, events, records_max=self._batch_max
+            ),
+            Sizing(
                 pace=Pace(
                     interval_s=0.1,
                     records_max=self._batch_max,
                     bytes_max=1 << 20,
                     transaction_timeout_s=TRANSACTION_TIMEOUT_S,
                 ),
-                patience=self.patience,
+                retry=self.retry,
                 bounds=Bounds(records_max=self._bounds[0], at_end=self._bounds[1]),
                 cut_after_s=1.0,
             ),
-            ends=self.ends,
-            suspects=(Suspects if self._marked else Unsuspecting)(
-                self.source,
-                self.core,
-                self.isolation,
-                events,
-                records_max=self._batch_max,
-            ),
+            interrupt=self.interrupt,
+            watchdog=Watchdog(60.0, on_overrun=lambda _call, _s: None),
         )
 
     # -- input ----------------------------------------------------------------------------

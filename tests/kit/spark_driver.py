@@ -15,7 +15,7 @@ from hapax.core.interrupt import Interrupt
 from hapax.core.limits import DeadLetterRate, FenceBudget
 from hapax.core.ports import Changes
 from hapax.engines.idle_offsets import Bounds
-from hapax.engines.lifecycle import Lifecycle
+from hapax.engines.lifecycle import Lifecycle, Process
 from hapax.engines.spark.driver import SparkEngine
 from hapax.engines.spark.plan import RangeOutcome, RangeReport
 from hapax.engines.spark.ports import Pacing
@@ -232,21 +232,17 @@ class Driver:
         events = cast("Events", self.told)
         self.reports = Reports(
             events=events,
-            clock=self.clock,
             claims=self.claims if claims else None,
             fences=FenceBudget("w", 5),
             member_fences=FenceBudget("w", 2),
             dead_letter_rate=self.rate,
         )
         self.engine = SparkEngine(
-            member=cast("Any", self.member),
-            jobs=self.jobs,
+            Process(events, self.clock, self.lifecycle),
+            cast("Any", self.member),
+            self.jobs,
             fences=self.fences,
             reports=self.reports,
-            events=events,
-            clock=self.clock,
-            lifecycle=self.lifecycle,
-            dead_letter_rate=self.rate,
             pacing=Pacing(
                 duration_s=2.0,
                 task_max_s=TASK_MAX_S,

@@ -20,21 +20,23 @@ from hapax.core.errors import (
     ProducerDeadError,
     StopError,
 )
+from hapax.core.exactly_once import ExactlyOnce
 from hapax.core.interrupt import Interrupt
 from hapax.core.limits import DeadLetterRate, FenceBudget
 from hapax.core.transform import Transformer
 from hapax.engines.idle_offsets import Bounds
-from hapax.engines.lifecycle import Lifecycle
+from hapax.engines.lifecycle import Lifecycle, Process
 from hapax.engines.spark.driver import SparkEngine
 from hapax.engines.spark.ports import Pacing
 from hapax.engines.spark.reports import Reports
+from hapax.engines.spark.task import Task
 from hapax.settings import load_settings
 from hapax.testing.broker import MemoryBroker
 from hapax.testing.group import InstantGroup
 from hapax.testing.source import InjectedFault, MemorySource
 from hapax.testing.transaction import MemoryTransaction
-from hapax.wiring.builders import core
-from hapax.wiring.task import Task
+from hapax.wiring.builders import steps
+from hapax.wiring.task import RangeParts
 from tests.kit.doubles import CrashError, StuckError, Ticking, Told
 from tests.kit.pipeline import judge, upper
 from tests.kit.spark_errands import Errand
@@ -153,19 +155,19 @@ class Producing(MemoryTransaction):
         """Nothing is held."""
 
 
-class MemoryTask(Task):
-    """The real task on the memory broker."""
+class MemoryParts(RangeParts):
+    """Those of a real task on the memory broker."""
 
     def __init__(self, world: World, plan: RangePlan, errand: Errand) -> None:
         super().__init__(world.settings, plan)
         self._world, self._errand = world, errand
 
-    def _build(self) -> None:
+    def clients(self) -> tuple[Any, Any]:
         world = self._world
-        self._source: Any = Range(world.broker, self._plan, wait=world.clock.wait, faults=self._at)
-        self._transaction: Any = Producing(
+        source = Range(world.broker, self._plan, wait=world.clock.wait, faults=self._at)
+        return source, Producing(
             world.broker, f"app-w/{self._plan.lane}", clock=world.clock, faults=self._at
-        )  # fmt: skip
+        )
 
     def _at(self, step: str) -> InjectedFault | None:
         self._errand.pause()
@@ -188,7 +190,7 @@ class Jobs:
 
         def work(errand: Errand) -> None:
             try:
-                report = MemoryTask(self._world, plan, errand).run()
+                report = Task(plan, MemoryParts(self._world, plan, errand)).run()
             except Exception as error:  # noqa: BLE001 - a future carries whatever is raised
                 if not future.done():
                     future.set_exception(error)
@@ -259,13 +261,11 @@ class Peer:
         self._source = MemorySource(world.broker, PEER, wait=world.clock.wait)
         self._transaction = MemoryTransaction(world.broker, "app-x", clock=world.clock)
         self._transaction.open()
-        self._core = core(
-            world.settings,
+        self._core = ExactlyOnce(
+            steps(world.settings, None, None, Transformer(upper, 1)),
             self._source,
-            cast("Any", self._transaction),
-            None,
-            Transformer(upper, 1),
-            clock=cast("Any", world.clock),
+            self._transaction,
+            clock=world.clock,
             interrupt=Interrupt(),
         )
         self.present = False
@@ -346,21 +346,17 @@ class World:
         self.member = Member(self.broker, "w", wait=self.clock.wait, faults=self._at)
         rate = DeadLetterRate(topic="dead", rate_max=1.0, records_min=10_000)
         self.engine = SparkEngine(
-            member=self.member,
-            jobs=self.jobs,
+            Process(events, self.clock, self.lifecycle),
+            self.member,
+            self.jobs,
             fences=LaneFences(self),
             reports=Reports(
                 events=events,
-                clock=self.clock,
                 claims=None,
                 fences=FenceBudget("w", 5),
                 member_fences=FenceBudget("w", 5),
                 dead_letter_rate=rate,
             ),
-            events=events,
-            clock=self.clock,
-            lifecycle=self.lifecycle,
-            dead_letter_rate=rate,
             pacing=Pacing(
                 duration_s=60.0,
                 task_max_s=600.0,

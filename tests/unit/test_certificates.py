@@ -9,11 +9,13 @@ import ssl
 import threading
 import time
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from hapax.core.certificates import expiries_s
+from hapax.engines.certificate_watch import CertificateWatch
 from hapax.kafka.admin.certificates import own_certificates, server_certificates
 from hapax.sandbox.tls import Authority
 from hapax.settings import load_settings
@@ -21,7 +23,6 @@ from hapax.telemetry.events import Events
 from hapax.telemetry.health import Health
 from hapax.telemetry.logs import configure_logs
 from hapax.telemetry.metrics import Metrics
-from hapax.wiring.certificates import CertificateWatch
 from tests.kit.doctor import ENVIRON
 
 if TYPE_CHECKING:
@@ -147,7 +148,10 @@ def test_the_watch_tells_when_certificates_expire_and_warns_of_those_that_do_soo
             f"{S}CERTIFICATE_FILE": str(ours.certificate_file),
             f"{S}KEY_FILE": str(ours.key_file),
         }
-        watch = CertificateWatch(load_settings(environ), events)
+        settings = load_settings(environ)
+        watch = CertificateWatch(
+            events, partial(own_certificates, settings), partial(server_certificates, settings)
+        )
         watch.stop()
         watch.run()
     dates = {

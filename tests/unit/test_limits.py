@@ -1,12 +1,13 @@
-"""Limits: dead letters, patience with a batch, fences, and the size of a batch."""
+"""Limits: dead letters, attempts at a batch, fences, and the size of a batch."""
 
 from __future__ import annotations
 
 import pytest
 
 from hapax.core.errors import DeadLetterLimitError, DuplicateInstanceError, ExitCode
-from hapax.core.limits import DeadLetterRate, FenceBudget, Pace, Patience
+from hapax.core.limits import DeadLetterRate, FenceBudget, Pace
 from hapax.core.records import Record
+from hapax.core.retry_policy import RetryPolicy
 from hapax.core.transform import Failure
 
 FAILURE = Failure("ValueError", "no", 1)
@@ -94,19 +95,19 @@ def test_a_batch_that_is_taken_again_is_counted_once() -> None:
 
 
 def test_a_batch_is_tried_three_times_before_it_is_halved() -> None:
-    patience = Patience(3)
-    assert patience.attempt == 1
-    assert not patience.fail(100)
-    assert not patience.fail(100)
-    assert (patience.attempt, patience.limit(100)) == (3, 100)
-    assert not patience.fail(100)
-    assert (patience.attempt, patience.limit(100)) == (1, 50)
+    retry = RetryPolicy(3)
+    assert retry.attempt == 1
+    assert not retry.fail(100)
+    assert not retry.fail(100)
+    assert (retry.attempt, retry.limit(100)) == (3, 100)
+    assert not retry.fail(100)
+    assert (retry.attempt, retry.limit(100)) == (1, 50)
 
 
 def test_a_batch_is_halved_until_the_culprit_stands_alone_and_is_condemned() -> None:
-    patience, size, fails = Patience(3), 100, 0
-    while not patience.fail(size):
-        size = patience.limit(size)
+    retry, size, fails = RetryPolicy(3), 100, 0
+    while not retry.fail(size):
+        size = retry.limit(size)
         fails += 1
         assert fails < 100
     assert size == 1
@@ -114,26 +115,26 @@ def test_a_batch_is_halved_until_the_culprit_stands_alone_and_is_condemned() -> 
 
 
 def test_after_success_batches_grow_back_step_by_step() -> None:
-    patience = Patience(1)
-    patience.fail(64)
+    retry = RetryPolicy(1)
+    retry.fail(64)
     sizes = []
     for _ in range(3):
-        sizes.append(patience.limit(10_000))
-        patience.succeed()
+        sizes.append(retry.limit(10_000))
+        retry.succeed()
     assert sizes == [32, 64, 128]
     for _ in range(20):
-        patience.succeed()
-    assert patience.records_max is None
-    assert patience.limit(10_000_000) == 10_000_000
+        retry.succeed()
+    assert retry.records_max is None
+    assert retry.limit(10_000_000) == 10_000_000
 
 
 def test_success_forgets_the_attempts() -> None:
-    patience = Patience(3)
-    patience.fail(4)
-    patience.fail(4)
-    patience.succeed()
-    assert patience.attempt == 1
-    assert patience.limit(4) == 4
+    retry = RetryPolicy(3)
+    retry.fail(4)
+    retry.fail(4)
+    retry.succeed()
+    assert retry.attempt == 1
+    assert retry.limit(4) == 4
 
 
 def test_a_fence_that_explains_itself_never_counts() -> None:

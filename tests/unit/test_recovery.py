@@ -156,19 +156,19 @@ def test_refused_content_is_tried_three_times_then_halved_until_the_culprit_is_c
     pipeline = filled()
     batch = taken(pipeline)
     for _ in range(3):
-        assert pipeline.patience.limit(500) == 500
+        assert pipeline.retry.limit(500) == 500
         pipeline.recovery.recover(refused_at(pipeline), batch)
     assert pipeline.told.of("batch_halved") == [{"records_max": 1, "reason": "refused"}]
     single = pipeline.source.take(1, 0.0)
     for _ in range(3):
-        assert pipeline.recovery.condemned == {}
+        assert pipeline.retry.rejected == {}
         pipeline.recovery.recover(refused_at(pipeline), single)
     culprit = Failure("Refused", "refused", 1)
-    assert pipeline.recovery.condemned == {single.records[0].coordinates: culprit}
+    assert pipeline.retry.rejected == {single.records[0].coordinates: culprit}
     pipeline.recovery.record_success({P1: 1})
-    assert pipeline.recovery.condemned, "its record is still to come"
+    assert pipeline.retry.rejected, "its record is still to come"
     pipeline.recovery.record_success({P0: 1})
-    assert pipeline.recovery.condemned == {}
+    assert pipeline.retry.rejected == {}
 
 
 def test_a_culprit_that_is_known_by_name_is_condemned_at_once() -> None:
@@ -177,7 +177,7 @@ def test_a_culprit_that_is_known_by_name_is_condemned_at_once() -> None:
     error = refused_at(pipeline)
     error.culprits = {batch.records[1].coordinates: Failure("Refused", "too large", 1)}
     pipeline.recovery.recover(error, batch)
-    assert pipeline.recovery.condemned == error.culprits
+    assert pipeline.retry.rejected == error.culprits
     assert pipeline.told.of("batch_halved") == []
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hapax.core.limits import Patience
 from hapax.core.records import Coordinates
+from hapax.core.retry_policy import RetryPolicy
 from hapax.core.transform import Failure
 from hapax.engines.spark.lane import Homes, Lane
 from hapax.engines.spark.plan import RangeOutcome, RangePlan, RangeReport
@@ -22,7 +22,7 @@ NO = Failure("Refused", "no", 1)
 
 
 def lane(**positions: int | None) -> Lane:
-    made = Lane(0, Patience(3))
+    made = Lane(0, RetryPolicy(3))
     made.take_over({("in", int(name[1:])): offset for name, offset in positions.items()})
     return made
 
@@ -41,20 +41,20 @@ def test_progress_of_a_partition_that_left_meanwhile_is_not_ours_to_remember() -
 def test_a_lane_that_takes_over_begins_without_failures_and_condemned_records() -> None:
     one = lane(p0=5)
     one.rest(100.0)
-    one.lost, one.condemned = 3, {CULPRIT: NO}
+    one.lost, one.retry.rejected = 3, {CULPRIT: NO}
     one.take_over({P1: None})
-    assert (one.failures, one.lost, one.rest_until_s, one.condemned) == (0, 0, 0.0, {})
+    assert (one.failures, one.lost, one.rest_until_s, one.retry.rejected) == (0, 0, 0.0, {})
     assert one.positions == {P1: None}
 
 
 def test_progress_ends_both_impatience_and_rest() -> None:
     one = lane(p0=5)
-    one.patience.records_max, one.patience.attempts = 4, 2
+    one.retry.records_max, one.retry.attempts = 4, 2
     one.rest(100.0)
     one.record_report(RangeReport(lane=0))
-    assert (one.patience.records_max, one.patience.attempt, one.failures) == (4, 3, 1)
+    assert (one.retry.records_max, one.retry.attempt, one.failures) == (4, 3, 1)
     one.record_report(RangeReport(lane=0, ended={P0: 6}))
-    assert (one.patience.records_max, one.patience.attempt, one.failures) == (8, 1, 0)
+    assert (one.retry.records_max, one.retry.attempt, one.failures) == (8, 1, 0)
 
 
 # -- homes --------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ PLAN = RangePlan(
     records_max=10,
     batch_max=4,
     attempt=2,
-    condemned={CULPRIT: NO},
+    rejected={CULPRIT: NO},
     failed=(100, 3),
 )
 REPORT = RangeReport(
@@ -146,7 +146,7 @@ def test_what_travels_between_driver_and_task_arrives_as_it_was(
 def test_coordinates_and_outcomes_arrive_as_what_they_were() -> None:
     plan = pickle.loads(pickle.dumps(PLAN))  # noqa: S301 - as above
     report = pickle.loads(pickle.dumps(REPORT))  # noqa: S301 - as above
-    assert [type(key) for key in plan.condemned] == [Coordinates]
+    assert [type(key) for key in plan.rejected] == [Coordinates]
     assert type(report.suspect) is Coordinates
     assert report.outcome is RangeOutcome.ABORTED
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hapax.engines.spark.ports import Pacing
+from hapax.engines.spark.task import Task
 from hapax.testing.transaction import MemoryTransaction
-from hapax.wiring.task import Task
 from tests.kit import spark_schedules
 from tests.kit.spark_schedules import Broker, LaneFences, Producing, Range, caught, play
 

@@ -66,12 +66,12 @@ def test_without_the_sinks_report_nothing_is_said_of_outputs() -> None:
     ("text", "kind", "code"),
     [
         (
-            "[X] Traceback\nservice.core.errors.PositionLostError: old copy. Do this\n SQLSTATE",
+            "[X] Traceback\nhapax.core.errors.PositionLostError: old copy. Do this\n SQLSTATE",
             PositionLostError,
             ExitCode.POSITION_LOST,
         ),
-        ("\nservice.core.errors.ConfigurationError: cast it\n", ConfigurationError, 2),
-        ("\nservice.core.errors.ProducerDeadError: no broker answered\n", StopError, 1),
+        ("\nhapax.core.errors.ConfigurationError: cast it\n", ConfigurationError, 2),
+        ("\nhapax.core.errors.ProducerDeadError: no broker answered\n", StopError, 1),
         ("[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] in-0", PositionLostError, 6),
         ("[STREAM_FAILED] division by zero === Streaming Query === plan", StopError, 1),
     ],

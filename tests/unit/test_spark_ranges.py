@@ -105,7 +105,7 @@ def test_a_plan_is_made_of_what_the_last_report_came_to() -> None:
     driver.play(scenario())
     assert driver.plan.starts == {P0: 6, P1: 9}
     assert driver.plan.pace == 2000
-    assert driver.plan.condemned[Coordinates("in", 0, 9)] == no
+    assert driver.plan.rejected[Coordinates("in", 0, 9)] == no
     assert driver.plan.failed == (14, 2)
 
 

@@ -13,9 +13,9 @@ from hapax.core.errors import (
     MemberFencedError,
     StopError,
 )
-from hapax.core.limits import Patience
 from hapax.core.ports import Stuck
 from hapax.core.records import Coordinates
+from hapax.core.retry_policy import RetryPolicy
 from hapax.core.suspicion import Mark
 from hapax.core.transform import Cut, Failure
 from hapax.engines.spark.lane import Lane
@@ -35,7 +35,7 @@ def driver() -> Driver:
 
 @pytest.fixture
 def lane() -> Lane:
-    made = Lane(0, Patience(3))
+    made = Lane(0, RetryPolicy(3))
     made.take_over({P0: 5, P1: None})
     made.began_s = NOW_S - 2.0
     return made
@@ -110,7 +110,7 @@ def test_what_the_task_saw_is_told_by_the_driver(driver: Driver, lane: Lane) -> 
 
 def test_the_rate_of_dead_letters_is_that_of_all_lanes_together(driver: Driver) -> None:
     for number, failures in enumerate((3, 4)):
-        one = Lane(number, Patience(3))
+        one = Lane(number, RetryPolicy(3))
         one.take_over({("in", number): 0})
         each = settled({("in", number): (0, 40)}, dead_letters=failures)
         driver.reports.take(one, RangeReport(lane=number, settled=[each]), NOW_S)
@@ -168,7 +168,7 @@ def test_an_aborted_range_rests_and_says_where_it_goes_on(driver: Driver, lane: 
         for attempt in (1, 2)
     ]
     assert lane.rest_until_s > NOW_S
-    assert lane.patience.attempts == 0, "the content is not to blame"
+    assert lane.retry.attempts == 0, "the content is not to blame"
 
 
 def test_culprits_known_by_name_are_condemned_at_once(driver: Driver, lane: Lane) -> None:
@@ -176,8 +176,8 @@ def test_culprits_known_by_name_are_condemned_at_once(driver: Driver, lane: Lane
         RangeOutcome.ABORTED, reason="no", records=3, content=True, culprits={CULPRIT: NO}
     )
     driver.reports.take(lane, aborted, NOW_S)
-    assert lane.condemned == {CULPRIT: NO}
-    assert (lane.rest_until_s, lane.patience.attempts) == (0.0, 0)
+    assert lane.retry.rejected == {CULPRIT: NO}
+    assert (lane.rest_until_s, lane.retry.attempts) == (0.0, 0)
 
 
 def refused(records: int, **facts: Any) -> RangeReport:
@@ -188,20 +188,20 @@ def test_content_that_is_refused_is_halved_down_to_its_suspect(driver: Driver, l
     sizes = []
     for records in (4, 4, 4, 2, 2, 2, 1, 1):
         driver.reports.take(lane, refused(records, suspect=CULPRIT), NOW_S)
-        sizes.append(lane.patience.records_max)
+        sizes.append(lane.retry.records_max)
     assert sizes == [None, None, 2, 2, 2, 1, 1, 1]
-    assert lane.condemned == {}
+    assert lane.retry.rejected == {}
     driver.reports.take(lane, refused(1, suspect=CULPRIT), NOW_S)
-    assert lane.condemned == {CULPRIT: NO}
+    assert lane.retry.rejected == {CULPRIT: NO}
     assert [facts["records_max"] for facts in driver.told.of("batch_halved")] == [2, 1]
 
 
 def test_a_dead_letter_that_is_refused_too_stops_the_service(driver: Driver, lane: Lane) -> None:
-    lane.condemned = {CULPRIT: NO}
+    lane.retry.rejected = {CULPRIT: NO}
     cuts = []
     for _ in range(4):
         driver.reports.take(lane, refused(1, suspect=CULPRIT), NOW_S)
-        cuts.append(lane.condemned[CULPRIT].cut)
+        cuts.append(lane.retry.rejected[CULPRIT].cut)
     assert cuts == [Cut.NOTHING, Cut.NOTHING, Cut.VALUE, Cut.ALL]
     with pytest.raises(DeadLetterLimitError, match="record in/0/7 is refused even without"):
         driver.reports.take(lane, refused(1, suspect=CULPRIT), NOW_S)
@@ -210,14 +210,14 @@ def test_a_dead_letter_that_is_refused_too_stops_the_service(driver: Driver, lan
 def test_refused_content_without_records_is_only_waited_for(driver: Driver, lane: Lane) -> None:
     driver.reports.take(lane, report(RangeOutcome.ABORTED, reason="no", content=True), NOW_S)
     assert lane.rest_until_s > NOW_S
-    assert lane.patience.attempts == 0
+    assert lane.retry.attempts == 0
 
 
 def test_a_condemned_record_is_forgotten_once_it_is_behind(driver: Driver, lane: Lane) -> None:
     later = Coordinates("in", 0, 8)
-    lane.condemned = {CULPRIT: NO, later: NO}
+    lane.retry.rejected = {CULPRIT: NO, later: NO}
     driver.reports.take(lane, report(settled=[settled({P0: (5, 8)})]), NOW_S)
-    assert lane.condemned == {later: NO}
+    assert lane.retry.rejected == {later: NO}
 
 
 def test_fenced_once_is_survived_and_fenced_again_means_a_twin(driver: Driver, lane: Lane) -> None:

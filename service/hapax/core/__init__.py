@@ -7,7 +7,8 @@ transform    step 4: business code, and what its answers mean
 plan         step 5: claims and results to outputs, dead letters and progress
 ports        Source, Transaction, Claims, Clock: all that the core knows of the world
 exactly_once the seven steps of one batch, in order
-limits       bounds on attempts, rebuilds and dead letters
+limits       bounds on rebuilds, dead letters and the size of a batch
+retry_policy a batch that brokers refuse: smaller, or with records rejected
 settled      what one batch came to
 audit        names and numbers of an audit; audit_rows: records to the rows that it judges
 micro_batches  whether a micro-batch of DataFrames is due, by its marker

@@ -7,6 +7,7 @@ by the name of what was asked for.
 from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003 - msgspec reads it
+from typing import NamedTuple
 
 import msgspec
 
@@ -26,6 +27,25 @@ class Address(msgspec.Struct, frozen=True):
     place: str
     problem: str | None = None
     unknown: bool = False
+
+
+class BrokerAnswers(NamedTuple):
+    """One look at the brokers.
+
+    away      addresses with what is wrong there, when no broker answered; else empty
+    refusals  why no broker will answer, however long the wait: one sentence each
+    suspect   whether that may be so
+    absent    topics that are not there, or may not be read: one sentence each
+    cluster   Kafka's id of the cluster that answered (KIP-78); None: none did, or it has none
+    open      whether an address that did not answer accepts connections: it may be slow
+    """
+
+    away: str = ""
+    refusals: tuple[str, ...] = ()
+    suspect: bool = False
+    absent: tuple[str, ...] = ()
+    cluster: str | None = None
+    open: bool = False
 
 
 class Partition(msgspec.Struct, frozen=True):

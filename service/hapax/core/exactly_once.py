@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from hapax.core.batch_result import BatchResult, PhaseTimer
-from hapax.core.claim_owners import ClaimOwners
-from hapax.core.claiming import Claiming
 from hapax.core.dead_letters import condemn
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from hapax.core.offset_commit import send_progress
@@ -28,55 +28,59 @@ from hapax.core.transform import Failure
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from hapax.core.claiming import Claiming
     from hapax.core.identity import Identified, Identity
     from hapax.core.interrupt import Interrupt
     from hapax.core.limits import DeadLetterRate
     from hapax.core.plan import Plan, Planner
-    from hapax.core.ports import AppliesAll, Batch, Claims, Clock, OwnerLookup, Source, Transaction
+    from hapax.core.ports import AppliesAll, Batch, Clock, Source, Transaction
     from hapax.core.records import Coordinates, Progress
     from hapax.core.suspicion import Marks
     from hapax.core.transform import Result
 
 
+class Steps(msgspec.Struct, frozen=True):
+    """What decides about the records of a batch, before their transaction and as a condition of it.
+
+    identity, claiming, transformer, planner   steps 2 to 5
+    dead_letter_rate                           refuses a plan with too many failures
+    """
+
+    identity: Identity
+    claiming: Claiming
+    transformer: AppliesAll
+    planner: Planner
+    dead_letter_rate: DeadLetterRate
+
+
 class ExactlyOnce:
     """Runs batches. Holds no state between two of them but the dead-letter rate."""
 
-    def __init__(  # noqa: PLR0913 - the composition root names each step once
+    def __init__(
         self,
-        *,
-        identity: Identity,
-        claims: Claims | None,
-        transformer: AppliesAll,
-        planner: Planner,
+        steps: Steps,
         source: Source,
         transaction: Transaction,
-        dead_letter_rate: DeadLetterRate,
+        *,
         clock: Clock,
-        pass_on_outage: bool,
         interrupt: Interrupt,
-        owners: OwnerLookup | None = None,
-        batch_max: int = 10_000,
     ) -> None:
-        self._identity = identity
-        self._claims = Claiming(
-            claims,
-            ClaimOwners(owners, identity, batch_max=batch_max),
-            pass_on_outage=pass_on_outage,
-        )
-        self._transformer = transformer
-        self._planner = planner
+        self._identity = steps.identity
+        self._claims = steps.claiming
+        self._transformer = steps.transformer
+        self._planner = steps.planner
+        self._dead_letter_rate = steps.dead_letter_rate
         self._source = source
         self._transaction = transaction
-        self._dead_letter_rate = dead_letter_rate
         self._clock = clock
         self._interrupt = interrupt
 
     def run(
-        self, batch: Batch, condemned: Mapping[Coordinates, Failure], attempt: int
+        self, batch: Batch, rejected: Mapping[Coordinates, Failure], attempt: int
     ) -> BatchResult:
         """Give every record of ``batch`` its one effect, or raise and leave none.
 
-        ``condemned`` names records that the broker refused in earlier attempts: they become dead
+        ``rejected`` names records that the broker refused in earlier attempts: they become dead
         letters. Raises ClaimsUnavailableError, BatchAbortedError, ProducerDeadError, StopError.
         When step 4 was interrupted the answer covers a prefix: read on from ``result.offsets``.
         """
@@ -87,7 +91,7 @@ class ExactlyOnce:
         timer.end("identify")
         claimed = self._claims.claim(batch, found)  # 3
         timer.end("claim")
-        results = self._transform(batch, found, claimed.twins, condemned)  # 4
+        results = self._transform(batch, found, claimed.twins, rejected)  # 4
         timer.end("transform")
         progress = _progress(batch, len(results))
         plan = self._planner.plan(  # 5
@@ -119,10 +123,10 @@ class ExactlyOnce:
         batch: Batch,
         found: Identified,
         twins: Mapping[int, Coordinates],
-        condemned: Mapping[Coordinates, Failure],
+        rejected: Mapping[Coordinates, Failure],
     ) -> Sequence[Result | None]:
         """Return results by index, for all records or, when interrupted, for a prefix."""
-        fates = _refused(batch, found, condemned) | dict.fromkeys(twins)
+        fates = _refused(batch, found, rejected) | dict.fromkeys(twins)
         records = batch.records
         if not fates:
             return self._transformer.apply_all(records, self._interrupt)
@@ -165,16 +169,16 @@ def _blame(error: BatchAbortedError, batch: Batch, plan: Plan) -> None:
 
 
 def _refused(
-    batch: Batch, found: Identified, condemned: Mapping[Coordinates, Failure]
+    batch: Batch, found: Identified, rejected: Mapping[Coordinates, Failure]
 ) -> dict[int, Failure | None]:
     refused: dict[int, Failure | None]
     refused = {index: Failure("Poison", str(poison), 1) for index, poison in found.poison.items()}
     for index, reason in batch.unreadable.items():
         refused[index] = Failure("Poison", reason, 1)
-    if condemned:
+    if rejected:
         for index, record in enumerate(batch.records):
-            if record.coordinates in condemned:
-                refused[index] = condemned[record.coordinates]
+            if record.coordinates in rejected:
+                refused[index] = rejected[record.coordinates]
     return refused
 
 

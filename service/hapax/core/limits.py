@@ -85,47 +85,6 @@ class DeadLetterRate:
         return records, failed
 
 
-class Patience:
-    """Bounds the attempts at a batch whose content the broker refuses.
-
-    After ``attempts_max`` attempts the batch is halved, again and again, until the culprit
-    stands alone; then it is condemned to be a dead letter.
-    """
-
-    def __init__(self, attempts_max: int) -> None:
-        self._attempts_max = attempts_max
-        self.attempts = 0
-        self.records_max: int | None = None
-
-    @property
-    def attempt(self) -> int:
-        """The number of the coming attempt, from 1."""
-        return self.attempts + 1
-
-    def limit(self, records_max: int) -> int:
-        """Return how many records the next batch may hold."""
-        return records_max if self.records_max is None else min(records_max, self.records_max)
-
-    def fail(self, records: int) -> bool:
-        """Count a failed attempt at so many records; True when the single one is condemned."""
-        self.attempts += 1
-        if self.attempts < self._attempts_max:
-            return False
-        if records <= 1:
-            return True
-        self.records_max = records // 2
-        self.attempts = 0
-        return False
-
-    def succeed(self) -> None:
-        """Grow back to full size step by step: a batch went through."""
-        self.attempts = 0
-        if self.records_max is not None:
-            self.records_max *= 2
-            if self.records_max > 1_000_000:  # noqa: PLR2004 - beyond any batch: the limit is off
-                self.records_max = None
-
-
 class FenceBudget:
     """Distinguishes a second process of this name from a transaction that only took too long.
 

@@ -207,7 +207,7 @@ class Core(Protocol):
     """Runs batches; ``ExactlyOnce`` is the one that does the work."""
 
     def run(
-        self, batch: Batch, condemned: Mapping[Coordinates, Failure], attempt: int
+        self, batch: Batch, rejected: Mapping[Coordinates, Failure], attempt: int
     ) -> BatchResult:
         """Give every record of ``batch`` its one effect, or raise and leave none."""
 

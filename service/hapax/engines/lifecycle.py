@@ -6,12 +6,15 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
+import msgspec
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
     from hapax.core.interrupt import Interrupt
     from hapax.core.ports import Clock
+    from hapax.telemetry.events import Events
 
 
 class Lifecycle:
@@ -76,3 +79,11 @@ class Lifecycle:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self.stop(signal.Signals(number).name)
+
+
+class Process(msgspec.Struct, frozen=True):
+    """What the parts of one process share: the events, the time, and when to leave."""
+
+    events: Events
+    clock: Clock
+    lifecycle: Lifecycle

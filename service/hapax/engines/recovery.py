@@ -13,7 +13,8 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from hapax.core.dead_letters import condemn
+import msgspec
+
 from hapax.core.errors import (
     BatchAbortedError,
     ClaimsUnavailableError,
@@ -27,13 +28,11 @@ from hapax.core.ports import Batch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from hapax.core.limits import Patience
-    from hapax.core.ports import Claims, Clock, Source, Transaction
-    from hapax.core.records import Coordinates, Progress, TopicPartition
-    from hapax.core.transform import Failure
+    from hapax.core.ports import Claims, Source, Transaction
+    from hapax.core.records import Progress, TopicPartition
+    from hapax.core.retry_policy import RetryPolicy
     from hapax.engines.idle_offsets import Ends
-    from hapax.engines.lifecycle import Lifecycle
-    from hapax.telemetry.events import Events
+    from hapax.engines.lifecycle import Process
 
 REACTIONS = (ClaimsUnavailableError, BatchAbortedError, ProducerDeadError, MemberFencedError)
 """What ``recover`` knows how to react to."""
@@ -43,39 +42,48 @@ BACKOFF_MAX_S = 1.0
 _NOTHING = Batch([], {}, {})
 
 
+class Limits(msgspec.Struct, frozen=True):
+    """How often what may go wrong.
+
+    retry                  attempts at a batch that brokers refuse
+    producer_fences        fenced by another process of this name, as it seems
+    member_fences          the same in the group
+    transaction_timeout_s  a transaction that was open for longer explains a fence
+    """
+
+    retry: RetryPolicy
+    producer_fences: FenceBudget
+    member_fences: FenceBudget
+    transaction_timeout_s: float
+
+
 class Recovery:
     """Brings the worker back to a state that is certain."""
 
-    def __init__(  # noqa: PLR0913 - the composition root names each part once
+    def __init__(
         self,
-        *,
+        process: Process,
         source: Source,
         transaction: Transaction,
         claims: Claims | None,
-        events: Events,
-        clock: Clock,
-        lifecycle: Lifecycle,
-        patience: Patience,
-        fences: FenceBudget,
-        member_fences: FenceBudget,
+        *,
         ends: Ends,
-        transaction_timeout_s: float,
+        limits: Limits,
     ) -> None:
+        self._events = process.events
+        self._clock = process.clock
+        self._lifecycle = process.lifecycle
         self._source = source
         self._transaction = transaction
         self._claims = claims
-        self._events = events
-        self._clock = clock
-        self._lifecycle = lifecycle
-        self._patience = patience
-        self._fences = fences
-        self._member_fences = member_fences
         self._ends = ends
-        self._transaction_timeout_s = transaction_timeout_s
+        self._retry = limits.retry
+        self._fences = limits.producer_fences
+        self._member_fences = limits.member_fences
+        self._transaction_timeout_s = limits.transaction_timeout_s
         self._aborts = 0
         self._replacing: str | None = None
         """Why the producer is dead that has no successor yet."""
-        self.condemned: dict[Coordinates, Failure] = {}
 
     def recover(self, error: Exception, batch: Batch) -> None:
         """React to ``error``, and to what goes wrong while reacting, until all is certain."""
@@ -120,13 +128,7 @@ class Recovery:
         """Take note of a committed transaction, and fence it off when it left doubts."""
         self._aborts = 0
         self._fences.commit()
-        self._patience.succeed()
-        if self.condemned:
-            self.condemned = {
-                coordinates: failure
-                for coordinates, failure in self.condemned.items()
-                if coordinates.offset >= progress.get((coordinates[0], coordinates[1]), 0)
-            }
+        self._retry.record_progress(progress)
         self.fence_doubt()
 
     # -- aborted --------------------------------------------------------------------------
@@ -135,20 +137,15 @@ class Recovery:
         self._aborts += 1
         rewound = self._rewind(batch, resolved=error.resolved)
         self._events.batch_aborted(str(error), len(batch.records), self._aborts, rewound)
-        if error.culprits:
-            self.condemned.update(error.culprits)
-        elif error.content and batch.records:
-            self._lose_patience(batch, str(error))
-        else:
+        if not self._retry.blame(
+            str(error),
+            len(batch.records),
+            batch.records[0].coordinates if batch.records else None,
+            culprits=error.culprits,
+            content=error.content,
+            on_halved=self._events.batch_halved,
+        ):
             self._attend(min(BACKOFF_MAX_S, BACKOFF_S * 2 ** min(self._aborts, 6)))
-
-    def _lose_patience(self, batch: Batch, reason: str) -> None:
-        records = len(batch.records)
-        if self._patience.fail(records):
-            culprit = batch.records[0].coordinates
-            self.condemned[culprit] = condemn(culprit, reason, self.condemned.get(culprit))
-        elif self._patience.limit(records) < records:
-            self._events.batch_halved(self._patience.limit(records), reason)
 
     def _rewind(self, batch: Batch, *, resolved: bool) -> Progress:
         """Read again: the batch, or what the group says when a commit may have gone through."""

@@ -8,76 +8,43 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from hapax.core.errors import StopError
-from hapax.core.limits import Pace, Patience  # noqa: TC001 - msgspec reads Sizing's types
-from hapax.core.ports import Batch
 from hapax.engines.hold import Hold
-from hapax.engines.idle_offsets import Bounds, Ends  # noqa: TC001 - as above
 from hapax.engines.membership import Membership
 from hapax.engines.recovery import REACTIONS
 
 if TYPE_CHECKING:
-    from hapax.core.interrupt import Interrupt
-    from hapax.core.ports import Clock, Core, Source, Stuck
+    from hapax.core.ports import Batch, Stuck
     from hapax.core.records import Progress, TopicPartition
-    from hapax.engines.lifecycle import Lifecycle
+    from hapax.engines.batch_runner import BatchRunner
+    from hapax.engines.idle_offsets import Ends
+    from hapax.engines.lifecycle import Process
     from hapax.engines.recovery import Recovery
-    from hapax.engines.suspects import Suspects
-    from hapax.engines.watchdog import Watchdog
-    from hapax.telemetry.events import Events
 
 WAIT_S = 0.1
 """Longest wait for a record: also how late a signal is heard."""
 DONE_INTERVAL_S = 0.5
 
 
-class Sizing(msgspec.Struct):
-    """What decides how much one batch holds, and how long it may take."""
-
-    pace: Pace
-    patience: Patience
-    bounds: Bounds
-    cut_after_s: float
-
-
 class Worker:
     """Takes batches and runs them until asked to stop."""
 
-    def __init__(  # noqa: PLR0913 - the composition root names each part once
-        self,
-        *,
-        core: Core,
-        source: Source,
-        recovery: Recovery,
-        events: Events,
-        clock: Clock,
-        lifecycle: Lifecycle,
-        interrupt: Interrupt,
-        watchdog: Watchdog,
-        sizing: Sizing,
-        ends: Ends,
-        suspects: Suspects,
+    def __init__(
+        self, process: Process, runner: BatchRunner, recovery: Recovery, ends: Ends
     ) -> None:
-        self._core = core
-        self._source = source
+        self._events = process.events
+        self._clock = process.clock
+        self._lifecycle = process.lifecycle
+        self._runner = runner
+        self._source = runner.source
+        self._suspects = runner.suspects
+        self._retry = runner.sizing.retry
+        self._bounds = runner.sizing.bounds
         self._recovery = recovery
-        self._events = events
-        self._clock = clock
-        self._lifecycle = lifecycle
-        self._interrupt = interrupt
-        self._watchdog = watchdog
-        self._pace = sizing.pace
-        self._patience = sizing.patience
-        self._bounds = sizing.bounds
-        self._cut_after_s = sizing.cut_after_s
         self._ends = ends
-        self._suspects = suspects
-        self._batch = Batch([], {}, {})
         self._stuck: dict[TopicPartition, Stuck] = {}
-        self._membership = Membership(source, events, clock)
-        self._hold = Hold(lifecycle, events)
+        self._membership = Membership(self._source, process.events, process.clock)
+        self._hold = Hold(process.lifecycle, process.events)
         self._done_seen_s = 0.0
         self._told: Progress = {}
 
@@ -89,10 +56,9 @@ class Worker:
                 if self._done():
                     self._lifecycle.stop("the bounded run is done")
             except REACTIONS as error:
-                self._suspects.fail()
-                if self._pace.fail(len(self._batch.records), error.transaction_s):
-                    self._events.batch_halved(self._pace.records, str(error))
-                self._recovery.recover(error, self._batch)
+                if self._runner.fail(error):
+                    self._events.batch_halved(self._runner.sizing.pace.records, str(error))
+                self._recovery.recover(error, self._runner.batch)
         self._leave()
 
     def _leave(self) -> None:
@@ -106,14 +72,13 @@ class Worker:
                 self._suspects.leave()
 
     def _turn(self) -> None:
-        self._batch = Batch([], {}, {})
+        self._runner.drop()
         self._recovery.fence_doubt()
         if self._hold.attend(self._source, WAIT_S):
             self._events.loop_moved()
             self._observe()
             return
-        records_max = self._bounds.limit(self._patience.limit(self._pace.records))
-        self._batch = batch = self._source.take(records_max, WAIT_S)
+        batch = self._runner.take(WAIT_S)
         self._events.loop_moved()
         self._observe()
         if batch.records:
@@ -123,27 +88,17 @@ class Worker:
             self._end_idle(batch)
 
     def _process(self, batch: Batch) -> None:
-        self._interrupt.due = self._lifecycle.stopping
-        self._watchdog.alarm(self._cut_after_s, self._interrupt)
-        result = self._core.run(batch, self._recovery.condemned, self._patience.attempt)
-        # From here on nothing may put this batch back: what fails later in this turn is not it.
-        self._batch = Batch([], {}, {})
-        progress = result.progress
-        self._source.mark_processed(progress)
-        self._suspects.record_progress(progress, batch)
-        if result.records < len(batch.records):
-            self._source.rewind({**batch.first, **progress})
+        result = self._runner.run(
+            self._retry.rejected, self._retry.attempt, stopping=lambda: self._lifecycle.stopping
+        )
+        self._runner.settle(batch, result)
         self._events.transaction_committed(result)
         for coordinates, failure in result.dead_letter_examples:
             self._events.dead_letter_written(
                 coordinates, failure.reason, failure.attempts, failure.text
             )
-        self._ends.record_commit(progress, self._clock.monotonic())
-        self._bounds.count(result.records)
-        self._pace.record_commit(
-            result.records, result.working_s, result.bytes_in, result.transaction_s
-        )
-        self._recovery.record_success(progress)
+        self._ends.record_commit(result.progress, self._clock.monotonic())
+        self._recovery.record_success(result.progress)
 
     def _end_idle(self, batch: Batch) -> None:
         """Commit ends of partitions on which nothing is in flight."""
@@ -162,12 +117,10 @@ class Worker:
         moved = self._ends.moved(stable, self._clock.monotonic())
         if moved:
             try:
-                self._core.end(moved)
+                self._runner.end(moved)
             except REACTIONS:
                 self._ends.note(moved)
                 raise
-            self._source.mark_processed(moved)
-            self._suspects.record_progress(moved)
             self._ends.record_commit(moved, 0.0)
             self._events.idle_offsets_committed(moved)
             self._recovery.record_success(moved)

@@ -48,7 +48,7 @@ class TracedCore:
         self._client = client
 
     def run(
-        self, batch: Batch, condemned: Mapping[Coordinates, Failure], attempt: int
+        self, batch: Batch, rejected: Mapping[Coordinates, Failure], attempt: int
     ) -> BatchResult:
         """Give every record its one effect, as ``ExactlyOnce.run``; the answer names the span."""
         topics = sorted({topic for topic, _partition in batch.first})
@@ -62,7 +62,7 @@ class TracedCore:
             set_status_on_exception=False,
         ) as span:
             try:
-                settled = self._core.run(batch, condemned, attempt)
+                settled = self._core.run(batch, rejected, attempt)
             except BaseException as error:
                 _fail(span, error)
                 raise

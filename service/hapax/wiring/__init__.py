@@ -1,14 +1,10 @@
 """Composition root: settings to adapters, core and engine. The only place that knows both sides.
 
 builders          a builder for each part
-lag_monitor       what reads the offsets of logs alongside the engine
+watches           what looks at logs and certificates alongside the engine
 spark             the Spark engine on records; task: what runs in one of its tasks
 dataframe         the Spark engine on DataFrames
-certificates      watches until when certificates are valid
-former_ids        transactional ids of earlier versions, fenced at the first start
-producer_startup  the producer's registration, alongside everything else that a start waits for
-tracing           spans around the core, or none
-preflight         what must be there before the first record is read
+tracing, claims   spans around the core, and the claim store, or none
 
 The order of ``serve`` is the order in which a start can fail, cheapest first.
 """
@@ -17,20 +13,19 @@ from __future__ import annotations
 
 import gc
 import os
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hapax import __version__
-from hapax.core.errors import (
-    BatchAbortedError,
-    ExitCode,
-    MemberFencedError,
-    PreflightError,
-    StopError,
-)
+from hapax.core.errors import ExitCode, PreflightError, StopError
 from hapax.core.lag import GroupProgress
-from hapax.core.transform import Transformer, load_transform
+from hapax.core.transform import load_transform
+from hapax.engines.preflight import check
+from hapax.engines.producer_startup import Opening
 from hapax.engines.spark.session import require_pyspark
+from hapax.kafka.consume.source import KafkaSource
+from hapax.kafka.produce.fences import fence_predecessor
 from hapax.kafka.properties import library_version, transactional_id
 from hapax.kafka.tcp_probe import unanswered
 from hapax.settings.secrets import Strike, secrets_around, secrets_of
@@ -42,23 +37,15 @@ from hapax.telemetry.metrics import Metrics
 from hapax.telemetry.recent_errors import Troubles
 from hapax.telemetry.status import ProcessIdentity, Status
 from hapax.wiring import builders as parts
-from hapax.wiring.certificates import watch_certificates
-from hapax.wiring.former_ids import fence_predecessor
-from hapax.wiring.lag_monitor import start_lag_monitor
-from hapax.wiring.preflight import check
-from hapax.wiring.producer_startup import Opening
 from hapax.wiring.tracing import start_tracing
+from hapax.wiring.watches import start_certificate_watch, start_lag_monitor
 
 if TYPE_CHECKING:
-    from hapax.kafka.consume.source import KafkaSource
     from hapax.settings import Settings
     from hapax.wiring.builders import Shared
 
 LIVENESS_MARGIN_S = 5.0
 """Longer than the watchdog's deadline: it ends the process first, and says why."""
-OPENING_WAIT_S = 0.02
-AWAY_INTERVAL_S = 6.0
-"""Longer than one try of the producer: its last failure may be older than the first answer."""
 
 __all__ = ["serve"]
 
@@ -131,7 +118,7 @@ def _run(shared: Shared, stack: ExitStack) -> None:
     shared.lifecycle.listen()
     shared.watchdog.start()
     stack.callback(shared.watchdog.stop)
-    watch_certificates(shared, stack)
+    start_certificate_watch(shared, stack)
     if shared.settings.engine == "worker":
         _run_worker(shared, stack)
         return
@@ -148,40 +135,32 @@ def _run(shared: Shared, stack: ExitStack) -> None:
 
 
 def _run_worker(shared: Shared, stack: ExitStack) -> None:
-    source = parts.source(shared)
+    source = parts.source(shared, KafkaSource)
     transaction = parts.transaction(shared, source)
-    opening = Opening(transaction, shared.lifecycle)
+    opening = Opening(transaction, shared)
     opening.start()
     stack.callback(opening.abandon)
     function = load_transform(shared.settings.transform)
-    claims = parts.claims(shared)
-    if claims is not None:
-        stack.callback(claims.close)
-    remarks = check(shared, source, claims)
+    claims = parts.claims(shared, stack)
+    remarks = check(parts.brokers(shared, source.list_topics), source, claims)
     if remarks is None:
         return
-    remarks += fence_predecessor(shared.settings, source)
+    remarks += fence_predecessor(shared.settings, source.of_earlier_version)
     shared.events.preflight_passed(remarks)
     stack.callback(source.close)
     source.subscribe()
-    _attend_until(opening, source, shared)
+    opening.attend(source, partial(unanswered, shared.settings.kafka.bootstrap_servers))
     stack.callback(transaction.close)
     if shared.lifecycle.stopping:
         return
-    transformer = Transformer(function, shared.settings.retry.attempts)
-    isolation = parts.isolation(shared, transformer)
-    stack.callback(isolation.close)
-    owners = parts.owners(shared, claims)
-    if owners is not None:
-        stack.callback(owners.close)
-    worker = parts.worker(
-        shared,
-        source=source,
-        transaction=transaction,
-        claims=claims,
-        owners=owners,
-        isolation=isolation,
+    isolation = parts.isolation(
+        shared.settings,
+        function,
+        on_death=shared.events.crashing_record_found,
+        on_failure=shared.events.isolation_failed,
     )
+    stack.callback(isolation.close)
+    worker = parts.worker(shared, stack, source, transaction, claims, isolation)
     # What the start left lives for ever: keep it out of every later garbage collection (the
     # first full one took 20 to 60 ms out of a batch).
     gc.freeze()
@@ -189,22 +168,3 @@ def _run_worker(shared: Shared, stack: ExitStack) -> None:
     shared.events.service_ready()
     worker.run()
     shared.events.service_draining(shared.lifecycle.reason)
-
-
-def _attend_until(opening: Opening, source: KafkaSource, shared: Shared) -> None:
-    """Join the group while the producer registers; raise why it could not."""
-    servers, told_s = shared.settings.kafka.bootstrap_servers, shared.clock.monotonic()
-    while opening.is_alive():
-        if opening.unanswered and shared.clock.monotonic() - told_s > AWAY_INTERVAL_S:
-            told_s = shared.clock.monotonic()
-            shared.events.brokers_unreachable(unanswered(servers))
-        try:
-            with suppress(BatchAbortedError):  # positions are looked up again with the first take
-                source.attend(OPENING_WAIT_S)
-        except MemberFencedError:
-            source.reopen()
-        if opening.overdue:
-            raise PreflightError([f"no producer after {opening.TIMEOUT_S:.0f} s: a call hangs"])
-    if shared.events.brokers_are_away:
-        shared.events.brokers_reached()
-    opening.finish()

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
-
-from hapax.core.exactly_once import ExactlyOnce
+from hapax.core.claim_owners import ClaimOwners
+from hapax.core.claiming import Claiming
+from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.identity import Identity
 from hapax.core.interrupt import Interrupt
 from hapax.core.isolation import Isolation
-from hapax.core.limits import DeadLetterRate, FenceBudget, Pace, Patience
+from hapax.core.limits import DeadLetterRate, FenceBudget, Pace
 from hapax.core.plan import Destinations, Planner
+from hapax.core.retry_policy import RetryPolicy
+from hapax.core.transform import Transformer
+from hapax.engines.batch_runner import BatchRunner, Sizing
 from hapax.engines.idle_offsets import Bounds, Ends
 from hapax.engines.isolated_calls import IsolatedCalls
-from hapax.engines.lifecycle import Lifecycle
-from hapax.engines.recovery import Recovery
+from hapax.engines.lifecycle import Lifecycle, Process
+from hapax.engines.preflight import Brokers
+from hapax.engines.recovery import Limits, Recovery
 from hapax.engines.suspects import Suspects
 from hapax.engines.watchdog import Watchdog
-from hapax.engines.worker import Sizing, Worker
+from hapax.engines.worker import Worker
+from hapax.kafka.admin.preflight import KafkaPreflight
 from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.produce.base import ProducerConfig
 from hapax.kafka.produce.transaction import KafkaTransaction
@@ -31,13 +36,18 @@ from hapax.wiring.claims import claim_store
 from hapax.wiring.tracing import traced
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import ExitStack
+
     from hapax.core.claim_store import ClaimStore
-    from hapax.core.ports import AppliesAll, Source
-    from hapax.core.transform import Transformer
+    from hapax.core.ports import AppliesAll, Watch
+    from hapax.core.records import Coordinates
+    from hapax.core.transform import Transform
     from hapax.settings import Settings
     from hapax.telemetry.events import Events
 
     Producing = KafkaTransaction | KafkaAtLeastOnce
+Consuming = TypeVar("Consuming", bound=KafkaSource)
 
 CUT_AFTER_S = 1.0
 """Longest that business code holds one batch: revokes, probes and SIGTERM wait for it."""
@@ -63,14 +73,11 @@ class SystemClock:
         return time.monotonic()
 
 
-class Shared(msgspec.Struct, frozen=True):
-    """What every part of one process has in common."""
+class Shared(Process, frozen=True):
+    """What builders start from, beside what the parts share."""
 
     settings: Settings
-    events: Events
-    clock: SystemClock
     interrupt: Interrupt
-    lifecycle: Lifecycle
     watchdog: Watchdog
 
 
@@ -83,7 +90,7 @@ def share(settings: Settings, events: Events) -> Shared:
         lambda: lifecycle.overdue, settings.transaction.timeout_ms / 1000 + FAREWELL_S
     )
     watchdog.limit_calls(interrupt, call_limit_s(settings), events.call_hung)
-    return Shared(settings, events, clock, interrupt, lifecycle, watchdog)
+    return Shared(events, clock, lifecycle, settings, interrupt, watchdog)
 
 
 def call_limit_s(settings: Settings) -> float:
@@ -97,22 +104,26 @@ def call_limit_s(settings: Settings) -> float:
     return timeout_ms / 1000
 
 
-def isolation(shared: Shared, transformer: Transformer) -> Isolation:
-    """Return the transformer, with another process for records that may have killed one."""
-    settings, events = shared.settings, shared.events
+def isolation(
+    settings: Settings,
+    function: Transform,
+    *,
+    on_death: Callable[[Coordinates, str, int], object],
+    on_failure: Callable[[str], object],
+) -> Isolation:
+    """Return business code, with another process for records that may have killed one."""
+    attempts_max = settings.retry.attempts
     return Isolation(
-        transformer,
-        IsolatedCalls(settings.transform, settings.retry.attempts, call_limit_s(settings)),
-        on_death=lambda record, how, deaths: events.crashing_record_found(
-            record.coordinates, how, deaths
-        ),
-        on_failure=events.isolation_failed,
+        Transformer(function, attempts_max),
+        IsolatedCalls(settings.transform, attempts_max, call_limit_s(settings)),
+        on_death=lambda record, how, deaths: on_death(record.coordinates, how, deaths),
+        on_failure=on_failure,
     )
 
 
-def source(shared: Shared) -> KafkaSource:
+def source(shared: Shared, kind: type[Consuming]) -> Consuming:
     """Return the consumer; it connects, and joins nothing yet."""
-    return KafkaSource(
+    return kind(
         consumer_properties(shared.settings),
         shared.settings.input.topics,
         start=shared.settings.input.start,
@@ -122,9 +133,14 @@ def source(shared: Shared) -> KafkaSource:
     )
 
 
+def brokers(shared: Shared, list_topics: Callable[[float], Any]) -> Brokers:
+    """Return the brokers, as a start waits for them."""
+    return Brokers(shared, shared.settings, KafkaPreflight(shared.settings, list_topics))
+
+
 def transaction(shared: Shared, source: KafkaSource) -> Producing:
     """Return the producing side of the guarantee that is wanted; it has no producer yet."""
-    config = producer_config(shared.settings, producer_properties(shared.settings))
+    config = ProducerConfig.of(shared.settings, producer_properties(shared.settings))
     around: dict[str, Any] = {
         "clock": shared.clock,
         "forward": shared.events.librdkafka_logged,
@@ -136,117 +152,92 @@ def transaction(shared: Shared, source: KafkaSource) -> Producing:
     return WEAKER[shared.settings.guarantee](config, commit_offsets=source.commit, **around)
 
 
-def producer_config(settings: Settings, properties: dict[str, Any]) -> ProducerConfig:
-    """Return what a producing side is built with, under these properties."""
-    topics = {settings.output.topic, settings.dead_letter.topic or settings.output.topic}
-    return ProducerConfig(
-        properties=properties,
-        required_topics=frozenset(topics),
-        round_robin=settings.output.partitioner == "round_robin",
-        deadline_s=settings.transaction.timeout_ms / 1000,
-    )
-
-
-def claims(shared: Shared) -> ClaimStore | None:
+def claims(shared: Shared, stack: ExitStack) -> ClaimStore | None:
     """Return the claim store, or None where there is none."""
     events = shared.events
-    return claim_store(
+    store = claim_store(
         shared.settings, on_emptied=events.claims_lost, on_clock_jump=events.claims_clock_jumped
     )
+    if store is not None:
+        stack.callback(store.close)
+    return store
 
 
-def owners(shared: Shared, claims: ClaimStore | None) -> KafkaOwners | None:
+def owners(settings: Settings, watch: Watch, stack: ExitStack) -> KafkaOwners | None:
     """Return what looks up the owners of claims; it connects when it is first needed."""
-    if claims is None:
+    if settings.dedup.claims_url is None:
         return None
-    return KafkaOwners(shared.settings, watch=shared.watchdog.watch)
+    found = KafkaOwners(settings, watch=watch)
+    stack.callback(found.close)
+    return found
 
 
 def worker(
     shared: Shared,
-    *,
+    stack: ExitStack,
     source: KafkaSource,
     transaction: Producing,
     claims: ClaimStore | None,
-    owners: KafkaOwners | None,
     isolation: Isolation,
 ) -> Worker:
     """Return the engine with its core and its recovery."""
     settings = shared.settings
-    patience = Patience(settings.retry.attempts)
+    retry = RetryPolicy(settings.retry.attempts)
     ends = Ends(idle_s=ENDS_IDLE_S, interval_s=ENDS_INTERVAL_S)
-    recovery = Recovery(
-        source=source,
-        transaction=transaction,
-        claims=claims,
-        events=shared.events,
-        clock=shared.clock,
-        lifecycle=shared.lifecycle,
-        patience=patience,
-        fences=FenceBudget(settings.instance, fences_max=PRODUCER_FENCES_MAX),
+    limits = Limits(
+        retry=retry,
+        producer_fences=FenceBudget(settings.instance, fences_max=PRODUCER_FENCES_MAX),
         member_fences=FenceBudget(settings.instance, fences_max=MEMBER_FENCES_MAX),
-        ends=ends,
         transaction_timeout_s=settings.transaction.timeout_ms / 1000,
     )
-    bare = core(
-        settings,
+    recovery = Recovery(shared, source, transaction, claims, ends=ends, limits=limits)
+    lookup = owners(settings, shared.watchdog.watch, stack)
+    bare = ExactlyOnce(
+        steps(settings, claims, lookup, isolation),
         source,
         transaction,
-        claims,
-        isolation,
         clock=shared.clock,
         interrupt=shared.interrupt,
-        owners=owners,
     )
-    whole = traced(settings, bare)
-    return Worker(
-        core=whole,
-        source=source,
-        recovery=recovery,
-        events=shared.events,
-        clock=shared.clock,
-        lifecycle=shared.lifecycle,
+    core = traced(settings, bare)
+    suspects = Suspects(
+        source, core, isolation, shared.events, records_max=settings.transaction.records_max
+    )
+    runner = BatchRunner(
+        core,
+        source,
+        suspects,
+        sizing(settings, retry, bounds(settings)),
         interrupt=shared.interrupt,
         watchdog=shared.watchdog,
-        sizing=_sizing(settings, patience),
-        ends=ends,
-        suspects=Suspects(
-            source, whole, isolation, shared.events, records_max=settings.transaction.records_max
-        ),
     )
+    return Worker(shared, runner, recovery, ends)
 
 
-def core(  # noqa: PLR0913 - what differs between a worker and a task
+def steps(
     settings: Settings,
-    source: Source,
-    transaction: Producing,
     claims: ClaimStore | None,
+    owners: KafkaOwners | None,
     transformer: AppliesAll,
-    *,
-    clock: SystemClock,
-    interrupt: Interrupt,
     failed: tuple[int, int] = (0, 0),
-    owners: KafkaOwners | None = None,
-) -> ExactlyOnce:
-    """Return the core. ``failed``: records and failures of the recent past."""
+) -> Steps:
+    """Return the steps of a batch. ``failed``: records and failures of the recent past."""
     rate = dead_letter_rate(settings)
     if failed[0]:
         rate.record_batch(*failed)
-    return ExactlyOnce(
-        identity=Identity(settings.dedup.id, inputs=settings.input.topics),
-        claims=claims,
+    identity = Identity(settings.dedup.id, inputs=settings.input.topics)
+    return Steps(
+        identity=identity,
+        claiming=Claiming(
+            claims,
+            ClaimOwners(owners, identity, batch_max=settings.transaction.records_max),
+            pass_on_outage=settings.dedup.on_outage == "pass",
+        ),
         transformer=transformer,
         planner=Planner(
             Destinations(settings.app, settings.output.topic, settings.dead_letter.topic)
         ),
-        source=source,
-        transaction=transaction,
         dead_letter_rate=rate,
-        clock=clock,
-        pass_on_outage=settings.dedup.on_outage == "pass",
-        interrupt=interrupt,
-        owners=owners,
-        batch_max=settings.transaction.records_max,
     )
 
 
@@ -260,7 +251,15 @@ def dead_letter_rate(settings: Settings) -> DeadLetterRate:
     )
 
 
-def _sizing(settings: Settings, patience: Patience) -> Sizing:
+def bounds(settings: Settings) -> Bounds:
+    """Return what ends a bounded run."""
+    return Bounds(records_max=settings.stop_after.records, at_end=settings.stop_after.at_end)
+
+
+def sizing(
+    settings: Settings, retry: RetryPolicy, bounds: Bounds, *, start: int = Pace.START
+) -> Sizing:
+    """Return what decides about the size of batches; the first holds ``start`` records."""
     limits = settings.transaction
     return Sizing(
         pace=Pace(
@@ -268,8 +267,9 @@ def _sizing(settings: Settings, patience: Patience) -> Sizing:
             records_max=limits.records_max,
             bytes_max=limits.bytes_max,
             transaction_timeout_s=limits.timeout_ms / 1000,
+            start=start,
         ),
-        patience=patience,
-        bounds=Bounds(records_max=settings.stop_after.records, at_end=settings.stop_after.at_end),
+        retry=retry,
+        bounds=bounds,
         cut_after_s=CUT_AFTER_S,
     )

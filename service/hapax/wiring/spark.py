@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hapax.core.errors import ConfigurationError
 from hapax.core.limits import FenceBudget
 from hapax.core.transform import load_transform
-from hapax.engines.idle_offsets import Bounds
+from hapax.engines.preflight import check
 from hapax.engines.spark.driver import SparkEngine
 from hapax.engines.spark.jobs import SparkJobs
 from hapax.engines.spark.jvm_start import StartAbandonedError
@@ -16,45 +16,16 @@ from hapax.engines.spark.ports import Pacing
 from hapax.engines.spark.reports import Reports
 from hapax.engines.spark.session import SparkOptions, open_context
 from hapax.kafka.consume.group_member import KafkaMember
-from hapax.kafka.properties import (
-    consumer_properties,
-    former_id,
-    lane_id,
-    transactional_id,
-)
-from hapax.telemetry.logs import ClientLogger
+from hapax.kafka.produce.fences import LaneFences, fence_predecessor
 from hapax.wiring import builders as parts
-from hapax.wiring.former_ids import fence_former, fence_predecessor
-from hapax.wiring.lag_monitor import start_lag_monitor
-from hapax.wiring.preflight import check
-from hapax.wiring.task import fence_lane, run_plans
+from hapax.wiring.task import run_plans
+from hapax.wiring.watches import start_lag_monitor
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from hapax.settings import Settings
     from hapax.wiring.builders import Shared
-
-
-class LaneFences:
-    """Registers producers under the ids of our lanes."""
-
-    def __init__(self, settings: Settings, *, former: bool = False) -> None:
-        """``former``: whether tasks of an earlier version may have left something."""
-        self._settings = settings
-        self._former = former
-        self._ended: set[int] = set()
-
-    def lane(self, number: int) -> None:
-        """Fence a lane, and the first time that of an earlier version."""
-        if self._former and number not in self._ended:
-            fence_former(self._settings, former_id(self._settings, number))
-            self._ended.add(number)
-        fence_lane(self._settings, lane_id(self._settings, number))
-
-    def predecessor(self) -> None:
-        """Fence a worker that ran under our name: its open transaction is over at once."""
-        fence_lane(self._settings, transactional_id(self._settings))
 
 
 def run_records(shared: Shared, stack: ExitStack) -> None:
@@ -64,22 +35,15 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
         problem = f"HAPAX_GUARANTEE={settings.guarantee} is for the worker; Spark runs exactly_once"
         raise ConfigurationError([problem])
     load_transform(settings.transform)  # a mistake in it is told here, not by every task
-    claims = parts.claims(shared)
-    if claims is not None:
-        stack.callback(claims.close)
-    member = KafkaMember(
-        consumer_properties(settings),
-        settings.input.topics,
-        start=settings.input.start,
-        logger=ClientLogger(shared.events, "consumer"),
-        clock=shared.clock,
-        watch=shared.watchdog.watch,
-    )
-    remarks = check(shared, member, claims)
+    claims = parts.claims(shared, stack)
+    member = parts.source(shared, KafkaMember)
+    remarks = check(parts.brokers(shared, member.list_topics), member, claims)
     if remarks is None:
         return
     former = member.of_earlier_version()
-    shared.events.preflight_passed([*remarks, *fence_predecessor(settings, member)])
+    shared.events.preflight_passed(
+        [*remarks, *fence_predecessor(settings, member.of_earlier_version)]
+    )
     options = SparkOptions(settings.app, settings.spark.master, settings.spark.properties)
     try:
         context = open_context(options, lambda: shared.lifecycle.stopping)
@@ -92,35 +56,32 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
         return
     stack.callback(member.close)
     member.subscribe()
-    rate = parts.dead_letter_rate(settings)
     engine = SparkEngine(
-        member=member,
-        jobs=jobs,
+        shared,
+        member,
+        jobs,
         fences=LaneFences(settings, former=former),
         reports=Reports(
             events=shared.events,
-            clock=shared.clock,
             claims=claims,
             fences=FenceBudget(settings.instance, fences_max=parts.PRODUCER_FENCES_MAX),
             member_fences=FenceBudget(settings.instance, fences_max=parts.MEMBER_FENCES_MAX),
-            dead_letter_rate=rate,
+            dead_letter_rate=parts.dead_letter_rate(settings),
         ),
-        events=shared.events,
-        clock=shared.clock,
-        lifecycle=shared.lifecycle,
-        dead_letter_rate=rate,
-        pacing=Pacing(
-            duration_s=settings.spark.range_interval_ms / 1000,
-            task_max_s=(settings.spark.range_interval_ms + settings.group.max_poll_interval_ms)
-            / 1000,
-            attempts_max=settings.retry.attempts,
-            sticky=settings.group.protocol == "consumer",
-            bounds=Bounds(
-                records_max=settings.stop_after.records, at_end=settings.stop_after.at_end
-            ),
-        ),
+        pacing=_pacing(settings),
     )
     start_lag_monitor(shared, stack, engine.group_progress)
     shared.events.service_ready()
     engine.run()
     shared.events.service_draining(shared.lifecycle.reason)
+
+
+def _pacing(settings: Settings) -> Pacing:
+    range_ms = settings.spark.range_interval_ms
+    return Pacing(
+        duration_s=range_ms / 1000,
+        task_max_s=(range_ms + settings.group.max_poll_interval_ms) / 1000,
+        attempts_max=settings.retry.attempts,
+        sticky=settings.group.protocol == "consumer",
+        bounds=parts.bounds(settings),
+    )

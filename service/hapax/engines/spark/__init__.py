@@ -3,6 +3,7 @@
 driver              the loop
 lanes, lane         partitions in shares, one task each
 plan                what a task is given and returns
+task                what runs in one, with task_suspects: records that may kill its process
 jobs                one Spark job a plan
 reports             reactions to what tasks return
 ports               what the driver knows of the world

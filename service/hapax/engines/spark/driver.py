@@ -18,14 +18,11 @@ from hapax.engines.spark.lanes import Lanes
 from hapax.engines.spark.plan import RangePlan
 
 if TYPE_CHECKING:
-    from hapax.core.limits import DeadLetterRate
-    from hapax.core.ports import Clock
     from hapax.core.records import Progress
-    from hapax.engines.lifecycle import Lifecycle
+    from hapax.engines.lifecycle import Process
     from hapax.engines.spark.lane import Lane
     from hapax.engines.spark.ports import DriverSource, Fences, Jobs, Pacing
     from hapax.engines.spark.reports import Reports
-    from hapax.telemetry.events import Events
 
 BUSY_WAIT_S, IDLE_WAIT_S = 0.01, 0.05
 """How long the group is attended to between two looks at the jobs, and at the ends."""
@@ -39,26 +36,22 @@ RETRY_S = 0.2
 class SparkEngine:
     """Plans ranges until asked to stop."""
 
-    def __init__(  # noqa: PLR0913 - the composition root names each part once
+    def __init__(
         self,
-        *,
+        process: Process,
         member: DriverSource,
         jobs: Jobs,
+        *,
         fences: Fences,
         reports: Reports,
-        events: Events,
-        clock: Clock,
-        lifecycle: Lifecycle,
-        dead_letter_rate: DeadLetterRate,
         pacing: Pacing,
     ) -> None:
+        self._events = process.events
+        self._clock = process.clock
+        self._lifecycle = process.lifecycle
         self._member = member
         self._jobs = jobs
         self._reports = reports
-        self._events = events
-        self._clock = clock
-        self._lifecycle = lifecycle
-        self._dead_letter_rate = dead_letter_rate
         self._duration_s = pacing.duration_s
         self._task_max_s = pacing.task_max_s
         self._bounds = pacing.bounds
@@ -69,8 +62,8 @@ class SparkEngine:
         self._ends_seen_s = -LAG_INTERVAL_S
         self._retry_s = 0.0
         self._done_seen_s = 0.0
-        self._membership = Membership(member, events, clock)
-        self._hold = Hold(lifecycle, events)
+        self._membership = Membership(member, process.events, process.clock)
+        self._hold = Hold(process.lifecycle, process.events)
         self._told: Progress = {}
 
     def group_progress(self) -> GroupProgress:
@@ -155,9 +148,9 @@ class SparkEngine:
             pace=lane.pace,
             records_max=self._bounds.left,
             batch_max=lane.batch_max,
-            attempt=lane.patience.attempt,
-            condemned=lane.condemned,
-            failed=self._dead_letter_rate.recent,
+            attempt=lane.retry.attempt,
+            rejected=lane.retry.rejected,
+            failed=self._reports.dead_letter_rate.recent,
             trusted=lane.trusted,
             marks=lane.marks,
         )

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hapax.core.limits import Pace, Patience
+from hapax.core.limits import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from concurrent.futures import Future
 
-    from hapax.core.records import Coordinates, Progress, TopicPartition
+    from hapax.core.records import Progress, TopicPartition
+    from hapax.core.retry_policy import RetryPolicy
     from hapax.core.suspicion import Marks
-    from hapax.core.transform import Failure
     from hapax.engines.spark.plan import RangeReport
 
 BACKOFF_S, BACKOFF_MAX_S = 0.05, 1.0
@@ -25,11 +25,10 @@ BACKOFF_S, BACKOFF_MAX_S = 0.05, 1.0
 class Lane:
     """What the driver knows of one lane."""
 
-    def __init__(self, number: int, patience: Patience) -> None:
+    def __init__(self, number: int, retry: RetryPolicy) -> None:
         self.number = number
-        self.patience = patience
+        self.retry = retry
         self.positions: dict[TopicPartition, int | None] = {}
-        self.condemned: dict[Coordinates, Failure] = {}
         self.pace = Pace.START
         self.failures = 0
         """Attempts since the last one that committed anything."""
@@ -50,7 +49,7 @@ class Lane:
     def take_over(self, positions: dict[TopicPartition, int | None]) -> None:
         """Begin with these partitions, at what is committed."""
         self.positions = positions
-        self.condemned = {}
+        self.retry.rejected = {}
         self.failures = self.lost = 0
         self.rest_until_s = 0.0
         self.doubtful = False
@@ -83,17 +82,12 @@ class Lane:
         if progress:
             self.failures = self.lost = 0
             self.careful = None
-            self.patience.succeed()
-        self.condemned = {
-            coordinates: failure
-            for coordinates, failure in self.condemned.items()
-            if coordinates.offset >= progress.get((coordinates.topic, coordinates.partition), 0)
-        }
+            self.retry.record_progress(progress)
 
     @property
     def batch_max(self) -> int | None:
         """Most records of one transaction: fewer while a culprit is looked for."""
-        limits = [limit for limit in (self.patience.records_max, self.careful) if limit]
+        limits = [limit for limit in (self.retry.records_max, self.careful) if limit]
         return min(limits, default=None)
 
     def lose(self) -> None:

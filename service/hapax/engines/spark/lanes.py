@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
-from hapax.core.limits import Patience
+from hapax.core.retry_policy import RetryPolicy
 from hapax.engines.spark.lane import Homes, Lane
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Lanes:
         self._homes = Homes(jobs.lanes, sticky=sticky)
         self._fencing: list[Future[None]] = []
         self._alone = False
-        self.all = [Lane(number, Patience(attempts_max)) for number in range(jobs.lanes)]
+        self.all = [Lane(number, RetryPolicy(attempts_max)) for number in range(jobs.lanes)]
         self.stale = True
 
     @property

@@ -38,7 +38,7 @@ class RangePlan(msgspec.Struct, kw_only=True):
     records_max   most records of the range (bounded runs)
     batch_max     most records of one transaction, while a culprit is looked for
     attempt       of these records, from 1
-    condemned     records that the broker refused in earlier attempts: they become dead letters
+    rejected      records that the broker refused in earlier attempts: they become dead letters
     failed        records and failures of the recent past, for the dead-letter rate
     trusted       partitions whose records are neither marked nor suspected (task_suspects.py)
     marks         that stand beside offsets although their writer lives
@@ -54,7 +54,7 @@ class RangePlan(msgspec.Struct, kw_only=True):
     records_max: int | None = None
     batch_max: int | None = None
     attempt: int = 1
-    condemned: dict[Coordinates, Failure] = {}
+    rejected: dict[Coordinates, Failure] = {}
     failed: tuple[int, int] = (0, 0)
     trusted: frozenset[TopicPartition] = frozenset()
     marks: Marks = {}

@@ -1,4 +1,4 @@
-"""What the driver's loop knows of the world, beside the core's ports."""
+"""What the driver's loop and a task know of the world, beside the core's ports."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from hapax.core.ports import Source
+from hapax.core.ports import Source, Transaction
 from hapax.engines.idle_offsets import Bounds  # noqa: TC001 - msgspec reads Pacing's types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from concurrent.futures import Future
+    from contextlib import ExitStack
 
+    from hapax.core.interrupt import Interrupt
+    from hapax.core.isolation import Isolation
+    from hapax.core.ports import Core
     from hapax.core.records import Progress, TopicPartition
+    from hapax.engines.batch_runner import Sizing
     from hapax.engines.spark.plan import RangePlan, RangeReport
+    from hapax.engines.watchdog import Watchdog
 
 
 class DriverSource(Source, Protocol):
@@ -77,3 +83,53 @@ class Pacing(msgspec.Struct):
     attempts_max: int
     bounds: Bounds
     sticky: bool = False
+
+
+class RangeSource(Source, Protocol):
+    """Records of the plan's partitions."""
+
+    def place(self) -> None:
+        """Begin to read at the offsets that the driver knows of."""
+
+    def confirm(self) -> Progress:
+        """Return what the group has committed, once no earlier attempt can commit any more."""
+
+    def positions(self) -> Progress:
+        """Return the next offsets to read."""
+
+
+class TaskTransaction(Transaction, Protocol):
+    """The producer of a lane."""
+
+    def diagnose(self) -> None:
+        """Find out which message brokers refuse; before ``open``."""
+
+    def close(self) -> None:
+        """Drop the producer."""
+
+
+class TaskParts(Protocol):
+    """What a task is made of, built when it asks.
+
+    report                 what parts find out goes there
+    records_max            most records of one transaction
+    transaction_timeout_s  a transaction that was open for longer explains a fence
+    """
+
+    report: RangeReport
+    sizing: Sizing
+    interrupt: Interrupt
+    watchdog: Watchdog
+    records_max: int
+    transaction_timeout_s: float
+
+    def clients(self) -> tuple[RangeSource, TaskTransaction]:
+        """Return both sides of the lane; neither has asked a broker yet."""
+
+    def isolation(self) -> Isolation:
+        """Return the transform."""
+
+    def core(
+        self, source: RangeSource, transaction: TaskTransaction, isolation: Isolation, on: ExitStack
+    ) -> Core:
+        """Return the core; what it has opened is closed when ``on`` unwinds."""

@@ -15,10 +15,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hapax.core.dead_letters import condemn
 from hapax.core.errors import (
     ClaimsUnavailableError,
-    DeadLetterLimitError,
     ExitCode,
     MemberFencedError,
     StopError,
@@ -28,7 +26,7 @@ from hapax.engines.spark.plan import RangeOutcome
 if TYPE_CHECKING:
     from hapax.core.batch_result import BatchResult
     from hapax.core.limits import DeadLetterRate, FenceBudget
-    from hapax.core.ports import Claims, Clock, Stuck
+    from hapax.core.ports import Claims, Stuck
     from hapax.core.records import Progress, TopicPartition
     from hapax.engines.spark.lane import Lane
     from hapax.engines.spark.plan import RangeReport
@@ -54,18 +52,16 @@ class Reports:
         self,
         *,
         events: Events,
-        clock: Clock,
         claims: Claims | None,
         fences: FenceBudget,
         member_fences: FenceBudget,
         dead_letter_rate: DeadLetterRate,
     ) -> None:
         self._events = events
-        self._clock = clock
         self._claims = claims
         self._fences = fences
         self._member_fences = member_fences
-        self._dead_letter_rate = dead_letter_rate
+        self.dead_letter_rate = dead_letter_rate
         self._held_since_s: float | None = None
         self._ask_s = 0.0
         self._stuck: dict[int, dict[TopicPartition, Stuck]] = {}
@@ -189,7 +185,7 @@ class Reports:
             self._events.dead_letter_written(
                 coordinates, failure.reason, failure.attempts, failure.text
             )
-        self._dead_letter_rate.record_batch(settled.records, settled.dead_letters)
+        self.dead_letter_rate.record_batch(settled.records, settled.dead_letters)
         self._fences.commit()
 
     def _hold(self, reason: str, now_s: float) -> None:
@@ -201,22 +197,15 @@ class Reports:
     def _aborted(self, lane: Lane, report: RangeReport, now_s: float) -> None:
         starts = _starts(lane)
         self._events.batch_aborted(report.reason, report.records, lane.failures + 1, starts)
-        if report.culprits:
-            lane.condemned = lane.condemned | report.culprits
-        elif report.content and report.records:
-            self._lose_patience(lane, report)
-        else:
+        if not lane.retry.blame(
+            report.reason,
+            report.records,
+            report.suspect,
+            culprits=report.culprits,
+            content=report.content,
+            on_halved=self._events.batch_halved,
+        ):
             lane.rest(now_s)
-
-    def _lose_patience(self, lane: Lane, report: RangeReport) -> None:
-        if lane.patience.fail(report.records):
-            culprit = report.suspect
-            if culprit is None:
-                raise DeadLetterLimitError(f"a batch without records: {report.reason}")
-            condemned = condemn(culprit, report.reason, lane.condemned.get(culprit))
-            lane.condemned = lane.condemned | {culprit: condemned}
-        elif lane.patience.limit(report.records) < report.records:
-            self._events.batch_halved(lane.patience.limit(report.records), report.reason)
 
 
 def _spans(report: RangeReport) -> dict[TopicPartition, tuple[int, int]]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
 
+from hapax.core.cluster_state import BrokerAnswers
 from hapax.kafka.connection import access
 from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC
 from hapax.kafka.tcp_probe import bootstrap, speaks_tls, told
@@ -18,25 +19,6 @@ if TYPE_CHECKING:
 
 BROKERS_TIMEOUT_S = 1.5
 _ABSENT = FORBIDDEN | UNKNOWN_TOPIC | {KafkaError.TOPIC_EXCEPTION}
-
-
-class BrokerAnswers(NamedTuple):
-    """One look at the brokers.
-
-    away      addresses with what is wrong there, when no broker answered; else empty
-    refusals  why no broker will answer us, however long we wait: one sentence each
-    suspect   whether that may be so
-    absent    topics that are not there, or may not be read: one sentence each
-    cluster   Kafka's id of the cluster that answered (KIP-78); None: none did, or it has none
-    open      whether an address that did not answer accepts connections: it may be slow
-    """
-
-    away: str = ""
-    refusals: tuple[str, ...] = ()
-    suspect: bool = False
-    absent: tuple[str, ...] = ()
-    cluster: str | None = None
-    open: bool = False
 
 
 class KafkaPreflight:

@@ -2,6 +2,7 @@
 
 transaction    outputs and offsets, exactly once
 weaker         the two weaker guarantees
+fences         transactional ids that are fenced: of lanes, of earlier versions
 producer       the client, its log and its delivery reports
 base           what the producers of all guarantees share
 call_timeout   calls that may never return

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from hapax.core.ports import Clock, Watch
     from hapax.kafka.produce.producer import LogLine
+    from hapax.settings import Settings
 
 
 SET_BYTES = 1_000_000
@@ -81,6 +82,17 @@ class ProducerConfig(msgspec.Struct, frozen=True, kw_only=True):
     required_topics: frozenset[str] = frozenset()
     round_robin: bool = False
     deadline_s: float
+
+    @classmethod
+    def of(cls, settings: Settings, properties: dict[str, Any]) -> ProducerConfig:
+        """Return that of a pipeline, under these properties."""
+        topics = {settings.output.topic, settings.dead_letter.topic or settings.output.topic}
+        return cls(
+            properties=properties,
+            required_topics=frozenset(topics),
+            round_robin=settings.output.partitioner == "round_robin",
+            deadline_s=settings.transaction.timeout_ms / 1000,
+        )
 
 
 def any_cluster(_cluster_id: str | None) -> None:

@@ -1,6 +1,7 @@
 """A DataFrame function as a streaming query, with the same guarantee.
 
-query           load, check, start, watch and stop it
+query           load, check, start and stop it
+run             follow it to its end, and keep its marker
 source_options  settings in the words of Spark's source
 sink            the exactly-once sink
 rows            DataFrame rows as records

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 INPUT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 SEVERAL_TOPICS = "several"
 _SETTING = "HAPAX_SPARK__DATAFRAME"
-_OURS = re.compile(r"service\.core\.errors\.(\w+): ([^\n]+)")
+_OURS = re.compile(re.escape(errors.__name__) + r"\.(\w+): ([^\n]+)")
 _DATA_LOSS = ("KAFKA_DATA_LOSS", "OffsetOutOfRangeException", "failOnDataLoss")
 _PLANNING = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "commitOffsets")
 _REASON_CHARS_MAX = 600

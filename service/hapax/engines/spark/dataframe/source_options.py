@@ -53,6 +53,15 @@ def client_properties(settings: Settings) -> dict[str, str]:
     }
 
 
+def session_properties(settings: Settings) -> dict[str, str]:
+    """Return the user's properties, with what executors need to fetch tokens."""
+    name = "spark.executor.extraJavaOptions"
+    option, properties = java_option(settings), settings.spark.properties
+    if option is None:
+        return properties
+    return properties | {name: f"{properties.get(name, '')} {option}".strip()}
+
+
 def java_option(settings: Settings) -> str | None:
     """Return the option that lets the Java client ask for a token; None where it asks for none.
 

@@ -1,24 +1,21 @@
 """What must be there before the first record is read. All problems are reported at once.
 
-What nobody here can cure by waiting ends the process with exit code 3. Brokers or a claim store
+What no waiting cures ends the process with exit code 3. Brokers or a claim store
 that do not answer are waited for, as a running worker waits: a pod that starts in an outage is no
 crash loop. Each round looks at both, so that neither outage hides the other.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 from hapax.core.errors import BatchAbortedError, ClaimsUnavailableError, PreflightError
-from hapax.kafka.admin.preflight import KafkaPreflight
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hapax.core.claim_store import ClaimStore
-    from hapax.kafka.admin.preflight import BrokerAnswers
-    from hapax.kafka.consume.source import KafkaSource
-    from hapax.wiring.builders import Shared
+    from hapax.core.cluster_state import BrokerAnswers
+    from hapax.engines.lifecycle import Process
+    from hapax.settings import Settings
 
 REST_S = 0.2
 GOOD_S = 2.0
@@ -31,40 +28,60 @@ SUSPICIONS_MAX = 3
 """Connections that break in so many looks in a row are those of a wrong protocol."""
 
 
-def check(shared: Shared, source: KafkaSource, claims: ClaimStore | None) -> list[str] | None:
+class BrokersProbe(Protocol):
+    """Looks at brokers and topics."""
+
+    def look(self) -> BrokerAnswers:
+        """Look once."""
+
+    def sentence(self, reason: str) -> str:
+        """Return the one sentence about brokers that are not to be had."""
+
+
+class GroupProbe(Protocol):
+    """What the source finds out about the group's offsets."""
+
+    def strangers(self) -> list[str]:
+        """Return whose of another cluster they are, one sentence each."""
+
+    def group_knows(self) -> bool:
+        """Whether there are any."""
+
+
+def check(brokers: Brokers, source: GroupProbe, claims: ClaimStore | None) -> list[str] | None:
     """Return remarks, or None when the service is to stop before all is well.
 
     Raises PreflightError with one sentence for each problem.
     """
-    brokers, store = Brokers(shared, source.list_topics), _Store(shared, claims)
+    store, lifecycle = _Store(brokers.process, brokers.settings, claims), brokers.process.lifecycle
     while True:
         answered = [brokers.look()]
         if claims is not None and brokers.cluster is not None:
             claims.cluster_id = brokers.cluster  # the look that counts compares it
         answered.append(store.look())
-        if all(answered) or store.problems or shared.lifecycle.stopping:
+        if all(answered) or store.problems or lifecycle.stopping:
             break
-        shared.lifecycle.rest(REST_S)
+        lifecycle.rest(REST_S)
     strangers: list[str] = []
-    if not (brokers.problems or shared.lifecycle.stopping):
-        strangers = _strangers(shared.settings.kafka.bootstrap_servers, source)
+    if not (brokers.problems or lifecycle.stopping):
+        strangers = _strangers(brokers.settings.kafka.bootstrap_servers, source)
     if problems := [*brokers.problems, *strangers, *store.problems]:
         raise PreflightError(problems)
-    if shared.lifecycle.stopping:
+    if lifecycle.stopping:
         return None
     if claims is not None and claims.fresh and _has_worked(source):
-        shared.events.claims_lost()
+        brokers.process.events.claims_lost()
     return store.remarks
 
 
-def await_brokers(shared: Shared, list_topics: Callable[[float], Any]) -> bool:
+def await_brokers(brokers: Brokers) -> bool:
     """Wait for brokers alone, as ``check`` does; return whether to go on."""
-    brokers = Brokers(shared, list_topics)
-    while not brokers.look() and not shared.lifecycle.stopping:
-        shared.lifecycle.rest(REST_S)
+    lifecycle = brokers.process.lifecycle
+    while not brokers.look() and not lifecycle.stopping:
+        lifecycle.rest(REST_S)
     if brokers.problems:
         raise PreflightError(brokers.problems)
-    return not shared.lifecycle.stopping
+    return not lifecycle.stopping
 
 
 class Brokers:
@@ -74,10 +91,11 @@ class Brokers:
     cluster   Kafka's id of the cluster; None: not known
     """
 
-    def __init__(self, shared: Shared, list_topics: Callable[[float], Any]) -> None:
-        self._shared = shared
-        self._kafka = KafkaPreflight(shared.settings, list_topics)
-        stop_after = shared.settings.stop_after
+    def __init__(self, process: Process, settings: Settings, kafka: BrokersProbe) -> None:
+        self.process = process
+        self.settings = settings
+        self._kafka = kafka
+        stop_after = settings.stop_after
         self._bounded = stop_after.at_end or stop_after.records is not None
         self._away = False
         self._suspicions = 0
@@ -87,7 +105,7 @@ class Brokers:
 
     def look(self) -> bool:
         """Return whether the brokers are as they must be, or as no waiting makes them."""
-        if self._good_until_s > self._shared.clock.monotonic():
+        if self._good_until_s > self.process.clock.monotonic():
             return True
         found = self._kafka.look()
         if found.refusals:
@@ -95,7 +113,7 @@ class Brokers:
         if found.away:
             self._wait_for(found)
             return False
-        clock, events = self._shared.clock, self._shared.events
+        clock, events = self.process.clock, self.process.events
         if self._away:
             self._away, self._suspicions = False, 0
             self._settled_s = clock.monotonic() + SETTLE_S
@@ -107,11 +125,11 @@ class Brokers:
         return True
 
     def _wait_for(self, found: BrokerAnswers) -> None:
-        now_s = self._shared.clock.monotonic()
+        now_s = self.process.clock.monotonic()
         if not self._away:
             self._away, self._away_s = True, now_s
         self._suspicions = self._suspicions + 1 if found.suspect else 0
-        self._shared.events.brokers_unreachable(found.away)
+        self.process.events.brokers_unreachable(found.away)
         # A bounded run was started by hand or by a schedule that wants to know now; brokers that
         # accept connections may only be slow.
         patient = found.open and now_s - self._away_s < BOUNDED_S
@@ -125,10 +143,11 @@ class _Store:
     Under ``pause`` the server that comes back is checked before the first record.
     """
 
-    def __init__(self, shared: Shared, claims: ClaimStore | None) -> None:
-        self._shared = shared
+    def __init__(self, process: Process, settings: Settings, claims: ClaimStore | None) -> None:
+        self._process = process
+        self._policy = settings.dedup.on_outage
         self._claims = claims
-        self._began_s = shared.clock.monotonic()
+        self._began_s = process.clock.monotonic()
         self._away = False
         self.problems: list[str] = []
         self.remarks: list[str] = []
@@ -137,7 +156,7 @@ class _Store:
         """Return whether there is nothing to wait for."""
         if self._claims is None:
             return True
-        events, policy = self._shared.events, self._shared.settings.dedup.on_outage
+        events, policy = self._process.events, self._policy
         try:
             found = self._claims.check()
         except ClaimsUnavailableError as error:
@@ -146,28 +165,28 @@ class _Store:
             return policy == "pass"
         if self._away:
             self._away = False
-            events.claims_recovered(self._shared.clock.monotonic() - self._began_s)
+            events.claims_recovered(self._process.clock.monotonic() - self._began_s)
         self.problems = [f"HAPAX_DEDUP__REDIS_URL: {problem}" for problem in found.problems]
         self.remarks = found.warnings
         return True
 
 
-def _strangers(servers: str, source: KafkaSource) -> list[str]:
+def _strangers(servers: str, source: GroupProbe) -> list[str]:
     """Return whether the group's offsets are those of another cluster.
 
-    An offset that hangs in a transaction cannot be told yet; it is compared again before the first
+    An offset that hangs in a transaction is not known yet; it is compared again before the first
     record of its partition is handed out.
     """
     try:
-        return [f"HAPAX_KAFKA__BOOTSTRAP_SERVERS={servers}: {told}" for told in source.strangers()]
+        return [f"HAPAX_KAFKA__BOOTSTRAP_SERVERS={servers}: {text}" for text in source.strangers()]
     except BatchAbortedError:
         return []
 
 
-def _has_worked(source: KafkaSource) -> bool:
+def _has_worked(source: GroupProbe) -> bool:
     """Whether the group has offsets: then there were claims, and the store has lost them.
 
-    An offset that is held by a transaction of our predecessor is not known yet; it counts as none.
+    An offset that is held by a transaction of the predecessor is not known yet; it counts as none.
     """
     try:
         return source.group_knows()

@@ -8,40 +8,22 @@ trusted  a range of this partition was done since it was shared out, and no task
          records are neither marked nor suspected
 marks    that stand beside offsets although their writer has reported
 
-The mark beside the committed offset tells a worker, or another driver, the same: see
+The mark beside the committed offset says the same to a worker, or another driver: see
 core/suspicion.py.
 """
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, cast
 
-from hapax.core.isolation import Isolation
-from hapax.core.transform import Transformer, load_transform
-from hapax.engines.isolated_calls import IsolatedCalls
 from hapax.engines.suspects import Suspects
-from hapax.wiring.builders import call_limit_s
 
 if TYPE_CHECKING:
+    from hapax.core.isolation import Isolation
     from hapax.core.ports import Core, Source
-    from hapax.core.records import Coordinates, TopicPartition
+    from hapax.core.records import TopicPartition
     from hapax.engines.spark.plan import RangePlan, RangeReport
-    from hapax.settings import Settings
     from hapax.telemetry.events import Events
-
-
-def task_isolation(settings: Settings, report: RangeReport) -> Isolation:
-    """Return the transform, with another process for suspects; what it finds goes to the report."""
-    attempts_max = settings.retry.attempts
-    return Isolation(
-        Transformer(load_transform(settings.transform), attempts_max),
-        IsolatedCalls(settings.transform, attempts_max, call_limit_s(settings)),
-        on_death=lambda record, how, deaths: report.killers.append(
-            (record.coordinates, how, deaths)
-        ),
-        on_failure=report.isolation_failures.append,
-    )
 
 
 class TaskSuspects(Suspects):
@@ -57,35 +39,35 @@ class TaskSuspects(Suspects):
         *,
         records_max: int,
     ) -> None:
-        events = cast("Events", _Told(report))  # the only fact that suspects tell
+        events = cast("Events", _Told(report))  # the only event of suspects
         super().__init__(source, core, isolation, events, records_max=records_max)
         # While brokers refuse what a batch holds, the question is another one; and the commit of a
-        # mark would end the reports that tell which message it is.
+        # mark would end the reports that say which message it is.
         self._trusted |= plan.trusted if plan.attempt == 1 else plan.starts.keys()
         self._ours |= plan.marks
         self._plan = plan
         self._report = report
 
     def finish(self) -> None:
-        """Clear our marks at the end of a range; what is not suspected is trusted from here on."""
+        """Clear the marks at the end of a range; what is not suspected is trusted from here on."""
         self.leave()
         known = self._trusted if self._plan.attempt == 1 else set(self._plan.trusted)
         proven = known | self._probation.keys()
         self._report.trusted = sorted(proven - self._isolation.suspects.keys())
 
-    def tell(self) -> None:
+    def report_marks(self) -> None:
         """Report the marks that stand; call whatever the range ended in."""
         own = {where: one.mark for where, one in self._probation.items() if one.mark is not None}
         self._report.marks = {**self._ours, **own}
 
     def fail(self) -> None:
         """Take note that a transaction failed: the marks that stood before it may still do so."""
-        self.tell()
+        self.report_marks()
         super().fail()
 
 
 class _Told:
-    """Keeps what a range finds out for the driver to tell."""
+    """Keeps what a range finds out: the driver logs it."""
 
     def __init__(self, report: RangeReport) -> None:
         self._report = report
@@ -93,16 +75,3 @@ class _Told:
     def records_isolated(self, where: TopicPartition, first: int, until: int, deaths: int) -> None:
         """Keep that processes died at ``first``."""
         self._report.suspected.append((where, first, until, deaths))
-
-
-def hung(coordinates: Coordinates, seconds: float) -> None:
-    """Say which record a call never returns from; this Python process ends, Spark starts another.
-
-    Its driver sees a lost task.
-    """
-    sys.stderr.write(
-        f"hapax task: the transform has not returned from record {coordinates} for {seconds:.1f} s"
-        " (HAPAX_CALL__TIMEOUT): the process of this task ends; when the record hangs again it"
-        " becomes a dead letter\n"
-    )
-    sys.stderr.flush()

@@ -1,11 +1,15 @@
-"""The lag monitor, put together: whose logs it watches, and how far the process is in them."""
+"""What looks at logs and certificates alongside the engine, put together."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+from hapax.claims.store import kind_of
 from hapax.core.lag import GroupProgress
+from hapax.engines.certificate_watch import CertificateWatch
 from hapax.engines.lag_monitor import LagMonitor
+from hapax.kafka.admin.certificates import own_certificates, server_certificates
 from hapax.kafka.properties import consumer_properties
 from hapax.kafka.read.lag_probe import KafkaLagProbe
 from hapax.telemetry.logs import ClientLogger
@@ -36,3 +40,17 @@ def start_lag_monitor(
     )
     lag_monitor.start()
     stack.callback(lag_monitor.stop)
+
+
+def start_certificate_watch(shared: Shared, stack: ExitStack) -> None:
+    """Watch until the stack unwinds; do nothing where no connection is encrypted."""
+    settings = shared.settings
+    url = settings.dedup.claims_url
+    encrypted = url is not None and kind_of(url).transport(url).encrypted
+    if not encrypted and not settings.kafka.security.protocol.endswith("ssl"):
+        return
+    watch = CertificateWatch(
+        shared.events, partial(own_certificates, settings), partial(server_certificates, settings)
+    )
+    watch.start()
+    stack.callback(watch.stop)
