@@ -113,11 +113,11 @@ class _Look:
         alive = {number for number, each in listeners.items() if each.problem is None}
         topics, settings, group = self._described(alive, metadata)
         asked = self._asked(topics, alive, ages_of, pause_s)
-        logs = Logs(self._properties, LOGS_TIMEOUT_S)
+        logs = Logs(self._properties, asked, LOGS_TIMEOUT_S)
         try:
             with ThreadPoolExecutor(1) as pool:
                 tried = pool.submit(self._try_ids, settings, group)
-                offsets = logs.look(asked)
+                offsets = logs.look()
             ids = tried.result()
         finally:
             logs.close()
@@ -216,13 +216,13 @@ class _Look:
         ages_of: Callable[[str, Mapping[str, str]], Ages],
         pause_s: float,
     ) -> Asked:
-        by_leader: dict[int, list[tuple[str, int]]] = {}
-        for name in self._topics:
-            for number, partition in topics[name].partitions.items():
-                if partition.leader in alive:
-                    by_leader.setdefault(partition.leader, []).append((name, number))
         return Asked(
-            partitions=by_leader,
+            leaders={
+                (name, number): partition.leader
+                for name in self._topics
+                for number, partition in topics[name].partitions.items()
+                if partition.leader in alive
+            },
             inputs=[
                 (name, number)
                 for name in self._settings.input.topics

@@ -6,7 +6,6 @@ import time
 from typing import TYPE_CHECKING, Any, cast
 
 from confluent_kafka import (
-    Consumer,
     ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
@@ -24,6 +23,7 @@ from hapax.kafka.group_state import admin_properties
 from hapax.kafka.produce.standalone import alone, replay_id
 from hapax.kafka.properties import build
 from hapax.kafka.read.offset_client import reader_properties
+from hapax.kafka.read.offset_queries import OffsetQueries
 from hapax.kafka.topic_ids import KAFKAS
 
 if TYPE_CHECKING:
@@ -183,23 +183,20 @@ class _Operator:
 
     def __init__(self, properties: Mapping[str, Any], offsets: Offsets) -> None:
         self._offsets = offsets
-        # Unstable: the offsets before the open transaction, which is ours.
-        open_ = {**properties, "isolation.level": "read_uncommitted"}
-        self._consumer = build(Consumer, open_, None)
+        self._queries = OffsetQueries(properties)
 
     def offset_commit(self) -> OffsetCommit:
         offsets = [
             GroupOffset(*where, offset, beside.encode())
             for where, (offset, beside) in self._offsets.items()
         ]
-        return OffsetCommit(offsets, bytes(cast("Any", self._consumer.consumer_group_metadata())))
+        member = self._queries.read_uncommitted.consumer_group_metadata()
+        return OffsetCommit(offsets, bytes(cast("Any", member)))
 
     def committed(self) -> dict[Where, int | None]:
-        asked = [TopicPartition(*where) for where in self._offsets]
-        answers = self._consumer.committed(asked, ANSWER_TIMEOUT_S)
-        return {
-            (one.topic, one.partition): one.offset if one.offset >= 0 else None for one in answers
-        }
+        # Unstable: the offsets before the open transaction, which is ours.
+        answers = self._queries.group_offsets(self._offsets, ANSWER_TIMEOUT_S, stable=False)
+        return {where: one.offset if one.offset >= 0 else None for where, one in answers.items()}
 
     def close(self) -> None:
-        self._consumer.close()
+        self._queries.close()

@@ -10,13 +10,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from hapax.core.errors import BatchAbortedError, StopError
 from hapax.core.ports import Batch
 from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC, describe
-from hapax.kafka.properties import build
 from hapax.kafka.read.offset_client import reader_properties
+from hapax.kafka.read.offset_queries import OffsetQueries
 from hapax.kafka.read.records import record_of
 
 if TYPE_CHECKING:
@@ -52,28 +52,23 @@ class KafkaOwners:
         }
         self._topics = frozenset(settings.input.topics)
         self._watch = watch
-        self._built: dict[str, Consumer] = {}
+        self._queries = OffsetQueries(self._properties)
 
     def committed(
         self, partitions: Iterable[Where], within_s: float, *, stable: bool
     ) -> dict[Where, int | None]:
-        """Return the group's committed offsets; None where there is none.
-
-        The client asks for stable offsets when it reads committed records, and only then.
-        """
-        client = self._client("read_committed" if stable else "read_uncommitted")
-        wanted = [TopicPartition(*where) for where in partitions]
+        """Return the group's committed offsets; None where there is none."""
         try:
             with self._watch("committed"):
-                answers = client.committed(wanted, timeout=within_s)
+                answers = self._queries.group_offsets(partitions, within_s, stable=stable)
         except KafkaException as error:
             raise _failed("committed offsets", error.args[0]) from error
-        for answer in answers:
+        for (topic, number), answer in answers.items():
             if answer.error is not None and answer.error.code() not in UNKNOWN_TOPIC:
-                raise _failed(f"{answer.topic}/{answer.partition}", answer.error)
+                raise _failed(f"{topic}/{number}", answer.error)
         return {
-            (answer.topic, answer.partition): answer.offset if answer.offset >= 0 else None
-            for answer in answers
+            where: answer.offset if answer.offset >= 0 else None
+            for where, answer in answers.items()
         }
 
     def records(self, owners: Collection[Coordinates]) -> Batch:
@@ -98,15 +93,7 @@ class KafkaOwners:
 
     def close(self) -> None:
         """Drop the connections."""
-        while self._built:
-            self._built.popitem()[1].close()
-
-    def _client(self, isolation: str = "read_committed") -> Consumer:
-        client = self._built.get(isolation)
-        if client is None:
-            properties = {**self._properties, "isolation.level": isolation}
-            client = self._built[isolation] = build(Consumer, properties, None)
-        return client
+        self._queries.close()
 
     def _there(self, spans: dict[Where, tuple[int, int]]) -> dict[Where, int]:
         """Return, per partition, where to begin; without partitions whose log holds no owner."""
@@ -115,7 +102,7 @@ class KafkaOwners:
             if where[0] not in self._topics:
                 continue
             try:
-                low, high = self._client().get_watermark_offsets(
+                low, high = self._queries.read_committed.get_watermark_offsets(
                     TopicPartition(*where), timeout=ANSWER_TIMEOUT_S
                 )
             except KafkaException as error:
@@ -128,7 +115,7 @@ class KafkaOwners:
 
     def _read(self, starts: dict[Where, int], ends: dict[Where, int], found: Batch) -> None:
         """Read each partition up to a record at or beyond its end, or to the end of the log."""
-        client = self._client()
+        client = self._queries.read_committed
         until_s = time.monotonic() + ANSWER_TIMEOUT_S
         client.assign([TopicPartition(*where, offset) for where, offset in starts.items()])
         try:
