@@ -7,7 +7,6 @@ on the ordinary path is never.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -17,12 +16,11 @@ from hapax.core.ports import Batch
 from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC, describe
 from hapax.kafka.read.offset_client import reader_properties
 from hapax.kafka.read.offset_queries import OffsetQueries
+from hapax.kafka.read.range_reader import RangeFetch
 from hapax.kafka.read.records import record_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
-
-    from confluent_kafka import Message
 
     from hapax.core.ports import Watch
     from hapax.core.records import Coordinates
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     from hapax.settings import Settings
 
 ANSWER_TIMEOUT_S = 5.0
-AT_ONCE = 5_000
 _POLL_S = 0.2
 
 
@@ -85,8 +82,7 @@ class KafkaOwners:
         found = Batch([], {}, {})
         try:
             with self._watch("owners"):
-                there = self._there(spans)
-                self._read(there, {where: spans[where][1] for where in there}, found)
+                self._read(self._there(spans), found)
         except KafkaException as error:
             raise _failed("owners", error.args[0]) from error
         return found
@@ -95,9 +91,9 @@ class KafkaOwners:
         """Drop the connections."""
         self._queries.close()
 
-    def _there(self, spans: dict[Where, tuple[int, int]]) -> dict[Where, int]:
-        """Return, per partition, where to begin; without partitions whose log holds no owner."""
-        starts = {}
+    def _there(self, spans: dict[Where, tuple[int, int]]) -> dict[Where, tuple[int, int]]:
+        """Return the spans that are still there; without partitions whose log holds no owner."""
+        there = {}
         for where, (first, end) in spans.items():
             if where[0] not in self._topics:
                 continue
@@ -110,45 +106,25 @@ class KafkaOwners:
                     continue
                 raise
             if low < end and first < high:
-                starts[where] = max(first, low)
-        return starts
+                there[where] = max(first, low), end
+        return there
 
-    def _read(self, starts: dict[Where, int], ends: dict[Where, int], found: Batch) -> None:
+    def _read(self, spans: dict[Where, tuple[int, int]], found: Batch) -> None:
         """Read each partition up to a record at or beyond its end, or to the end of the log."""
         client = self._queries.read_committed
-        until_s = time.monotonic() + ANSWER_TIMEOUT_S
-        client.assign([TopicPartition(*where, offset) for where, offset in starts.items()])
+        # Nothing is paused at its end: the pause would stay for the next reading.
+        fetch = RangeFetch(client, spans, refused=_failed, over=_OVER)
         try:
-            while ends:
-                if time.monotonic() > until_s:
-                    raise BatchAbortedError(f"owners in {_named(ends)}: no answer")
-                head = client.poll(_POLL_S)
-                messages = [] if head is None else [head, *client.consume(AT_ONCE, 0)]
-                for message in messages:
-                    self._take(message, ends, found)
-                    until_s = time.monotonic() + ANSWER_TIMEOUT_S
+            while fetch.ends:
+                if fetch.silent(ANSWER_TIMEOUT_S):
+                    raise BatchAbortedError(f"owners in {_named(fetch.ends)}: no answer")
+                for message in fetch.poll(_POLL_S):
+                    record, readable = record_of(message)
+                    if not readable:
+                        found.unreadable[len(found.records)] = "a header name is not UTF-8"
+                    found.records.append(record)
         finally:
             client.unassign()
-
-    def _take(self, message: Message, ends: dict[Where, int], found: Batch) -> None:
-        where = (message.topic() or "", message.partition() or 0)
-        error, offset = message.error(), message.offset() or 0
-        if where not in ends:
-            return
-        if error is not None:
-            # The end; or the log was cut while it was read. Either way nothing more comes.
-            if error.code() in _OVER:
-                del ends[where]
-            elif error.code() in FORBIDDEN or error.fatal():
-                raise _failed(f"{where[0]}/{where[1]}", error)
-            return
-        if offset < ends[where]:
-            record, readable = record_of(message)
-            if not readable:
-                found.unreadable[len(found.records)] = "a header name is not UTF-8"
-            found.records.append(record)
-        if offset + 1 >= ends[where]:
-            del ends[where]
 
 
 _UNKNOWN_PARTITION = frozenset({KafkaError._UNKNOWN_PARTITION})
