@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hapax.claims.kind import StoreOptions
 from hapax.claims.redis import _TOPICS_AT, RedisClaims, pack_owners
 from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.records import Coordinates
@@ -110,4 +111,4 @@ def test_in_memory_an_emptied_store_is_noticed_once() -> None:
 
 
 def test_the_script_lies_beside_the_adapter() -> None:
-    assert RedisClaims("redis://localhost", app="shop", ttl_ms=1)._script.sha
+    assert RedisClaims("redis://localhost", StoreOptions("shop", ttl_ms=1))._script.sha

@@ -47,6 +47,7 @@ from redis.exceptions import RedisError
 from hapax.claims.redis_admin import ClaimAdmin, unpack_owner
 from hapax.claims.redis_connection import connect, is_away, preflight, unavailable
 from hapax.claims.redis_info import health_of
+from hapax.claims.redis_tls import Tls
 from hapax.core.claim_store import Preflight, StoreHealth
 from hapax.core.errors import (
     ClaimsUnavailableError,
@@ -59,6 +60,7 @@ from hapax.core.records import Coordinates
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from hapax.claims.kind import StoreOptions
     from hapax.core.records import Record
 
 SCRIPT = Path(__file__).with_suffix(".lua")
@@ -72,41 +74,37 @@ _LOW = 2**32
 class RedisClaims(ClaimAdmin):
     """Claims in one Redis, or in one node of a cluster.
 
-    app              names the keys; letters, digits, dot, dash and underscore
-    ttl_ms           how long an id is remembered at least
-    topic_ids        Kafka's id of each topic: a topic that was deleted and made again is another
-    on_emptied       called when claims that were there before are gone, before ``claim`` returns
-    on_clock_jump    called with the seconds by which Redis' clock went ahead of ours (_Clock)
-    cluster_id       Kafka's id of the cluster that offsets belong to; None: not known, not compared
+    topic_ids   Kafka's id of each topic: a topic that was deleted and recreated is another
     """
 
-    def __init__(  # noqa: PLR0913 - all but the url and the app have defaults
+    def __init__(
         self,
         url: str,
+        options: StoreOptions,
         *,
-        app: str,
-        ttl_ms: int,
         topic_ids: Mapping[str, str] | None = None,
-        on_emptied: Callable[[], None] | None = None,
-        on_clock_jump: Callable[[float], None] | None = None,
-        cluster_id: str | None = None,
         monotonic: Callable[[], float] = time.monotonic,
-        **connection: Any,
     ) -> None:
-        """Connect to nothing yet. ``connection``: see ``redis_connection.connect``."""
+        """Connect to nothing yet."""
+        app, ttl_ms = options.app, options.ttl_ms
         if not re.fullmatch(r"[A-Za-z0-9._-]+", app):
             raise ConfigurationError([f"The app {app!r} cannot name keys in Redis."])
-        self._redis = connect(url, **connection)
+        self._redis = connect(
+            url,
+            tls=Tls(*options.tls),
+            connect_timeout_s=options.connect_timeout_s,
+            answer_timeout_s=options.answer_timeout_s,
+        )
         self._script = self._redis.register_script(SCRIPT.read_bytes())
         self._meta = f"hapax:{{{app}}}:claims".encode()
         self._salted = blake2b(digest_size=16, salt=blake2b(app.encode(), digest_size=16).digest())
         self._ttl_ms = ttl_ms
         self._topic_ids = topic_ids or {}
-        self._on_emptied = on_emptied
-        self._on_clock_jump = on_clock_jump
+        self._on_emptied = options.on_emptied
+        self._on_clock_jump = options.on_clock_jump
         self._clock = _Clock(monotonic, ttl_ms)
         self._app = app
-        self.cluster_id = cluster_id
+        self.cluster_id = options.cluster_id
         self._epoch: bytes | None = None
         self._next_epoch = _new_epoch()
         self.fresh = False
