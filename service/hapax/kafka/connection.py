@@ -15,8 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from hapax.core.errors import PreflightError
 from hapax.kafka.errors import describe
-from hapax.kafka.group_state import admin_properties
-from hapax.kafka.properties import consumer_properties
+from hapax.kafka.properties import admin_properties, consumer_properties
 from hapax.kafka.tcp_probe import bootstrap, told
 
 if TYPE_CHECKING:

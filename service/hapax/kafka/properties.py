@@ -36,6 +36,16 @@ _PARTITIONERS = {
     "random": "random",
     "round_robin": "random",  # the adapter names every partition itself
 }
+_ADMIN = (
+    "bootstrap.servers",
+    "client.id",
+    "security.",
+    "sasl.",
+    "ssl.",
+    "https.",
+    "socket.",
+    "reconnect.",
+)
 
 
 def build(client: Callable[..., Client], properties: Mapping[str, Any], logger: object) -> Client:
@@ -60,6 +70,11 @@ def _unreadable(properties: Mapping[str, Any]) -> Iterator[str]:
                 pass
         except OSError as error:
             yield f"{path}: {error.strerror}"
+
+
+def admin_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of a client's properties that any client takes: where the brokers are."""
+    return {name: value for name, value in properties.items() if name.startswith(_ADMIN)}
 
 
 def library_version() -> str:

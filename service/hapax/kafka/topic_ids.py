@@ -28,10 +28,13 @@ metadata request, none for records."""
 _CHANGED = re.compile(r"Topic (\S+) changed id from (\S+) to (\S+)")
 _CLUSTER = re.compile(r"ClusterId: ([^\s,]+), ControllerId: ")
 _LEADER = re.compile(r"Topic (\S+) \[(\d+)\] Leader \S+ Epoch (\d+)")
-_NONE = "A" * 22
-"""Sixteen zero bytes in base 64: no id."""
-KAFKAS = str.maketrans("+/", "-_")
+_KAFKAS = str.maketrans("+/", "-_")
 """librdkafka's base 64 to the one that Kafka's own tools print."""
+
+
+def kafkas_id(client_id: str) -> str | None:
+    """Return a topic's id as Kafka's own tools print it; None for sixteen zero bytes: no id."""
+    return client_id.translate(_KAFKAS) if client_id.strip("A") else None
 
 
 class Remade(NamedTuple):
@@ -80,10 +83,9 @@ class TopicIds:
         return self._epochs.get(where)
 
     def _hear_topic(self, found: re.Match[str]) -> None:
-        topic, _before, now = found.groups()
-        if now == _NONE:
+        topic, now = found[1], kafkas_id(found[3])
+        if now is None:
             return
-        now = now.translate(KAFKAS)
         known = self._known.setdefault(topic, now)
         if known == now:
             self._remade.pop(topic, None)

@@ -2,7 +2,7 @@
 
 cluster         facts about brokers, topics and the group
 results         answers of the admin client as facts
-group_members   the members of a group
+group           members of the group, partitions that none of them owns
 adoption        another cluster's offsets, taken over
 preflight       what must be there before a start
 acl_check       whether a transactional id is allowed

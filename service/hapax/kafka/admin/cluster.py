@@ -25,8 +25,7 @@ from hapax.kafka.admin.results import (
     waited,
 )
 from hapax.kafka.errors import describe
-from hapax.kafka.group_state import admin_properties
-from hapax.kafka.properties import build
+from hapax.kafka.properties import admin_properties, build
 from hapax.kafka.read.log_offsets import Asked, Logs
 from hapax.kafka.read.offset_client import reader_properties
 from hapax.kafka.read.range_reader import RangeReader

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 
 from hapax.kafka.consume.source import KafkaSource
-from hapax.kafka.group_state import admin_properties
+from hapax.kafka.properties import admin_properties
 from hapax.kafka.read.end_offsets import StableEnds
 
 if TYPE_CHECKING:

@@ -16,13 +16,13 @@ from hapax.core.errors import PositionLostError, StopError
 from hapax.core.offset_commit import OffsetCommit, require_assigned
 from hapax.core.ports import Batch, Changes
 from hapax.core.suspicion import marked
+from hapax.kafka.admin.group import orphans
 from hapax.kafka.consume.client import GroupConsumer, places
 from hapax.kafka.consume.decode import read, without
 from hapax.kafka.consume.partition_state import PartitionStates
 from hapax.kafka.consume.positions import Positions
 from hapax.kafka.consume.topic_check import TopicIdentity
 from hapax.kafka.errors import COORDINATOR_MOVES, describe
-from hapax.kafka.group_state import orphans
 from hapax.kafka.offset_commit import client_offsets
 from hapax.kafka.undecodable import UNDECODABLE
 
@@ -135,7 +135,7 @@ class KafkaSource:
         """Make the group share out again when partitions belong to nobody; return those.
 
         None: it cannot be told now; ask again soon.
-        Only static members can overlook new partitions (kafka/group_state.py).
+        Only static members can overlook new partitions (kafka/admin/group.py).
         """
         properties = self._consumer.properties
         if "group.instance.id" not in properties:

@@ -9,7 +9,6 @@ from confluent_kafka import (
     ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
-    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
@@ -17,14 +16,12 @@ from confluent_kafka.admin import AdminClient
 from hapax.core.errors import HapaxError, PreflightError, ProducerDeadError
 from hapax.core.offset_commit import GroupOffset, OffsetCommit
 from hapax.kafka.admin.adoption import cluster_id
-from hapax.kafka.admin.group_members import members
+from hapax.kafka.admin.group import members
 from hapax.kafka.errors import COORDINATOR_MOVES, FORBIDDEN, describe
-from hapax.kafka.group_state import admin_properties
 from hapax.kafka.produce.standalone import alone, replay_id
-from hapax.kafka.properties import build
+from hapax.kafka.properties import admin_properties, build
 from hapax.kafka.read.offset_client import reader_properties
 from hapax.kafka.read.offset_queries import OffsetQueries
-from hapax.kafka.topic_ids import KAFKAS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,19 +53,6 @@ class GroupOffsets:
         self._admin = build(
             AdminClient, {**admin_properties(self._properties), "log_level": 0}, None
         )
-
-    def topic_ids(self, topics: list[str]) -> dict[str, str]:
-        """Return the id of each topic as it is now; those of brokers without ids are left out."""
-        asked = TopicCollection(topics)
-        found = {}
-        for topic, answer in self._admin.describe_topics(
-            asked, request_timeout=ANSWER_TIMEOUT_S
-        ).items():
-            try:
-                found[topic] = str(answer.result(ANSWER_TIMEOUT_S).topic_id).translate(KAFKAS)
-            except (KafkaException, TimeoutError):
-                continue
-        return {topic: one for topic, one in found.items() if one.strip("A")}
 
     def cluster_id(self) -> str | None:
         """Return the id of the cluster; None when the brokers do not tell."""

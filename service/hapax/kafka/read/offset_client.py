@@ -13,8 +13,7 @@ from hapax.core.errors import PreflightError
 from hapax.core.partition_offsets import LogOffsets
 from hapax.kafka.connection import no_broker, require_listener
 from hapax.kafka.errors import COORDINATOR_MOVES, FORBIDDEN, UNKNOWN_TOPIC, describe
-from hapax.kafka.group_state import admin_properties
-from hapax.kafka.properties import consumer_properties
+from hapax.kafka.properties import admin_properties, consumer_properties
 from hapax.kafka.read.offset_queries import EARLIEST, LATEST, OffsetQueries, list_offsets
 
 if TYPE_CHECKING:
