@@ -21,7 +21,7 @@ from hapax.operations.doctor.bundle import write_bundle
 from hapax.operations.doctor.findings import Finding, Verdict
 from hapax.sandbox.ports import Ports
 from hapax.telemetry.health import Health
-from hapax.telemetry.http import TelemetryServer
+from hapax.telemetry.http.server import TelemetryServer
 from hapax.telemetry.metrics import Metrics
 from tests.kit.doctor import ENVIRON, KAFKA, healthy, judged, with_claims, with_topic
 

@@ -36,11 +36,11 @@ from hapax.kafka.tcp_probe import unanswered
 from hapax.settings.secrets import Strike, secrets_around, secrets_of
 from hapax.telemetry.events import Events
 from hapax.telemetry.health import Health
-from hapax.telemetry.http import TelemetryServer
+from hapax.telemetry.http.server import TelemetryServer
+from hapax.telemetry.http.status import ProcessIdentity, Status
 from hapax.telemetry.logs import capture_library_logs, configure_logs
 from hapax.telemetry.metrics import Metrics
 from hapax.telemetry.recent_errors import Troubles
-from hapax.telemetry.status import ProcessIdentity, Status
 from hapax.wiring import builders as parts
 from hapax.wiring.certificates import watch_certificates
 from hapax.wiring.former_ids import fence_predecessor

@@ -76,7 +76,7 @@ class Routes:
                 return json_answer(HTTPStatus.OK, self._status())
             case "/":
                 # Imported when somebody looks: a restart need not wait for it.
-                from hapax.telemetry.page import page
+                from hapax.telemetry.http.page import page
 
                 html = [
                     ("Content-Type", "text/html; charset=utf-8"),

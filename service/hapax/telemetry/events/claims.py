@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hapax.telemetry.event_base import Narrator, printable
+from hapax.telemetry.events.base import Narrator, printable
 
 if TYPE_CHECKING:
     from typing import Literal

@@ -11,7 +11,7 @@ from threading import Thread, main_thread
 from typing import TYPE_CHECKING, Final
 
 from hapax.core.certificates import EXPIRY_WARNING_S
-from hapax.telemetry.event_base import Narrator, printable
+from hapax.telemetry.events.base import Narrator, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
