@@ -31,8 +31,8 @@ from hapax.core.errors import (
 from hapax.core.lag import GroupProgress
 from hapax.core.transform import Transformer, load_transform
 from hapax.engines.spark.session import require_pyspark
+from hapax.kafka.connection import unanswered
 from hapax.kafka.properties import library_version, transactional_id
-from hapax.kafka.tcp_probe import unanswered
 from hapax.settings.secrets import Strike, secrets_around, secrets_of
 from hapax.telemetry.events import Events
 from hapax.telemetry.health import Health

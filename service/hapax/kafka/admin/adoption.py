@@ -15,10 +15,10 @@ from confluent_kafka.admin import AdminClient
 
 from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import PreflightError
+from hapax.kafka.client_log import kafkas_id
 from hapax.kafka.errors import UNKNOWN_TOPIC, describe
 from hapax.kafka.properties import admin_properties, build
 from hapax.kafka.read.offset_client import OffsetClient, reader_properties
-from hapax.kafka.topic_ids import kafkas_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

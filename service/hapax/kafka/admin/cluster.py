@@ -14,22 +14,24 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from hapax.core.cluster_state import Address, ClusterState, ConsumerGroup, Topic
-from hapax.kafka.admin.acl_check import TIMEOUT_MS, UntoldError, check_transactional_id_acl
-from hapax.kafka.admin.api_versions import ApiVersionsLog
-from hapax.kafka.admin.results import (
+from hapax.kafka.admin.answers import (
     ANSWER_TIMEOUT_S,
+    TIMEOUT_MS,
+    ApiVersionsLog,
+    UntoldError,
+    check_transactional_id_acl,
     group_of,
     listeners_of,
     topic_of,
     values_of,
     waited,
 )
+from hapax.kafka.connection import probe
 from hapax.kafka.errors import describe
 from hapax.kafka.properties import admin_properties, build
 from hapax.kafka.read.log_offsets import Asked, Logs
 from hapax.kafka.read.offset_client import reader_properties
 from hapax.kafka.read.range_reader import RangeReader
-from hapax.kafka.tcp_probe import probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

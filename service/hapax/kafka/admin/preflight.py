@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 
-from hapax.kafka.connection import access
+from hapax.kafka.connection import access, bootstrap, speaks_tls, told
 from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC
-from hapax.kafka.tcp_probe import bootstrap, speaks_tls, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -16,8 +16,7 @@ from hapax.core.ports import Batch
 from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC, describe
 from hapax.kafka.read.offset_client import reader_properties
 from hapax.kafka.read.offset_queries import OffsetQueries
-from hapax.kafka.read.range_reader import RangeFetch
-from hapax.kafka.read.records import record_of
+from hapax.kafka.read.range_reader import RangeFetch, record_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

@@ -14,10 +14,10 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from hapax.core.lag import OffsetSnapshot, retention_of
 from hapax.core.oldest_unread import TimestampSearch
+from hapax.kafka.connection import unanswered
 from hapax.kafka.errors import FORBIDDEN, describe
 from hapax.kafka.properties import admin_properties
 from hapax.kafka.read.offset_queries import REQUEST_TIMEOUT_S, OffsetQueries
-from hapax.kafka.tcp_probe import unanswered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

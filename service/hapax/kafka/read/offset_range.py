@@ -11,8 +11,7 @@ from confluent_kafka import Consumer, KafkaError
 from hapax.core.errors import HapaxError
 from hapax.kafka.errors import describe
 from hapax.kafka.properties import build
-from hapax.kafka.read.range_reader import RangeFetch, undecodable_problem
-from hapax.kafka.read.records import record_of
+from hapax.kafka.read.range_reader import RangeFetch, record_of, undecodable_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

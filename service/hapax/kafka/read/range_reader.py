@@ -15,10 +15,10 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from hapax.core.errors import PreflightError
 from hapax.core.ports import Stuck
+from hapax.core.records import Record
 from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC, describe
 from hapax.kafka.properties import build
 from hapax.kafka.read.offset_client import reader_properties
-from hapax.kafka.read.records import record_of
 from hapax.kafka.undecodable import UNDECODABLE
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-    from hapax.core.records import Record
     from hapax.core.records import TopicPartition as Where
     from hapax.settings import Settings
 
@@ -42,6 +41,28 @@ class ReadRecord(NamedTuple):
 
     record: Record
     readable: bool
+
+
+def record_of(message: Message) -> tuple[Record, bool]:
+    """Return the record, and whether its headers can be read; those that cannot are left out.
+
+    For readers beside the pipeline. The worker's own path builds records in its loop.
+    """
+    try:
+        headers: Any = message.headers()
+        readable = True
+    except UnicodeDecodeError:  # a name that is not UTF-8
+        headers, readable = None, False
+    record = Record(
+        message.topic() or "",
+        message.partition() or 0,
+        message.offset() or 0,
+        message.key(),
+        message.value(),
+        tuple(headers) if headers else (),
+        message.timestamp()[1],
+    )
+    return record, readable
 
 
 class RangeFetch:
