@@ -86,17 +86,7 @@ def recommit_here(settings: Settings) -> Progress:
                 if one.error is not None:
                     raise KafkaException(one.error)  # noqa: TRY301 - one way out for all
     except KafkaException as error:
-        if error.args[0].code() in {
-            KafkaError.UNKNOWN_MEMBER_ID,
-            KafkaError.ILLEGAL_GENERATION,
-            KafkaError.STALE_MEMBER_EPOCH,
-        }:
-            problem = (
-                f"group {settings.app} has members: stop every process of HAPAX_APP={settings.app},"
-                " wait until HAPAX_GROUP__SESSION_TIMEOUT has passed, and try again"
-            )
-            raise PreflightError([problem]) from error
-        raise _unanswered(f"the offsets of group {settings.app}", error) from error
+        raise _not_committed(settings.app, error) from error
     finally:
         consumer.close()
     return {(one.topic, one.partition): one.offset for one in renewed}
@@ -114,6 +104,20 @@ def _unanswered(what: str, error: KafkaException) -> PreflightError:
     return PreflightError(
         [f"HAPAX_KAFKA__BOOTSTRAP_SERVERS: {what} cannot be read: {describe(error.args[0])}"]
     )
+
+
+def _not_committed(app: str, error: KafkaException) -> PreflightError:
+    if error.args[0].code() not in {
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.STALE_MEMBER_EPOCH,
+    }:
+        return _unanswered(f"the offsets of group {app}", error)
+    problem = (
+        f"group {app} has members: stop every process of HAPAX_APP={app}, wait until"
+        " HAPAX_GROUP__SESSION_TIMEOUT has passed, and try again"
+    )
+    return PreflightError([problem])
 
 
 def _renewed(

@@ -111,6 +111,17 @@ class _Look:
                 listeners=listeners,
                 problem="no broker can be reached at the address that it advertises",
             )
+        return self._described_by(metadata, bootstrap, listeners, ages_of, pause_s)
+
+    def _described_by(
+        self,
+        metadata: Any,
+        bootstrap: tuple[Address, ...],
+        listeners: dict[int, Address],
+        ages_of: Callable[[str, Mapping[str, str]], Ages],
+        pause_s: float,
+    ) -> ClusterState:
+        """Return what brokers that can be reached say."""
         alive = {number for number, each in listeners.items() if each.problem is None}
         topics, settings, group = self._described(alive, metadata)
         asked = self._asked(topics, alive, ages_of, pause_s)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
 from hapax.core.errors import BatchAbortedError, StopError
 from hapax.core.ports import Batch
@@ -97,11 +97,9 @@ class KafkaOwners:
             if where[0] not in self._topics:
                 continue
             try:
-                low, high = self._queries.read_committed.get_watermark_offsets(
-                    TopicPartition(*where), timeout=ANSWER_TIMEOUT_S
-                )
+                low, high = self._queries.watermarks(where, ANSWER_TIMEOUT_S)
             except KafkaException as error:
-                if error.args[0].code() in UNKNOWN_TOPIC | _UNKNOWN_PARTITION:
+                if error.args[0].code() in _GONE:
                     continue
                 raise
             if low < end and first < high:
@@ -126,15 +124,8 @@ class KafkaOwners:
             client.unassign()
 
 
-_UNKNOWN_PARTITION = frozenset({KafkaError._UNKNOWN_PARTITION})
-_OVER = frozenset(
-    {
-        KafkaError._PARTITION_EOF,
-        KafkaError._AUTO_OFFSET_RESET,
-    }
-    | UNKNOWN_TOPIC
-    | _UNKNOWN_PARTITION
-)
+_GONE = UNKNOWN_TOPIC | {KafkaError._UNKNOWN_PARTITION}
+_OVER = _GONE | {KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET}
 
 
 def _named(ends: dict[Where, int]) -> str:

@@ -96,6 +96,17 @@ class OffsetQueries:
         answers = consumer.committed([TopicPartition(*where) for where in partitions], timeout_s)
         return {(one.topic, one.partition): one for one in answers}
 
+    def watermarks(self, where: Where, timeout_s: float) -> tuple[int, int]:
+        """Return the log start and the last stable offset of one partition.
+
+        Raises KafkaException, also for a partition that is not there: nobody may conclude from an
+        answer that is missing that the log holds nothing.
+        """
+        low, high = self.read_committed.get_watermark_offsets(
+            TopicPartition(*where), timeout=timeout_s
+        )
+        return low, high
+
     def partitions(self, topic: str) -> list[Where]:
         """Return a topic's partitions, in order. Raises KafkaException: no broker answers."""
         if not any(name == topic for name, _number in self._leaders):
