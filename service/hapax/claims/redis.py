@@ -103,7 +103,7 @@ class RedisClaims(ClaimAdmin):
         self._next_epoch = secrets.token_hex(4).encode()
         self.fresh = False
         """True when our first call found no claims of this app: it is its first start, or the
-        store was emptied while we were away. A group with committed offsets tells which."""
+        store was emptied while no worker ran. A group with committed offsets shows which."""
 
     def claim(
         self,

@@ -57,7 +57,7 @@ class ClaimAdmin:
         return before
 
     def owner(self, claim: bytes) -> Owned | None:
-        """Return who owns it; None when nobody does."""
+        """Return who owns it; None when no record does."""
         try:
             found = self._find(claim)
             if found is None:

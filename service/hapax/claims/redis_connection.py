@@ -129,10 +129,10 @@ def unavailable(client: Redis, error: Exception) -> ClaimsUnavailableError:
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether it may pass while we wait: nobody listens, nobody answers, or a passing refusal.
+    """Whether waiting may help: no listener, no answer, or a refusal that passes.
 
     A wrong password, a missing permission, an untrusted certificate or an unknown host are for
-    people to mend.
+    people to fix.
     """
     if isinstance(error, AuthenticationError):
         return False
@@ -162,7 +162,7 @@ def reason_of(error: Exception) -> str:
     if isinstance(error, AuthenticationError):
         return REASONS[0][1]
     if isinstance(error, ResponseError):
-        # Only the leading code: the rest may quote what we sent.
+        # Only the leading code: the rest may quote the request.
         return f"it answers with the error {text.split(maxsplit=1)[0]}"
     return _network_reason(error)
 

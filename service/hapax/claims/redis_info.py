@@ -1,4 +1,4 @@
-"""What the claim store tells about itself, and what our user may do there.
+"""What the claim store reports about itself, and what the configured user may do there.
 
 Permissions are found by trying. What is tried writes one key that is gone a second later; claims
 are not touched, and no epoch is begun: a store that was emptied must stay recognisable as one.

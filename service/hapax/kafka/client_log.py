@@ -1,7 +1,7 @@
 """What a consumer's own lines report: broken connections, and which cluster and topics it reads.
 
-A topic that is deleted and made again keeps its name and gets another id (KIP-516). librdkafka goes
-on at the old position in the new topic, and tells nobody: "an offset reset must be triggered" is a
+A topic that is deleted and recreated keeps its name and gets another id (KIP-516). librdkafka goes
+on at the old position in the new topic, without an error: "an offset reset must be triggered" is a
 remark in its own source (2.16, rdkafka_topic.c). Only a debug line says that the id has changed. It
 comes through the same queue as the records, before any record of the new topic, because the client
 fetches by id; so it is heard in time. An admin call would know the id as well, but not which id the
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hapax.core.records import TopicPartition as Where
 
 DEBUG = "metadata"
-"""The client's ``debug`` contexts in which it tells of ids: some lines for each answer to a
+"""The client's ``debug`` contexts in which it reports ids: some lines for each answer to a
 metadata request, none for records."""
 _CHANGED = re.compile(r"Topic (\S+) changed id from (\S+) to (\S+)")
 _CLUSTER = re.compile(r"ClusterId: ([^\s,]+), ControllerId: ")
@@ -40,7 +40,7 @@ def kafkas_id(client_id: str) -> str | None:
 
 
 class Remade(NamedTuple):
-    """A topic that was deleted, and made again under its name."""
+    """A topic that was deleted, and recreated under its name."""
 
     topic: str
     before: str
@@ -95,7 +95,7 @@ class TopicIds:
             self._remade[topic] = now
 
     def remade(self) -> list[Remade]:
-        """Return the topics that are no longer those that we know."""
+        """Return the topics that are no longer those that are known."""
         return [Remade(topic, self._known[topic], now) for topic, now in self._remade.items()]
 
     def accept(self, topic: str) -> None:
@@ -120,7 +120,7 @@ class TopicIds:
         return GroupOffset(*where, offset, metadata or None, epoch)
 
     def other(self, topic: str, beside: CommittedMetadata) -> str | None:
-        """Return the id beside a committed offset when it is not that of the topic we know.
+        """Return the id beside a committed offset when it is not that of the known topic.
 
         None also for an offset without an id: one of an earlier version, or set by Kafka's tools.
         """
@@ -128,7 +128,7 @@ class TopicIds:
         return None if known is None or beside.topic_id in {None, known} else beside.topic_id
 
     def foreign_cluster(self, beside: CommittedMetadata) -> str | None:
-        """Return the cluster's id beside a committed offset when it is not that of ours."""
+        """Return the cluster's id beside a committed offset when it is another one."""
         if self.cluster is None or beside.cluster_id in {None, self.cluster}:
             return None
         return beside.cluster_id

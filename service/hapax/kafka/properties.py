@@ -190,7 +190,7 @@ def consumer_properties(settings: Settings) -> dict[str, Any]:
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "isolation.level": "read_committed",
-        # Never jump: the source itself tells a new group from a position that fell off the log.
+        # Never jump: the source knows a new group from a position that fell off the log.
         "auto.offset.reset": "error",
         # End-of-partition events carry the offset behind markers and aborted data.
         "enable.partition.eof": True,

@@ -33,7 +33,7 @@ _LINE = re.compile(r"(\S+): +ApiKey (\w+) \(\d+\) Versions \d+\.\.(\d+)")
 _LINES_MAX, _ERRORS_MAX = 100_000, 20
 _NOISE = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE")
 _HINTS = ("security.protocol", "SSL", "SASL")
-"""Words by which an error of the transport says more than that nobody answers."""
+"""Words by which an error of the transport says more than that no broker answers."""
 
 
 def waited(answer: Future[Any], until_s: float) -> tuple[Any, str | None]:
@@ -111,7 +111,7 @@ class ApiVersionsLog(logging.Handler):
     """What a client logs while it connects: the versions of requests, and why it cannot.
 
     The client asks every broker for its versions, and says what it heard only in its log
-    (``debug=feature``). A version tells the age of a broker that has no other way to say it.
+    (``debug=feature``). A version shows the age of a broker that has no other way to say it.
 
     ``logger`` and ``error`` are for the client. Both are called by its ``poll``.
     """
@@ -141,7 +141,7 @@ class ApiVersionsLog(logging.Handler):
 
     @property
     def causes(self) -> list[str]:
-        """The errors that say more than that nobody answers."""
+        """The errors that say more than that no broker answers."""
         return [
             each
             for each in self.errors
@@ -174,7 +174,9 @@ class _Silent:
 
 
 def check_transactional_id_acl(properties: Mapping[str, Any], transactional_id: str) -> str:
-    """Return why we may not use an id; empty when we may. Nobody is fenced. Raises UntoldError.
+    """Return why an id may not be used, empty when it may; no owner is fenced.
+
+    Raises UntoldError.
 
     A producer asks for its id with a timeout that no broker grants. The broker looks at rights
     first, then at the timeout, and only then at the id: so it says either "not allowed" or

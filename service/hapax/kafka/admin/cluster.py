@@ -1,4 +1,4 @@
-"""What the brokers tell about themselves, our topics and our group; nothing is joined or written.
+"""What the brokers report about themselves, the topics and the group; nothing is joined or written.
 
 Every step has its own short timeout, and what could not be had is said in ``untold``: an
 examination of a dead cluster takes seconds, like one of a live cluster.
@@ -206,7 +206,7 @@ class _Look:
     def _try_ids(
         self, settings: Mapping[int, Mapping[str, str]], group: ConsumerGroup | None
     ) -> dict[str, str]:
-        """Return why ids are refused, empty where not; only where trying fences nobody."""
+        """Return why ids are refused, empty where not; only where trying fences no producer."""
         longest = [each.get("transaction.max.timeout.ms", "") for each in settings.values()]
         known = longest and all(each.isdecimal() and int(each) < TIMEOUT_MS for each in longest)
         if not (known or (group is not None and not group.members)):

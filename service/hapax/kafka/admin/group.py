@@ -29,7 +29,7 @@ def members(settings: Settings) -> dict[str, str] | None:
     try:
         described = answers[settings.app].result(MEMBERS_TIMEOUT_S)
     except KafkaException as error:
-        # A group that nobody has joined yet has no members.
+        # A group without a first member is not known.
         return {} if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND else None
     except TimeoutError:
         return None

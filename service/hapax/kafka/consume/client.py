@@ -89,7 +89,7 @@ class GroupConsumer:
     def metadata(self) -> bytes:
         """Return the live group metadata.
 
-        Raises BatchAbortedError when we are no live member: the broker accepts generation -1 and
+        Raises BatchAbortedError when this is no live member: the broker accepts generation -1 and
         an empty member id *unfenced*, even while others are live members of the group.
         """
         with self.asking("consumer_group_metadata"):

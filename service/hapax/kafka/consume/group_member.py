@@ -64,7 +64,7 @@ class KafkaMember(KafkaSource):
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         super()._on_assign(consumer, partitions)
         held = [TopicPartition(one.topic, one.partition, OFFSET_END) for one in partitions]
-        # Done here and not by the client, which would look up and fetch what nobody takes.
+        # Done here and not by the client, which would look up and fetch what is not taken.
         if self._cooperative:
             consumer.incremental_assign(held)
         else:

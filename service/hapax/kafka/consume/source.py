@@ -85,7 +85,7 @@ class KafkaSource:
         )
 
     def reopen(self) -> None:
-        """Join the group anew: a new member under the same name, at the committed offsets."""
+        """Join the group again: a new member under the same name, at the committed offsets."""
         self._changes.lost += list(self._states.next_offsets())
         self._states.clear()
         self._consumer.renew()
@@ -123,7 +123,7 @@ class KafkaSource:
         return self._consumer.assignment()
 
     def member(self) -> bytes:
-        """Return the live group metadata; raises BatchAbortedError when we are no live member."""
+        """Return the live group metadata; raises BatchAbortedError without a live member."""
         return self._consumer.metadata()
 
     def changes(self) -> Changes:
@@ -132,7 +132,7 @@ class KafkaSource:
         return changes
 
     def adopt_orphans(self) -> list[Where] | None:
-        """Make the group share out again when partitions belong to nobody; return those.
+        """Make the group share out again when no member owns some partitions; return those.
 
         None: it cannot be told now; ask again soon.
         Only static members can overlook new partitions (kafka/admin/group.py).
@@ -345,7 +345,7 @@ class KafkaSource:
     def _every_partition(self) -> list[Where]:
         return [(topic, one) for topic in self._topics for one in self._consumer.numbers(topic)]
 
-    # -- what the client tells --------------------------------------------------------------
+    # -- what the client reports ------------------------------------------------------------
 
     def _on_event(self, message: Any, error: KafkaError) -> None:
         code = error.code()

@@ -64,7 +64,7 @@ class GroupOffsets:
     def members(self) -> dict[str, str]:
         """Return the client ids of the group's members, each with its host.
 
-        Raises PreflightError when nobody tells.
+        Raises PreflightError when no broker answers.
         """
         found = members(self._settings)
         if found is None:

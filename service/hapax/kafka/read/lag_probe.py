@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hapax.core.records import Progress
 
 RETENTION_INTERVAL_S = 600.0
-"""Topics are configured anew so rarely that an alert may be ten minutes late for it."""
+"""The configuration of a topic changes so rarely that an alert may be ten minutes late for it."""
 
 
 class KafkaLagProbe:

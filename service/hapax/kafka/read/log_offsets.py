@@ -40,7 +40,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Logs:
-    """Asks for offsets. ``untold`` says what could not be had."""
+    """Queries offsets. ``untold``: by name what was not answered, and why."""
 
     def __init__(self, properties: Mapping[str, Any], asked: Asked, budget_s: float) -> None:
         self._asked = asked

@@ -177,7 +177,7 @@ class OffsetClient:
             time.sleep(_REST_S)
 
     def compacted(self, topics: Iterable[str]) -> set[str]:
-        """Return the topics that are compacted, as far as we may know."""
+        """Return the topics that are compacted, as far as it may be read."""
         asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         found = set()
         admin = AdminClient({**admin_properties(self._properties), "log_level": 0})

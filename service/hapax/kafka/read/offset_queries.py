@@ -99,8 +99,8 @@ class OffsetQueries:
     def watermarks(self, where: Where, timeout_s: float) -> tuple[int, int]:
         """Return the log start and the last stable offset of one partition.
 
-        Raises KafkaException, also for a partition that is not there: nobody may conclude from an
-        answer that is missing that the log holds nothing.
+        Raises KafkaException, also for a partition that is not there: from a missing answer
+        nothing follows about the log.
         """
         low, high = self.read_committed.get_watermark_offsets(
             TopicPartition(*where), timeout=timeout_s

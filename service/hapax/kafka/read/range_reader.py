@@ -157,7 +157,7 @@ class RangeReader:
             # What is fetched beyond a span is thrown away.
             "queued.max.messages.kbytes": 16_384,
             "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",  # retention may pass our start while we read
+            "auto.offset.reset": "earliest",  # retention may pass the start meanwhile
             "isolation.level": isolation,
         }
 

@@ -46,7 +46,7 @@ class ClaimEvents(Narrator):
     def _claims_settled(self, settled: BatchResult) -> None:
         """Conclude from a batch that the store went away or came back.
 
-        Under ``pass`` nobody else notices: the core goes on without claims.
+        Under ``pass`` no other part notices: the core goes on without claims.
         """
         if settled.claims_taken_over:
             self._metrics.dedup_claims_taken_over.of().inc(settled.claims_taken_over)

@@ -35,12 +35,12 @@ class GroupEvents(Narrator):
         self._changed("partitions_revoked", "revoked", gone, self._health.partitions - gone)
 
     def partitions_lost(self, partitions: Iterable[TopicPartition]) -> None:
-        """Say that these went to another member unasked: we were too slow, or cut off."""
+        """Say that these went to another member without asking: this one was slow, or cut off."""
         gone = frozenset(partitions)
         self._changed("partitions_lost", "lost", gone, self._health.partitions - gone)
 
     def partitions_unowned(self, partitions: Iterable[TopicPartition]) -> None:
-        """Say that nobody owned these partitions, and that the group shares out again."""
+        """Say that no member owned these partitions, and that the group shares out again."""
         self._metrics.partitions_unowned.of().inc()
         self._logger.warning("partitions_unowned", partitions=named_all(frozenset(partitions)))
 
@@ -135,7 +135,7 @@ class GroupEvents(Narrator):
         changed: frozenset[TopicPartition],
         ours: frozenset[TopicPartition],
     ) -> None:
-        # A lag that nobody updates any more would alert for ever.
+        # A lag that is no longer updated would alert for ever.
         for topic, partition in self._health.partitions - ours:
             forget_lag(self._metrics, (topic, partition))
         self._health.partitions = ours
@@ -159,7 +159,7 @@ class GroupEvents(Narrator):
 
 
 def forget_lag(metrics: Metrics, where: TopicPartition) -> None:
-    """Remove the series of a partition that nobody tells any more: they would alert for ever."""
+    """Remove the series of a partition that are no longer updated: they would alert for ever."""
     labels = (where[0], str(where[1]))
     metrics.consumer_lag.remove(*labels)
     metrics.consumer_lag_seconds.remove(*labels)

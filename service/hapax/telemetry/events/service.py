@@ -150,7 +150,7 @@ class ServiceEvents(Narrator):
         tell("service_stopped", exit_code=exit_code, reason=reason)
 
     def service_crashed(self, error: BaseException) -> None:
-        """Show an error that nobody foresaw: its traceback, without values of variables."""
+        """Show an unexpected error: its traceback, without values of variables."""
         self._logger.error("service_crashed", error=type(error).__name__, exc_info=error)
 
     def watchdog_fired(self, call: str, seconds: float) -> None:
