@@ -8,8 +8,8 @@ import pytest
 
 from hapax.claims.kind import StoreOptions
 from hapax.claims.redis import RedisClaims
-from hapax.claims.redis_connection import connect, place, preflight
-from hapax.claims.redis_tls import Tls
+from hapax.claims.redis_connection import Tls, connect, place
+from hapax.claims.redis_info import preflight
 from hapax.core.errors import ClaimsUnavailableError, ConfigurationError
 from tests.kit.claim_stores import bare, records
 

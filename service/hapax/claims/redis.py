@@ -44,10 +44,9 @@ from typing import TYPE_CHECKING
 from redis.exceptions import RedisError
 
 from hapax.claims.redis_admin import ClaimAdmin
-from hapax.claims.redis_connection import connect, is_away, preflight, unavailable
-from hapax.claims.redis_info import health_of
+from hapax.claims.redis_connection import Tls, connect, is_away, unavailable
+from hapax.claims.redis_info import health_of, preflight
 from hapax.claims.redis_packing import TOPICS_AT, pack_owners, stored_topic, unpack_foreign
-from hapax.claims.redis_tls import Tls
 from hapax.core.claim_store import Preflight, StoreHealth
 from hapax.core.errors import (
     ClaimsUnavailableError,
