@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException, TopicCollection
@@ -29,7 +30,7 @@ from hapax.kafka.admin.answers import (
 from hapax.kafka.connection import probe
 from hapax.kafka.errors import describe
 from hapax.kafka.properties import admin_properties, build
-from hapax.kafka.read.log_offsets import Asked, Logs
+from hapax.kafka.read.log_offsets import Logs
 from hapax.kafka.read.offset_client import reader_properties
 from hapax.kafka.read.range_reader import RangeReader
 
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from hapax.core.records import TopicPartition
     from hapax.settings import Settings
 
-METADATA_TIMEOUT_S, LOGS_TIMEOUT_S = 4.0, 3.5
+METADATA_TIMEOUT_S = 4.0
 NEXT_TIMEOUT_S = 2.0
 PAUSE_S = 1.2
 """Between two looks at the last stable offsets: longer than ordinary transactions."""
@@ -124,15 +125,11 @@ class _Look:
         """Return what brokers that can be reached say."""
         alive = {number for number, each in listeners.items() if each.problem is None}
         topics, settings, group = self._described(alive, metadata)
-        asked = self._asked(topics, alive, ages_of, pause_s)
-        logs = Logs(self._properties, asked, LOGS_TIMEOUT_S)
-        try:
+        with closing(self._logs(topics, alive, ages_of, pause_s)) as logs:
             with ThreadPoolExecutor(1) as pool:
                 tried = pool.submit(self._try_ids, settings, group)
                 offsets = logs.look()
             ids = tried.result()
-        finally:
-            logs.close()
         undecodable = self._undecodable(offsets)
         self._admin.poll(0)
         return ClusterState(
@@ -221,14 +218,15 @@ class _Look:
                 self._untold[f"transactional id {name}"] = str(error)
         return found
 
-    def _asked(
+    def _logs(
         self,
         topics: Mapping[str, Topic],
         alive: set[int],
         ages_of: Callable[[str, Mapping[str, str]], Ages],
         pause_s: float,
-    ) -> Asked:
-        return Asked(
+    ) -> Logs:
+        return Logs(
+            self._properties,
             leaders={
                 (name, number): partition.leader
                 for name in self._topics
