@@ -100,11 +100,11 @@ class RangeFetch:
         head = self._consumer.poll(wait_s)
         messages = [] if head is None else [head, *self._consumer.consume(AT_ONCE, 0)]
         kept: list[Message] = []
+        heard = False
         for message in messages:
             where = (message.topic() or "", message.partition() or 0)
             error, offset = message.error(), message.offset() or 0
-            if error is None:
-                self.heard_s = time.monotonic()
+            heard = heard or error is None
             end = self.ends.get(where)
             if end is None or where in self.undecodable:
                 continue
@@ -115,8 +115,10 @@ class RangeFetch:
             else:
                 at_end = self._ended_by(error, where, offset)
             if at_end:
-                self.heard_s = time.monotonic()
+                heard = True
                 del self.ends[where]
+        if heard:
+            self.heard_s = time.monotonic()
         return kept
 
     def silent(self, timeout_s: float) -> bool:
