@@ -146,9 +146,12 @@ def test_what_no_patience_heals_is_raised_with_its_place(code: int) -> None:
     assert fetch(Saying([Said(0, KafkaError._TRANSPORT)])).poll() == []
 
 
-def test_only_records_and_ends_break_the_silence() -> None:
-    reading = fetch(Saying([Said(2, KafkaError._TRANSPORT)], [Said(3)]))
+def test_only_records_and_ends_of_the_ranges_break_the_silence() -> None:
+    others = [Said(2, KafkaError._TRANSPORT), Said(9, partition=7), Said(1, EOF)]
+    stuck = [Said(3, KafkaError._BAD_MSG, partition=1), Said(4, partition=1)]
+    reading = fetch(Saying(others, stuck, [Said(3)]))
     reading.heard_s -= 30
+    reading.poll()
     reading.poll()
     assert reading.silent(20)
     reading.poll()

@@ -70,7 +70,7 @@ class RangeFetch:
 
     ends         of the partitions that are not read to their end yet
     undecodable  sets that the client could not decode; nothing after them is read
-    heard_s      when the last record or end of a partition came
+    heard_s      when the last record of a range, or the end of one, came
     """
 
     def __init__(
@@ -100,11 +100,10 @@ class RangeFetch:
         head = self._consumer.poll(wait_s)
         messages = [] if head is None else [head, *self._consumer.consume(AT_ONCE, 0)]
         kept: list[Message] = []
-        heard = False
+        before = len(self.ends)
         for message in messages:
             where = (message.topic() or "", message.partition() or 0)
             error, offset = message.error(), message.offset() or 0
-            heard = heard or error is None
             end = self.ends.get(where)
             if end is None or where in self.undecodable:
                 continue
@@ -115,9 +114,8 @@ class RangeFetch:
             else:
                 at_end = self._ended_by(error, where, offset)
             if at_end:
-                heard = True
                 del self.ends[where]
-        if heard:
+        if kept or len(self.ends) < before:
             self.heard_s = time.monotonic()
         return kept
 
