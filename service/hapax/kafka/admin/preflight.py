@@ -23,7 +23,7 @@ class BrokerAnswers(NamedTuple):
     """One look at the brokers.
 
     away      addresses with what is wrong there, when no broker answered; else empty
-    refusals  why no broker will answer, however long the wait: one sentence each
+    refusals  why no broker will answer us, however long we wait: one sentence each
     suspect   whether that may be so
     absent    topics that are not there, or may not be read: one sentence each
     cluster   Kafka's id of the cluster that answered (KIP-78); None: none did, or it has none
