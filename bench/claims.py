@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 
+from hapax.claims.kind import StoreOptions
 from hapax.claims.redis import RedisClaims
 from hapax.core.records import Record
 from hapax.sandbox.ports import Ports
@@ -84,13 +85,13 @@ def used_memory(admin: redis.Redis) -> int:
 
 def passes(server: Redis, total: int, size: int) -> Iterator[dict[str, Any]]:
     admin = redis.Redis(port=server.port)
-    store = RedisClaims(server.url, app=APP, ttl_ms=DAY_MS)
+    store = RedisClaims(server.url, StoreOptions(APP, DAY_MS))
     store.claim([b"warm"], [Record("orders", 0, 0, None, None)], {})
     for name, shift in (("new", 0), ("own", 0), ("foreign", total)):
         made = batches(total, size, kind="first", shift=shift)
         yield measure(name, store, admin, made)
     # A longer TTL closes the segment: it stays live, and is looked up before the next one.
-    older = RedisClaims(server.url, app=APP, ttl_ms=3 * DAY_MS)
+    older = RedisClaims(server.url, StoreOptions(APP, 3 * DAY_MS))
     yield measure(
         "new, two slices", older, admin, batches(total, size, kind="second", shift=2 * total)
     )

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hapax.claims.redis_connection import PERMISSIONS
-from hapax.claims.redis_tls import Tls
+from hapax.claims.redis_connection import PERMISSIONS, Tls
 from hapax.core.claim_store import Preflight
 from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.records import Coordinates

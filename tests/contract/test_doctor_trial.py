@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hapax.kafka.admin.acl_check import check_transactional_id_acl
+from hapax.kafka.admin.answers import check_transactional_id_acl
 from tests.kit.topics import read_back, transaction
 
 if TYPE_CHECKING:

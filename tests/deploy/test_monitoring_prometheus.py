@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from hapax.commands.tree import app
 from hapax.sandbox import SandboxError, monitoring
 from hapax.telemetry.health import Health
-from hapax.telemetry.http import TelemetryServer
+from hapax.telemetry.http.server import TelemetryServer
 from hapax.telemetry.metrics import Metrics
 from tests.deploy.test_monitoring_dashboard import everywhere
 from tests.deploy.test_monitoring_rules import promtool

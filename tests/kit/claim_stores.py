@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 
+from hapax.claims.kind import StoreOptions
 from hapax.claims.redis import SCRIPT, RedisClaims
 from hapax.core.records import Record
 from hapax.sandbox.ports import Ports
@@ -92,4 +93,5 @@ def mutate(claims: RedisClaims, changes: dict[str, str]) -> RedisClaims:
 
 def bare(url: str, app: str = "shop", **options: Any) -> RedisClaims:
     """Return the store as a worker would have it, with an hour to remember."""
-    return RedisClaims(url, app=app, **{"ttl_ms": HOUR_MS, **options})
+    apart = {name: options.pop(name) for name in ("topic_ids", "monotonic") if name in options}
+    return RedisClaims(url, StoreOptions(app, **{"ttl_ms": HOUR_MS, **options}), **apart)

@@ -31,7 +31,7 @@ def used(files: list[Path], *owners: str) -> set[str]:
 
 
 def telling() -> list[Path]:
-    return [*TELEMETRY.glob("*_events.py"), TELEMETRY / "event_base.py"]
+    return sorted((TELEMETRY / "events").glob("*.py"))
 
 
 def told() -> set[str]:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hapax.claims.kind import StoreOptions
 from hapax.claims.redis import RedisClaims
-from hapax.claims.redis_connection import connect, place, preflight
-from hapax.claims.redis_tls import Tls
+from hapax.claims.redis_connection import Tls, connect, place
+from hapax.claims.redis_info import preflight
 from hapax.core.errors import ClaimsUnavailableError, ConfigurationError
 from tests.kit.claim_stores import bare, records
 
@@ -145,7 +146,7 @@ def test_a_server_is_named_without_its_secrets(url: str, expected: str) -> None:
 @pytest.mark.parametrize("app", ["", "a b", "a}b", "{a}", "a:b"])
 def test_an_app_that_would_break_the_keys_is_refused(app: str) -> None:
     with pytest.raises(ConfigurationError, match="cannot name keys"):
-        RedisClaims("redis://host", app=app, ttl_ms=1)
+        RedisClaims("redis://host", StoreOptions(app, ttl_ms=1))
 
 
 @pytest.mark.parametrize(("version", "found"), [("6.0.16", 1), ("6.2.14", 0), ("7.0.15", 0)])

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hapax.claims.redis_connection import connect
-from hapax.claims.redis_tls import Tls
+from hapax.claims.redis_connection import Tls, connect
 from hapax.core.errors import ConfigurationError
 from hapax.sandbox.tls import Authority
 

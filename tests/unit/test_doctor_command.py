@@ -13,15 +13,15 @@ from typer.testing import CliRunner
 from hapax.commands.doctor_screen import summary
 from hapax.commands.tree import app
 from hapax.core.errors import ConfigurationError
-from hapax.kafka.admin.api_versions import ApiVersionsLog
-from hapax.kafka.tcp_probe import probe, split
+from hapax.kafka.admin.answers import ApiVersionsLog
+from hapax.kafka.connection import probe, split
 from hapax.operations import doctor
 from hapax.operations.doctor import Case, Examination, judge
 from hapax.operations.doctor.bundle import write_bundle
 from hapax.operations.doctor.findings import Finding, Verdict
 from hapax.sandbox.ports import Ports
 from hapax.telemetry.health import Health
-from hapax.telemetry.http import TelemetryServer
+from hapax.telemetry.http.server import TelemetryServer
 from hapax.telemetry.metrics import Metrics
 from tests.kit.doctor import ENVIRON, KAFKA, healthy, judged, with_claims, with_topic
 

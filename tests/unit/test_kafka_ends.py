@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from hapax.core.errors import StopError
-from hapax.kafka.read import end_offsets as kafka_ends
+from hapax.kafka.read import offset_queries as kafka_ends
 from hapax.kafka.read.end_offsets import StableEnds
 from tests.kit.waiting import await_
 

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import BatchAbortedError, PositionLostError
-from hapax.kafka.topic_ids import Remade, TopicIds
+from hapax.kafka.client_log import Remade, TopicIds
 from tests.kit.consumers import OUT_OF_RANGE, FakeConsumer, event, message, source
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from hapax.core.errors import ConfigurationError
-from hapax.telemetry import http
 from hapax.telemetry.health import Health
-from hapax.telemetry.http import TelemetryServer
+from hapax.telemetry.http import server as http
+from hapax.telemetry.http.routes import Routes
+from hapax.telemetry.http.server import TelemetryServer
 from hapax.telemetry.metrics import Metrics
-from hapax.telemetry.routes import Routes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

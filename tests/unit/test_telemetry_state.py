@@ -213,7 +213,7 @@ class StuckLogger:
 def test_the_watchdog_does_not_wait_for_a_stdout_that_hangs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hapax.telemetry.service_events.WATCHDOG_LINE_WAIT_S", 0.01)
+    monkeypatch.setattr("hapax.telemetry.events.service.WATCHDOG_LINE_WAIT_S", 0.01)
     told, stuck = Told(), StuckLogger()
     Events(told.metrics, told.health, cast("Any", stuck)).watchdog_fired("commit", 61)
     assert stuck.reached.wait(10)

@@ -17,11 +17,11 @@ from hapax.core.partition_offsets import LogOffsets
 from hapax.operations.offsets import Look
 from hapax.telemetry.events import Events
 from hapax.telemetry.health import Health
+from hapax.telemetry.http.page import page
+from hapax.telemetry.http.status import ProcessIdentity, Status
 from hapax.telemetry.logs import configure_logs
 from hapax.telemetry.metrics import Metrics
-from hapax.telemetry.page import page
 from hapax.telemetry.recent_errors import Troubles
-from hapax.telemetry.status import ProcessIdentity, Status
 from tests.unit.test_telemetry_events import ORDERS, OUT_LAG, WHERE
 from tests.unit.test_telemetry_settled import SETTLED
 from tests.unit.test_telemetry_survey import OURS

@@ -36,17 +36,17 @@ from __future__ import annotations
 
 import re
 import secrets
-import struct
 import time
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
-from hapax.claims.redis_admin import ClaimAdmin, unpack_owner
-from hapax.claims.redis_connection import connect, is_away, preflight, unavailable
-from hapax.claims.redis_info import health_of
+from hapax.claims.redis_admin import ClaimAdmin
+from hapax.claims.redis_connection import Tls, connect, is_away, unavailable
+from hapax.claims.redis_info import health_of, preflight
+from hapax.claims.redis_packing import TOPICS_AT, pack_owners, stored_topic, unpack_foreign
 from hapax.core.claim_store import Preflight, StoreHealth
 from hapax.core.errors import (
     ClaimsUnavailableError,
@@ -54,64 +54,55 @@ from hapax.core.errors import (
     OtherClusterError,
     other_cluster,
 )
-from hapax.core.records import Coordinates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from hapax.core.records import Record
+    from hapax.claims.kind import StoreOptions
+    from hapax.core.records import Coordinates, Record
 
 SCRIPT = Path(__file__).with_suffix(".lua")
-
-_RUN = struct.Struct(">HIII")
-_FOREIGN = struct.Struct(">IB")
-_TOPICS_AT = 9  # the first topic's place among the script's arguments
-_LOW = 2**32
 
 
 class RedisClaims(ClaimAdmin):
     """Claims in one Redis, or in one node of a cluster.
 
-    app              names the keys; letters, digits, dot, dash and underscore
-    ttl_ms           how long an id is remembered at least
-    topic_ids        Kafka's id of each topic: a topic that was deleted and made again is another
-    on_emptied       called when claims that were there before are gone, before ``claim`` returns
-    on_clock_jump    called with the seconds by which Redis' clock went ahead of ours (_Clock)
-    cluster_id       Kafka's id of the cluster that offsets belong to; None: not known, not compared
+    topic_ids   Kafka's id of each topic: a topic that was deleted and recreated is another
     """
 
-    def __init__(  # noqa: PLR0913 - all but the url and the app have defaults
+    def __init__(
         self,
         url: str,
+        options: StoreOptions,
         *,
-        app: str,
-        ttl_ms: int,
         topic_ids: Mapping[str, str] | None = None,
-        on_emptied: Callable[[], None] | None = None,
-        on_clock_jump: Callable[[float], None] | None = None,
-        cluster_id: str | None = None,
         monotonic: Callable[[], float] = time.monotonic,
-        **connection: Any,
     ) -> None:
-        """Connect to nothing yet. ``connection``: see ``redis_connection.connect``."""
+        """Connect to nothing yet."""
+        app, ttl_ms = options.app, options.ttl_ms
         if not re.fullmatch(r"[A-Za-z0-9._-]+", app):
             raise ConfigurationError([f"The app {app!r} cannot name keys in Redis."])
-        self._redis = connect(url, **connection)
+        self._redis = connect(
+            url,
+            tls=Tls(*options.tls),
+            connect_timeout_s=options.connect_timeout_s,
+            answer_timeout_s=options.answer_timeout_s,
+        )
         self._script = self._redis.register_script(SCRIPT.read_bytes())
         self._meta = f"hapax:{{{app}}}:claims".encode()
         self._salted = blake2b(digest_size=16, salt=blake2b(app.encode(), digest_size=16).digest())
         self._ttl_ms = ttl_ms
         self._topic_ids = topic_ids or {}
-        self._on_emptied = on_emptied
-        self._on_clock_jump = on_clock_jump
+        self._on_emptied = options.on_emptied
+        self._on_clock_jump = options.on_clock_jump
         self._clock = _Clock(monotonic, ttl_ms)
         self._app = app
-        self.cluster_id = cluster_id
+        self.cluster_id = options.cluster_id
         self._epoch: bytes | None = None
-        self._next_epoch = _new_epoch()
+        self._next_epoch = secrets.token_hex(4).encode()
         self.fresh = False
         """True when our first call found no claims of this app: it is its first start, or the
-        store was emptied while we were away. A group with committed offsets tells which."""
+        store was emptied while no worker ran. A group with committed offsets shows which."""
 
     def claim(
         self,
@@ -136,8 +127,8 @@ class RedisClaims(ClaimAdmin):
         if replays:
             owners = [replays.get(index, record) for index, record in enumerate(records)]
         offsets, runs, topics = pack_owners(owners)
-        gone_offsets, gone_runs, more = pack_owners(gone, first_topic=_TOPICS_AT + len(topics))
-        names = [self._topic_name(topic) for topic in (*topics, *more)]
+        gone_offsets, gone_runs, more = pack_owners(gone, first_topic=TOPICS_AT + len(topics))
+        names = [stored_topic(topic, self._topic_ids.get(topic)) for topic in (*topics, *more)]
         return self._call(self._digests(ids), offsets, runs, gone_offsets, gone_runs, *names)
 
     def ping(self) -> None:
@@ -187,11 +178,6 @@ class RedisClaims(ClaimAdmin):
             digests.append(digest.digest())
         return b"".join(digests)
 
-    def _topic_name(self, topic: str) -> str:
-        # Kafka allows no slash in a topic's name.
-        topic_id = self._topic_ids.get(topic)
-        return f"{topic}/{topic_id}" if topic_id else topic
-
     def _call(
         self,
         ids: bytes = b"",
@@ -217,22 +203,18 @@ class RedisClaims(ClaimAdmin):
         jump_s = self._clock.end(int(now_ms))
         if jump_s and self._on_clock_jump is not None:
             self._on_clock_jump(jump_s)
-        return dict(_foreign_owners(foreign, names)) if foreign else {}
+        return dict(unpack_foreign(foreign, names)) if foreign else {}
 
     def _notice(self, epoch: bytes) -> None:
         before, self._epoch = self._epoch, epoch
         # Ours also when an earlier call began it and its answer was lost.
         begun = epoch == self._next_epoch
         if begun:
-            self._next_epoch = _new_epoch()
+            self._next_epoch = secrets.token_hex(4).encode()
         if before is None:
             self.fresh = begun
         elif before != epoch and self._on_emptied is not None:
             self._on_emptied()
-
-
-def _new_epoch() -> bytes:
-    return secrets.token_hex(4).encode()
 
 
 class _Clock:
@@ -262,50 +244,3 @@ class _Clock:
         passed_s = self._monotonic() - last[0]
         jump_s = (redis_ms - last[1]) / 1000 - passed_s
         return jump_s if jump_s > self._limit_s else 0.0
-
-
-def pack_owners(
-    owners: Sequence[Record | Coordinates], *, first_topic: int = _TOPICS_AT
-) -> tuple[bytes, bytes, list[str]]:
-    """Return the low 4 bytes of all offsets, the runs that share all the rest, and the topics.
-
-    ``first_topic``: the place of these topics' first among the script's arguments.
-
-    The high bytes belong to the run, so that an offset has one spelling only and most cost 4 bytes.
-    """
-    starts: list[tuple[int, str, int, int]] = []
-    lows: list[int] = []
-    add = lows.append
-    topic, partition, first, end = "", -1, 0, -1
-    for index, owner in enumerate(owners):
-        offset = owner.offset
-        if not first <= offset < end or owner.partition != partition or owner.topic != topic:
-            topic, partition = owner.topic, owner.partition
-            first = offset // _LOW * _LOW
-            end = first + _LOW
-            starts.append((index, topic, partition, first // _LOW))
-        add(offset - first)
-    places: dict[str, int] = {}
-    runs = []
-    ends = [index for index, *_ in starts[1:]] + [len(owners)]
-    if not starts:
-        ends = []
-    for (index, topic, partition, high), stop in zip(starts, ends, strict=True):
-        place = places.setdefault(topic, first_topic + len(places))
-        runs.append(_RUN.pack(place, partition, high, stop - index))
-    return struct.pack(f">{len(lows)}I", *lows), b"".join(runs), list(places)
-
-
-def _foreign_owners(packed: bytes, names: list[Any]) -> Iterator[tuple[int, Coordinates]]:
-    # A topic's id stays in the store: coordinates name the topic alone.
-    topics = {
-        number: name.decode().partition("/")[0]
-        for number, name in zip(names[::2], names[1::2], strict=True)
-    }
-    at = 0
-    while at < len(packed):
-        index, length = _FOREIGN.unpack_from(packed, at)
-        at += _FOREIGN.size
-        number, partition, offset = unpack_owner(packed[at : at + length])
-        at += length
-        yield index, Coordinates(topics[number], partition, offset)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from redis.exceptions import RedisError
 
 from hapax.claims.redis_connection import unavailable
+from hapax.claims.redis_packing import topic_of, unpack_owner
 from hapax.core.claim_store import Owned
 from hapax.core.records import Coordinates
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-_LOW = 2**32
 _AT_ONCE = 1_000
 
 
@@ -57,7 +57,7 @@ class ClaimAdmin:
         return before
 
     def owner(self, claim: bytes) -> Owned | None:
-        """Return who owns it; None when nobody does."""
+        """Return who owns it; None when no record does."""
         try:
             found = self._find(claim)
             if found is None:
@@ -68,8 +68,7 @@ class ClaimAdmin:
             life_ms = self._redis.pttl(place.key)
         except (RedisError, OSError) as error:
             raise unavailable(self._redis, error) from error
-        # A topic's id stays in the store: coordinates name the topic alone.
-        topic = name.decode().partition("/")[0] if isinstance(name, bytes) else f"topic {number}"
+        topic = topic_of(name) if isinstance(name, bytes) else f"topic {number}"
         return Owned(Coordinates(topic, partition, offset), max(0, int(life_ms)))
 
     def forget(self, claim: bytes) -> bool:
@@ -124,9 +123,8 @@ class ClaimAdmin:
         if not numbers:
             return {}
         names = self._redis.hmget(self._meta, [f"number:{number}" for number in numbers])
-        # A topic's id stays in the store: coordinates name the topic alone.
         return {
-            number: name.decode().partition("/")[0] if isinstance(name, bytes) else ""
+            number: topic_of(name) if isinstance(name, bytes) else ""
             for number, name in zip(numbers, names, strict=True)
         }
 
@@ -156,22 +154,3 @@ def places(prefix: bytes, segments: bytes, digest: bytes, now_ms: int) -> Iterat
         masked = bytes([digest[whole] & (0xFF << (8 - rest)) & 0xFF]) if rest else b""
         key = b":".join((prefix, number.encode(), digest[:whole] + masked))
         yield HashField(key, digest[whole:])
-
-
-def unpack_owner(packed: bytes) -> tuple[int, int, int]:
-    """Return a topic's number, the partition and the offset."""
-    number, at = _varint(packed, 0)
-    partition, at = _varint(packed, at)
-    high, at = _varint(packed, at)
-    return number, partition, high * _LOW + int.from_bytes(packed[at:], "big")
-
-
-def _varint(packed: bytes, at: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
-        byte = packed[at]
-        number |= (byte & 0x7F) << shift
-        at += 1
-        if byte < 0x80:  # the top bit says that more follows
-            return number, at
-        shift += 7

@@ -1,4 +1,4 @@
-"""The way to Redis: one client from one URL, its errors in our words, and what must hold there.
+"""The way to Redis: one client from one URL and its certificates, and its errors in plain words.
 
 Called by claims/redis.py. Nothing here knows what a claim is.
 """
@@ -13,17 +13,14 @@ from urllib.parse import urlsplit
 
 from redis import Redis
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
-from hapax.claims.redis_tls import NO_FILES, Tls
+from hapax.claims.kind import TlsFiles
 from hapax.claims.redis_url import CLAIM_COMMANDS
-from hapax.core.claim_store import Preflight
 from hapax.core.errors import ClaimsUnavailableError, ConfigurationError
-
-VERSION_MIN = (6, 2)
 
 PERMISSIONS = f"allow ~hapax:* {' '.join(f'+{command}' for command in CLAIM_COMMANDS)}"
 
@@ -67,6 +64,47 @@ URL_PROBLEM = (
     "The URL of Redis cannot be read: use redis://user:password@host:port/0, with special "
     "characters of the password percent-encoded."
 )
+
+
+class Tls(TlsFiles):
+    """PEM files for a ``rediss://`` server."""
+
+    __slots__ = ()
+
+    def options(self) -> dict[str, object]:
+        """Return the client's options; raise ConfigurationError for files that cannot be used.
+
+        The client would only open them with its first connection, and a missing file would look
+        like a server that is away.
+        """
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+        except OSError as error:
+            raise ConfigurationError([_unreadable("CA file", self.ca_file, error)]) from None
+        options = {"ssl_ca_certs": self.ca_file} if self.ca_file else {}
+        if self.certificate_file is None:
+            return dict(options)
+        try:
+            # An empty password keeps the library from asking for one on the terminal.
+            password = self.key_password or ""
+            context.load_cert_chain(self.certificate_file, self.key_file, password)
+        except (OSError, ValueError) as error:
+            files = f"{self.certificate_file} with {self.key_file or 'the key in it'}"
+            raise ConfigurationError([_unreadable("certificate", files, error)]) from None
+        return {
+            **options,
+            "ssl_certfile": self.certificate_file,
+            "ssl_keyfile": self.key_file or self.certificate_file,
+            "ssl_password": self.key_password,
+        }
+
+
+def _unreadable(what: str, path: str | None, error: Exception) -> str:
+    reason = getattr(error, "reason", None) or getattr(error, "strerror", None)
+    return f"The {what} for Redis cannot be used: {path}: {reason or 'key or password is wrong'}."
+
+
+NO_FILES = Tls()
 
 
 def connect(
@@ -129,10 +167,10 @@ def unavailable(client: Redis, error: Exception) -> ClaimsUnavailableError:
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether it may pass while we wait: nobody listens, nobody answers, or a passing refusal.
+    """Whether waiting may help: no listener, no answer, or a refusal that passes.
 
     A wrong password, a missing permission, an untrusted certificate or an unknown host are for
-    people to mend.
+    people to fix.
     """
     if isinstance(error, AuthenticationError):
         return False
@@ -162,7 +200,7 @@ def reason_of(error: Exception) -> str:
     if isinstance(error, AuthenticationError):
         return REASONS[0][1]
     if isinstance(error, ResponseError):
-        # Only the leading code: the rest may quote what we sent.
+        # Only the leading code: the rest may quote the request.
         return f"it answers with the error {text.split(maxsplit=1)[0]}"
     return _network_reason(error)
 
@@ -179,55 +217,3 @@ def _network_reason(error: BaseException | None) -> str:
             return os.strerror(error.errno).lower()
         error = error.__cause__ or error.__context__
     return "the connection broke"
-
-
-def preflight(client: Redis) -> Preflight:
-    """Check version, eviction policy and durability of a server that answers.
-
-    Raises RedisError when it does not answer or is a replica; what an ACL hides becomes a warning.
-    """
-    found = Preflight([], [])
-    server = _info(client, "server")
-    if not server:
-        found.warnings.append("Redis refuses INFO: its version is not checked.")
-    else:
-        version = str(server.get("redis_version", "0"))
-        if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < VERSION_MIN:
-            found.problems.append(f"Redis {version} is too old: use 6.2 or later.")
-    if _info(client, "replication").get("role") == "slave":
-        # Claims are not written before there are some: a replica would be noticed too late.
-        raise ReadOnlyError("READONLY")
-    policy = _eviction_policy(client)
-    if policy is None:
-        found.warnings.append(
-            "Redis refuses both CONFIG and INFO memory: make sure that its maxmemory-policy is "
-            "noeviction, or it deletes claims silently."
-        )
-    elif policy != "noeviction":
-        found.problems.append(
-            f"Redis evicts keys (maxmemory-policy {policy}) and would delete claims silently: "
-            "set noeviction."
-        )
-    if _info(client, "persistence").get("aof_enabled") == 0:
-        found.warnings.append(
-            "Redis keeps no append-only file: a restart loses claims, and duplicates of earlier "
-            "events pass. Set appendonly yes."
-        )
-    return found
-
-
-def _info(client: Redis, section: str) -> dict[str, object]:
-    try:
-        return dict(client.info(section))
-    except ResponseError:
-        return {}
-
-
-def _eviction_policy(client: Redis) -> str | None:
-    policy: object
-    try:
-        policy = client.config_get("maxmemory-policy").get("maxmemory-policy")
-    except ResponseError:  # forbidden by an ACL, or renamed as managed services do
-        policy = None
-    policy = policy or _info(client, "memory").get("maxmemory_policy")
-    return None if policy is None else str(policy)

@@ -47,11 +47,16 @@ def judged_health(
     )
 
 
+def outdated(version: str) -> bool:
+    """Whether a server is older than what claims need."""
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < VERSION_MIN
+
+
 def _version(info: Mapping[str, str]) -> Iterator[Judgement]:
     found = info.get("redis_version")
     if found is None:
         yield Judgement("UNTOLD", "Redis refuses INFO")
-    elif tuple(int(part) for part in re.findall(r"\d+", found)[:2]) < VERSION_MIN:
+    elif outdated(found):
         yield Judgement("FAIL", f"Redis {found}", "upgrade Redis to 6.2 or later")
     else:
         yield Judgement("PASS", f"Redis {found}")

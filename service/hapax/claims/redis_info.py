@@ -1,4 +1,4 @@
-"""What the claim store tells about itself, and what our user may do there.
+"""What the claim store reports about itself, and what the configured user may do there.
 
 Permissions are found by trying. What is tried writes one key that is gone a second later; claims
 are not touched, and no epoch is begun: a store that was emptied must stay recognisable as one.
@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseError
 
 from hapax.claims.redis_connection import place, reason_of, unavailable
-from hapax.claims.redis_health import judged_health
-from hapax.core.claim_store import StoreHealth
+from hapax.claims.redis_health import judged_health, outdated
+from hapax.core.claim_store import Preflight, StoreHealth
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,3 +90,55 @@ def _refused(client: Redis, meta: str) -> tuple[str, ...]:
         except RedisError as error:
             refused.append(f"{name}: {reason_of(error)}")
     return tuple(refused)
+
+
+def preflight(client: Redis) -> Preflight:
+    """Check version, eviction policy and durability of a server that answers.
+
+    Raises RedisError when it does not answer or is a replica; what an ACL hides becomes a warning.
+    """
+    found = Preflight([], [])
+    server = _info(client, "server")
+    if not server:
+        found.warnings.append("Redis refuses INFO: its version is not checked.")
+    else:
+        version = str(server.get("redis_version", "0"))
+        if outdated(version):
+            found.problems.append(f"Redis {version} is too old: use 6.2 or later.")
+    if _info(client, "replication").get("role") == "slave":
+        # Claims are not written before there are some: a replica would be noticed too late.
+        raise ReadOnlyError("READONLY")
+    policy = _eviction_policy(client)
+    if policy is None:
+        found.warnings.append(
+            "Redis refuses both CONFIG and INFO memory: make sure that its maxmemory-policy is "
+            "noeviction, or it deletes claims silently."
+        )
+    elif policy != "noeviction":
+        found.problems.append(
+            f"Redis evicts keys (maxmemory-policy {policy}) and would delete claims silently: "
+            "set noeviction."
+        )
+    if _info(client, "persistence").get("aof_enabled") == 0:
+        found.warnings.append(
+            "Redis keeps no append-only file: a restart loses claims, and duplicates of earlier "
+            "events pass. Set appendonly yes."
+        )
+    return found
+
+
+def _info(client: Redis, section: str) -> dict[str, object]:
+    try:
+        return dict(client.info(section))
+    except ResponseError:
+        return {}
+
+
+def _eviction_policy(client: Redis) -> str | None:
+    policy: object
+    try:
+        policy = client.config_get("maxmemory-policy").get("maxmemory-policy")
+    except ResponseError:  # forbidden by an ACL, or renamed as managed services do
+        policy = None
+    policy = policy or _info(client, "memory").get("maxmemory_policy")
+    return None if policy is None else str(policy)

@@ -78,7 +78,5 @@ class RedisKind:
         """Return the store; connect to nothing yet."""
         # Imported only where it is used: 140 ms that a restart without claims need not wait for.
         from hapax.claims.redis import RedisClaims
-        from hapax.claims.redis_tls import Tls
 
-        named = options._asdict()
-        return RedisClaims(url, **(named | {"tls": Tls(*options.tls)}))
+        return RedisClaims(url, options)

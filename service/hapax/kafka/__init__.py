@@ -6,8 +6,8 @@ read        reading alongside the pipeline: ranges of logs, offsets, lag; joins 
 admin       what commands and the doctor query: cluster, group, rights, certificates
 properties  settings to client properties
 errors      what happens next, by error code and call
-connection  why no broker can be reached or lets us in
-topic_ids   ids of clusters and topics
+connection  the way to the brokers, and why none lets us in
+client_log  what the consumer's own lines report: broken connections, ids of cluster and topics
 
 Called by wiring and operations, and through ports by core and engines. Knows the core alone.
 """

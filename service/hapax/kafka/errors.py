@@ -74,7 +74,7 @@ FORBIDDEN = frozenset(
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
-"""Rights: no repetition helps, somebody must grant them."""
+"""Rights: no repetition helps, they must be granted."""
 
 UNRESOLVED_REBUILD = frozenset(
     {

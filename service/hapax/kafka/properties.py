@@ -36,6 +36,16 @@ _PARTITIONERS = {
     "random": "random",
     "round_robin": "random",  # the adapter names every partition itself
 }
+_ADMIN = (
+    "bootstrap.servers",
+    "client.id",
+    "security.",
+    "sasl.",
+    "ssl.",
+    "https.",
+    "socket.",
+    "reconnect.",
+)
 
 
 def build(client: Callable[..., Client], properties: Mapping[str, Any], logger: object) -> Client:
@@ -60,6 +70,11 @@ def _unreadable(properties: Mapping[str, Any]) -> Iterator[str]:
                 pass
         except OSError as error:
             yield f"{path}: {error.strerror}"
+
+
+def admin_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of a client's properties that any client takes: where the brokers are."""
+    return {name: value for name, value in properties.items() if name.startswith(_ADMIN)}
 
 
 def library_version() -> str:
@@ -175,7 +190,7 @@ def consumer_properties(settings: Settings) -> dict[str, Any]:
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "isolation.level": "read_committed",
-        # Never jump: the source itself tells a new group from a position that fell off the log.
+        # Never jump: the source knows a new group from a position that fell off the log.
         "auto.offset.reset": "error",
         # End-of-partition events carry the offset behind markers and aborted data.
         "enable.partition.eof": True,

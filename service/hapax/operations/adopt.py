@@ -8,7 +8,7 @@ import msgspec
 
 from hapax.core.errors import PreflightError
 from hapax.kafka.admin.adoption import cluster_id, recommit_here
-from hapax.kafka.admin.group_members import members
+from hapax.kafka.admin.group import members
 from hapax.wiring.claims import claim_store
 
 if TYPE_CHECKING:

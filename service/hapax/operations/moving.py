@@ -36,6 +36,7 @@ from hapax.core.offset_moves import (
 )
 from hapax.core.partition_offsets import position
 from hapax.core.transform import Cut
+from hapax.kafka.admin.adoption import topic_ids
 from hapax.kafka.produce.group_offsets import GroupOffsets
 from hapax.kafka.read.offset_client import OffsetClient
 from hapax.kafka.read.probe import first_from
@@ -69,7 +70,7 @@ class Moving:
         self._client = client
         self._tell = tell
         self._group = GroupOffsets(settings)
-        self._topic_ids = self._group.topic_ids(list(settings.input.topics))
+        self._topic_ids = topic_ids(settings)
 
     # -- looking ----------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from hapax.core.transaction_states import (
     ours,
     state_of,
 )
-from hapax.kafka.admin.group_members import members
+from hapax.kafka.admin.group import members
 from hapax.kafka.admin.requests import producers, wire_properties, write_marker
 from hapax.kafka.admin.wire import WireError
 from hapax.kafka.produce.standalone import fence

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 Key = tuple[str, ...]
-"""What counts as the same: the event's name, then whatever tells two apart."""
+"""What counts as the same: the event's name, then whatever distinguishes two."""
 
 OVERFLOW: Key = ("other",)
 

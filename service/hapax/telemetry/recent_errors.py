@@ -10,7 +10,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hapax.telemetry.event_base import printable, without_user
+from hapax.telemetry.events.base import printable, without_user
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ from opentelemetry.trace import Link, SpanKind, Status, StatusCode, get_current_
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from hapax.core.errors import BatchAbortedError, ClaimsUnavailableError, ProducerDeadError
-from hapax.telemetry.event_base import printable
+from hapax.telemetry.events.base import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

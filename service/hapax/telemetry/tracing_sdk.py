@@ -1,7 +1,7 @@
 """Where spans go: the SDK, told by the standard OTEL_* variables. Imported where tracing is on.
 
-The SDK and its exporters read most of them by themselves. Read here: which exporter, and who we
-are where nobody says it.
+The SDK and its exporters read most of them by themselves. Read here: which exporter, and the
+name of the service where no variable has it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def flush_tracing(provider: TracerProvider) -> None:
 
 
 def _bounded(call: Callable[[], object] | None) -> None:
-    """Call beside us: exporters repeat what a collector does not take, for longer than we have."""
+    """Call on a thread: exporters repeat what a collector does not take, for too long."""
     if call is None:
         return
 

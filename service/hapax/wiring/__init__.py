@@ -26,16 +26,16 @@ from hapax.engines.producer_startup import Opening
 from hapax.engines.spark.session import require_pyspark
 from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.produce.fences import fence_predecessor
+from hapax.kafka.connection import unanswered
 from hapax.kafka.properties import library_version, transactional_id
-from hapax.kafka.tcp_probe import unanswered
 from hapax.settings.secrets import Strike, secrets_around, secrets_of
 from hapax.telemetry.events import Events
 from hapax.telemetry.health import Health
-from hapax.telemetry.http import TelemetryServer
+from hapax.telemetry.http.server import TelemetryServer
+from hapax.telemetry.http.status import ProcessIdentity, Status
 from hapax.telemetry.logs import capture_library_logs, configure_logs
 from hapax.telemetry.metrics import Metrics
 from hapax.telemetry.recent_errors import Troubles
-from hapax.telemetry.status import ProcessIdentity, Status
 from hapax.wiring import builders as parts
 from hapax.wiring.tracing import start_tracing
 from hapax.wiring.watches import start_certificate_watch, start_lag_monitor

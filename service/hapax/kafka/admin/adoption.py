@@ -1,4 +1,4 @@
-"""Which cluster the brokers are: Kafka's cluster id, and a group's offsets moved to it by hand.
+"""Kafka's ids of the cluster and topics that answer, and a group's offsets moved to them by hand.
 
 Topics of another cluster may have the names of ours (mirrored topics, a DNS name that leads
 elsewhere, staging beside production), and offsets that mean other records. Brokers tell the id of
@@ -15,14 +15,13 @@ from confluent_kafka.admin import AdminClient
 
 from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import PreflightError
-from hapax.kafka.errors import describe
-from hapax.kafka.group_state import admin_properties
-from hapax.kafka.properties import build
+from hapax.kafka.client_log import kafkas_id
+from hapax.kafka.errors import UNKNOWN_TOPIC, describe
+from hapax.kafka.properties import admin_properties, build
 from hapax.kafka.read.offset_client import OffsetClient, reader_properties
-from hapax.kafka.topic_ids import KAFKAS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from hapax.core.records import Progress
     from hapax.settings import Settings
@@ -39,6 +38,26 @@ def cluster_id(settings: Settings) -> str:
         client.close()
 
 
+def topic_ids(settings: Settings) -> dict[str, str | None]:
+    """Return Kafka's ids of the input topics that are there; None: the brokers have no ids.
+
+    Raises PreflightError when they are not returned.
+    """
+    admin = AdminClient({**admin_properties(reader_properties(settings)), "log_level": 0})
+    asked = TopicCollection(list(settings.input.topics))
+    answers = admin.describe_topics(asked, request_timeout=ANSWER_TIMEOUT_S)
+    found: dict[str, str | None] = {}
+    for topic, answer in answers.items():
+        try:
+            found[topic] = kafkas_id(str(answer.result(ANSWER_TIMEOUT_S).topic_id))
+        except KafkaException as error:
+            if error.args[0].code() not in UNKNOWN_TOPIC:
+                raise _unanswered(f"the id of topic {topic}", error) from error
+        except TimeoutError as error:
+            raise PreflightError([f"the id of topic {topic} was not returned in time"]) from error
+    return found
+
+
 def recommit_here(settings: Settings) -> Progress:
     """Commit the group's offsets again, with the ids of the present cluster and topics beside them.
 
@@ -49,33 +68,25 @@ def recommit_here(settings: Settings) -> Progress:
     consumer = build(Consumer, reader_properties(settings), None)
     try:
         metadata = consumer.list_topics(timeout=ANSWER_TIMEOUT_S)
-        cluster, topic_ids = _known(metadata.cluster_id), _topic_ids(settings)
+        cluster, ids = _known(metadata.cluster_id), topic_ids(settings)
+        if absent := [topic for topic in settings.input.topics if topic not in ids]:
+            raise PreflightError([f"topic {topic} does not exist: create it" for topic in absent])
         found = consumer.committed(
             [
                 TopicPartition(topic, number)
-                for topic in topic_ids
+                for topic in ids
                 for number in metadata.topics[topic].partitions
             ],
             ANSWER_TIMEOUT_S,
         )
-        renewed = list(_renewed(found, cluster, topic_ids))
+        renewed = list(_renewed(found, cluster, ids))
         if renewed:
             refused = consumer.commit(offsets=renewed, asynchronous=False) or []
             for one in refused:
                 if one.error is not None:
                     raise KafkaException(one.error)  # noqa: TRY301 - one way out for all
     except KafkaException as error:
-        if error.args[0].code() in {
-            KafkaError.UNKNOWN_MEMBER_ID,
-            KafkaError.ILLEGAL_GENERATION,
-            KafkaError.STALE_MEMBER_EPOCH,
-        }:
-            problem = (
-                f"group {settings.app} has members: stop every process of HAPAX_APP={settings.app},"
-                " wait until HAPAX_GROUP__SESSION_TIMEOUT has passed, and try again"
-            )
-            raise PreflightError([problem]) from error
-        raise _unanswered(f"the offsets of group {settings.app}", error) from error
+        raise _not_committed(settings.app, error) from error
     finally:
         consumer.close()
     return {(one.topic, one.partition): one.offset for one in renewed}
@@ -95,20 +106,22 @@ def _unanswered(what: str, error: KafkaException) -> PreflightError:
     )
 
 
-def _topic_ids(settings: Settings) -> dict[str, str]:
-    """Return Kafka's ids of the input topics; raises KafkaException for one that is not there."""
-    admin = AdminClient({**admin_properties(reader_properties(settings)), "log_level": 0})
-    asked = admin.describe_topics(
-        TopicCollection(list(settings.input.topics)), request_timeout=ANSWER_TIMEOUT_S
+def _not_committed(app: str, error: KafkaException) -> PreflightError:
+    if error.args[0].code() not in {
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.STALE_MEMBER_EPOCH,
+    }:
+        return _unanswered(f"the offsets of group {app}", error)
+    problem = (
+        f"group {app} has members: stop every process of HAPAX_APP={app}, wait until"
+        " HAPAX_GROUP__SESSION_TIMEOUT has passed, and try again"
     )
-    return {
-        topic: str(answer.result(ANSWER_TIMEOUT_S).topic_id).translate(KAFKAS)
-        for topic, answer in asked.items()
-    }
+    return PreflightError([problem])
 
 
 def _renewed(
-    found: Iterable[Any], cluster: str, topic_ids: dict[str, str]
+    found: Iterable[Any], cluster: str, ids: Mapping[str, str | None]
 ) -> Iterator[TopicPartition]:
     for one in found:
         if one.error is not None:
@@ -117,7 +130,7 @@ def _renewed(
             continue
         beside = msgspec.structs.replace(
             CommittedMetadata.decode(one.metadata),
-            topic_id=topic_ids[one.topic],
+            topic_id=ids[one.topic],
             cluster_id=cluster,
         )
         # Without the leader's epoch: it counts the elections of the cluster that it came from.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from hapax.claims.store import kind_of
 from hapax.core.certificates import Certificate, expiries_s, expiry_s
-from hapax.kafka.tcp_probe import split
+from hapax.kafka.connection import split
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""What the brokers tell about themselves, our topics and our group; nothing is joined or written.
+"""What the brokers report about themselves, the topics and the group; nothing is joined or written.
 
 Every step has its own short timeout, and what could not be had is said in ``untold``: an
 examination of a dead cluster takes seconds, like one of a live cluster.
@@ -8,29 +8,31 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from hapax.core.cluster_state import Address, ClusterState, ConsumerGroup, Topic
-from hapax.kafka.admin.acl_check import TIMEOUT_MS, UntoldError, check_transactional_id_acl
-from hapax.kafka.admin.api_versions import ApiVersionsLog
-from hapax.kafka.admin.results import (
+from hapax.kafka.admin.answers import (
     ANSWER_TIMEOUT_S,
+    TIMEOUT_MS,
+    ApiVersionsLog,
+    UntoldError,
+    check_transactional_id_acl,
     group_of,
     listeners_of,
     topic_of,
     values_of,
     waited,
 )
+from hapax.kafka.connection import probe
 from hapax.kafka.errors import describe
-from hapax.kafka.group_state import admin_properties
-from hapax.kafka.properties import build
-from hapax.kafka.read.log_offsets import Asked, Logs
+from hapax.kafka.properties import admin_properties, build
+from hapax.kafka.read.log_offsets import Logs
 from hapax.kafka.read.offset_client import reader_properties
 from hapax.kafka.read.range_reader import RangeReader
-from hapax.kafka.tcp_probe import probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from hapax.core.records import TopicPartition
     from hapax.settings import Settings
 
-METADATA_TIMEOUT_S, LOGS_TIMEOUT_S = 4.0, 3.5
+METADATA_TIMEOUT_S = 4.0
 NEXT_TIMEOUT_S = 2.0
 PAUSE_S = 1.2
 """Between two looks at the last stable offsets: longer than ordinary transactions."""
@@ -110,17 +112,24 @@ class _Look:
                 listeners=listeners,
                 problem="no broker can be reached at the address that it advertises",
             )
+        return self._described_by(metadata, bootstrap, listeners, ages_of, pause_s)
+
+    def _described_by(
+        self,
+        metadata: Any,
+        bootstrap: tuple[Address, ...],
+        listeners: dict[int, Address],
+        ages_of: Callable[[str, Mapping[str, str]], Ages],
+        pause_s: float,
+    ) -> ClusterState:
+        """Return what brokers that can be reached say."""
         alive = {number for number, each in listeners.items() if each.problem is None}
         topics, settings, group = self._described(alive, metadata)
-        asked = self._asked(topics, alive, ages_of, pause_s)
-        logs = Logs(self._properties, LOGS_TIMEOUT_S)
-        try:
+        with closing(self._logs(topics, alive, ages_of, pause_s)) as logs:
             with ThreadPoolExecutor(1) as pool:
                 tried = pool.submit(self._try_ids, settings, group)
-                offsets = logs.look(asked)
+                offsets = logs.look()
             ids = tried.result()
-        finally:
-            logs.close()
         undecodable = self._undecodable(offsets)
         self._admin.poll(0)
         return ClusterState(
@@ -194,7 +203,7 @@ class _Look:
     def _try_ids(
         self, settings: Mapping[int, Mapping[str, str]], group: ConsumerGroup | None
     ) -> dict[str, str]:
-        """Return why ids are refused, empty where not; only where trying fences nobody."""
+        """Return why ids are refused, empty where not; only where trying fences no producer."""
         longest = [each.get("transaction.max.timeout.ms", "") for each in settings.values()]
         known = longest and all(each.isdecimal() and int(each) < TIMEOUT_MS for each in longest)
         if not (known or (group is not None and not group.members)):
@@ -209,20 +218,21 @@ class _Look:
                 self._untold[f"transactional id {name}"] = str(error)
         return found
 
-    def _asked(
+    def _logs(
         self,
         topics: Mapping[str, Topic],
         alive: set[int],
         ages_of: Callable[[str, Mapping[str, str]], Ages],
         pause_s: float,
-    ) -> Asked:
-        by_leader: dict[int, list[tuple[str, int]]] = {}
-        for name in self._topics:
-            for number, partition in topics[name].partitions.items():
-                if partition.leader in alive:
-                    by_leader.setdefault(partition.leader, []).append((name, number))
-        return Asked(
-            partitions=by_leader,
+    ) -> Logs:
+        return Logs(
+            self._properties,
+            leaders={
+                (name, number): partition.leader
+                for name in self._topics
+                for number, partition in topics[name].partitions.items()
+                if partition.leader in alive
+            },
             inputs=[
                 (name, number)
                 for name in self._settings.input.topics

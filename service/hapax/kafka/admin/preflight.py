@@ -8,8 +8,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from hapax.core.cluster_state import BrokerAnswers
 from hapax.kafka.connection import access
+from hapax.kafka.connection import access, bootstrap, speaks_tls, told
 from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC
-from hapax.kafka.tcp_probe import bootstrap, speaks_tls, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -57,7 +57,7 @@ class KafkaPreflight:
         )
 
     def _unencrypted(self, found: Mapping[str, Address]) -> str:
-        """Say that a listener wants TLS and we speak none; it hangs up without a reason then."""
+        """Say that a listener wants TLS and the client speaks none: it just hangs up."""
         protocol = self._settings.kafka.security.protocol
         if "ssl" in protocol:
             return ""

@@ -68,7 +68,7 @@ class Beginning:
             for each, answer in self._consumer.committed({*every, where}).items()
             if answer.offset >= 0
         }
-        if where in known:  # begun since we looked
+        if where in known:  # begun since the look-up
             return {where: known[where].offset}
         if known:
             counts = [CommittedMetadata.decode(each.metadata).began for each in known.values()]

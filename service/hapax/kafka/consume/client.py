@@ -10,10 +10,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import BatchAbortedError, MemberFencedError, StopError
-from hapax.kafka.client_log import ClientLogMonitor
+from hapax.kafka.client_log import DEBUG, ClientLogMonitor
 from hapax.kafka.errors import describe, is_member_fenced
 from hapax.kafka.properties import build
-from hapax.kafka.topic_ids import DEBUG
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -90,7 +89,7 @@ class GroupConsumer:
     def metadata(self) -> bytes:
         """Return the live group metadata.
 
-        Raises BatchAbortedError when we are no live member: the broker accepts generation -1 and
+        Raises BatchAbortedError when this is no live member: the broker accepts generation -1 and
         an empty member id *unfenced*, even while others are live members of the group.
         """
         with self.asking("consumer_group_metadata"):

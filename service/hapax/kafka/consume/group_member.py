@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 
 from hapax.kafka.consume.source import KafkaSource
-from hapax.kafka.group_state import admin_properties
+from hapax.kafka.properties import admin_properties
 from hapax.kafka.read.end_offsets import StableEnds
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class KafkaMember(KafkaSource):
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         super()._on_assign(consumer, partitions)
         held = [TopicPartition(one.topic, one.partition, OFFSET_END) for one in partitions]
-        # Done here and not by the client, which would look up and fetch what nobody takes.
+        # Done here and not by the client, which would look up and fetch what is not taken.
         if self._cooperative:
             consumer.incremental_assign(held)
         else:

@@ -101,7 +101,7 @@ class PartitionStates:
     unplaced  partitions for which the client found no offset to read at, or at which the group
               has not begun
     stale     partitions that left or came back: what was fetched before counts no more
-    stash     messages that arrived while nobody took any
+    stash     messages that arrived while none were taken
     stuck     partitions held up by a set that cannot be decoded
     """
 
@@ -153,7 +153,7 @@ class PartitionStates:
         return False
 
     def leave(self, partitions: Iterable[Where]) -> None:
-        """Forget partitions that are no longer ours, until they have been looked up anew."""
+        """Forget partitions that are no longer assigned, until they have been looked up again."""
         left = set(partitions)
         self._drop(left)
         for where in left:

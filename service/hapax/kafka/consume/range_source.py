@@ -1,6 +1,6 @@
 """Records of given partitions from given offsets: the Source port within a task.
 
-Its member is somebody else: the driver, whose group metadata the task was given. The broker refuses
+Its member is the driver, whose group metadata the task was given. The broker refuses
 what is sent with it once the partitions have moved (measured: classic groups refuse any older
 generation, KIP-848 groups an older epoch for a partition that the member lost).
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class KafkaRange(KafkaSource):
-    """Reads ``starts`` (partition → next offset, None: the group has none) as nobody's member."""
+    """Reads ``starts`` (partition → next offset, None: the group has none) without a member."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class KafkaRange(KafkaSource):
         ``cluster_id``: of the cluster that the driver is a member in. Where the group begins is
         the driver's to say: a partition without an offset is read from its first record.
         """
-        # Committed offsets are looked up under the group's name; nobody joins it here.
+        # Committed offsets are looked up under the group's name; it is not joined here.
         alone = {name: value for name, value in properties.items() if name != "group.instance.id"}
         topics = sorted({topic for topic, _partition in starts})
         start = "earliest" if parts["start"] == "latest" else parts["start"]

@@ -16,13 +16,13 @@ from hapax.core.errors import PositionLostError, StopError
 from hapax.core.offset_commit import OffsetCommit, require_assigned
 from hapax.core.ports import Batch, Changes
 from hapax.core.suspicion import marked
+from hapax.kafka.admin.group import orphans
 from hapax.kafka.consume.client import GroupConsumer, places
 from hapax.kafka.consume.decode import read, without
 from hapax.kafka.consume.partition_state import PartitionStates
 from hapax.kafka.consume.positions import Positions
 from hapax.kafka.consume.topic_check import TopicIdentity
 from hapax.kafka.errors import COORDINATOR_MOVES, describe
-from hapax.kafka.group_state import orphans
 from hapax.kafka.offset_commit import client_offsets
 from hapax.kafka.undecodable import UNDECODABLE
 
@@ -85,7 +85,7 @@ class KafkaSource:
         )
 
     def reopen(self) -> None:
-        """Join the group anew: a new member under the same name, at the committed offsets."""
+        """Join the group again: a new member under the same name, at the committed offsets."""
         self._changes.lost += list(self._states.next_offsets())
         self._states.clear()
         self._consumer.renew()
@@ -123,7 +123,7 @@ class KafkaSource:
         return self._consumer.assignment()
 
     def member(self) -> bytes:
-        """Return the live group metadata; raises BatchAbortedError when we are no live member."""
+        """Return the live group metadata; raises BatchAbortedError without a live member."""
         return self._consumer.metadata()
 
     def changes(self) -> Changes:
@@ -132,10 +132,10 @@ class KafkaSource:
         return changes
 
     def adopt_orphans(self) -> list[Where] | None:
-        """Make the group share out again when partitions belong to nobody; return those.
+        """Make the group share out again when no member owns some partitions; return those.
 
         None: it cannot be told now; ask again soon.
-        Only static members can overlook new partitions (kafka/group_state.py).
+        Only static members can overlook new partitions (kafka/admin/group.py).
         """
         properties = self._consumer.properties
         if "group.instance.id" not in properties:
@@ -345,7 +345,7 @@ class KafkaSource:
     def _every_partition(self) -> list[Where]:
         return [(topic, one) for topic in self._topics for one in self._consumer.numbers(topic)]
 
-    # -- what the client tells --------------------------------------------------------------
+    # -- what the client reports ------------------------------------------------------------
 
     def _on_event(self, message: Any, error: KafkaError) -> None:
         code = error.code()

@@ -97,7 +97,7 @@ class TopicIdentity:
         ]
 
     def follow(self) -> None:
-        """Look whether another cluster answers, or a topic was made again while we read it."""
+        """Look whether another cluster answers, or a topic was recreated while it was read."""
         if self._ids.other_cluster is not None:
             raise PositionLostError(
                 f"the brokers are now those of cluster {self._ids.other_cluster}, while group"

@@ -31,11 +31,11 @@ class MessageSets:
     The client bounds a set by its own ``batch.size``; what a topic takes (``max.message.bytes``)
     it does not know, so outputs that fit one by one may be refused together. After a refusal each
     message is sent in a set of its own, before anybody is blamed: whoever is refused then is
-    surely to blame. When nobody is, the sets were too large, and they stay half as large.
+    surely to blame. When none is, the sets were too large, and they stay half as large.
     """
 
     COMMITS_MAX = 5
-    """Transactions without a refusal after which nobody is to blame: the first of them may hold
+    """Transactions without a refusal after which no message is to blame: the first of them may hold
     other records than those that were refused."""
 
     def __init__(self, bytes_max: int) -> None:

@@ -6,11 +6,9 @@ import time
 from typing import TYPE_CHECKING, Any, cast
 
 from confluent_kafka import (
-    Consumer,
     ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
-    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
@@ -18,13 +16,12 @@ from confluent_kafka.admin import AdminClient
 from hapax.core.errors import HapaxError, PreflightError, ProducerDeadError
 from hapax.core.offset_commit import GroupOffset, OffsetCommit
 from hapax.kafka.admin.adoption import cluster_id
-from hapax.kafka.admin.group_members import members
+from hapax.kafka.admin.group import members
 from hapax.kafka.errors import COORDINATOR_MOVES, FORBIDDEN, describe
-from hapax.kafka.group_state import admin_properties
 from hapax.kafka.produce.standalone import alone, replay_id
-from hapax.kafka.properties import build
+from hapax.kafka.properties import admin_properties, build
 from hapax.kafka.read.offset_client import reader_properties
-from hapax.kafka.topic_ids import KAFKAS
+from hapax.kafka.read.offset_queries import OffsetQueries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -57,19 +54,6 @@ class GroupOffsets:
             AdminClient, {**admin_properties(self._properties), "log_level": 0}, None
         )
 
-    def topic_ids(self, topics: list[str]) -> dict[str, str]:
-        """Return the id of each topic as it is now; those of brokers without ids are left out."""
-        asked = TopicCollection(topics)
-        found = {}
-        for topic, answer in self._admin.describe_topics(
-            asked, request_timeout=ANSWER_TIMEOUT_S
-        ).items():
-            try:
-                found[topic] = str(answer.result(ANSWER_TIMEOUT_S).topic_id).translate(KAFKAS)
-            except (KafkaException, TimeoutError):
-                continue
-        return {topic: one for topic, one in found.items() if one.strip("A")}
-
     def cluster_id(self) -> str | None:
         """Return the id of the cluster; None when the brokers do not tell."""
         try:
@@ -80,7 +64,7 @@ class GroupOffsets:
     def members(self) -> dict[str, str]:
         """Return the client ids of the group's members, each with its host.
 
-        Raises PreflightError when nobody tells.
+        Raises PreflightError when no broker answers.
         """
         found = members(self._settings)
         if found is None:
@@ -183,23 +167,20 @@ class _Operator:
 
     def __init__(self, properties: Mapping[str, Any], offsets: Offsets) -> None:
         self._offsets = offsets
-        # Unstable: the offsets before the open transaction, which is ours.
-        open_ = {**properties, "isolation.level": "read_uncommitted"}
-        self._consumer = build(Consumer, open_, None)
+        self._queries = OffsetQueries(properties)
 
     def offset_commit(self) -> OffsetCommit:
         offsets = [
             GroupOffset(*where, offset, beside.encode())
             for where, (offset, beside) in self._offsets.items()
         ]
-        return OffsetCommit(offsets, bytes(cast("Any", self._consumer.consumer_group_metadata())))
+        member = self._queries.read_uncommitted.consumer_group_metadata()
+        return OffsetCommit(offsets, bytes(cast("Any", member)))
 
     def committed(self) -> dict[Where, int | None]:
-        asked = [TopicPartition(*where) for where in self._offsets]
-        answers = self._consumer.committed(asked, ANSWER_TIMEOUT_S)
-        return {
-            (one.topic, one.partition): one.offset if one.offset >= 0 else None for one in answers
-        }
+        # Unstable: the offsets before the open transaction, which is ours.
+        answers = self._queries.group_offsets(self._offsets, ANSWER_TIMEOUT_S, stable=False)
+        return {where: one.offset if one.offset >= 0 else None for where, one in answers.items()}
 
     def close(self) -> None:
-        self._consumer.close()
+        self._queries.close()

@@ -5,7 +5,7 @@ and refuses whatever that still sends, so the marker read after it is the truth,
 request of an earlier transaction can reach this one.
 
 The marker is committed by a producer whose group has no members. The broker takes such offsets
-from anybody, so the group fences nobody here; the transactional id does: an offset counts only
+from any producer, so the group fences none here; the transactional id does: an offset counts only
 when its transaction commits, and the coordinator commits for the newest producer alone.
 """
 
@@ -55,7 +55,7 @@ TOO_LONG = (
 
 
 def marker_group(app: str) -> str:
-    """Return the group that holds the marker; nobody ever joins it."""
+    """Return the group that holds the marker; it is never joined."""
     return f"{app}--sink"
 
 

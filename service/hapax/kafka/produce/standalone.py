@@ -64,7 +64,7 @@ def fence(settings: Settings, transactional_id: str, clock: Clock) -> None:
 
 
 class ReplayInterruptedError(Exception):
-    """The last batch is undone, or done as a whole: open anew and look what was replayed."""
+    """The last batch is undone, or done as a whole: open again and look what was replayed."""
 
 
 class KafkaReplay:

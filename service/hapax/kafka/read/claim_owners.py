@@ -7,22 +7,19 @@ on the ordinary path is never.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
 from hapax.core.errors import BatchAbortedError, StopError
 from hapax.core.ports import Batch
 from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC, describe
-from hapax.kafka.properties import build
 from hapax.kafka.read.offset_client import reader_properties
-from hapax.kafka.read.records import record_of
+from hapax.kafka.read.offset_queries import OffsetQueries
+from hapax.kafka.read.range_reader import RangeFetch, record_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
-
-    from confluent_kafka import Message
 
     from hapax.core.ports import Watch
     from hapax.core.records import Coordinates
@@ -30,7 +27,6 @@ if TYPE_CHECKING:
     from hapax.settings import Settings
 
 ANSWER_TIMEOUT_S = 5.0
-AT_ONCE = 5_000
 _POLL_S = 0.2
 
 
@@ -52,28 +48,23 @@ class KafkaOwners:
         }
         self._topics = frozenset(settings.input.topics)
         self._watch = watch
-        self._built: dict[str, Consumer] = {}
+        self._queries = OffsetQueries(self._properties)
 
     def committed(
         self, partitions: Iterable[Where], within_s: float, *, stable: bool
     ) -> dict[Where, int | None]:
-        """Return the group's committed offsets; None where there is none.
-
-        The client asks for stable offsets when it reads committed records, and only then.
-        """
-        client = self._client("read_committed" if stable else "read_uncommitted")
-        wanted = [TopicPartition(*where) for where in partitions]
+        """Return the group's committed offsets; None where there is none."""
         try:
             with self._watch("committed"):
-                answers = client.committed(wanted, timeout=within_s)
+                answers = self._queries.group_offsets(partitions, within_s, stable=stable)
         except KafkaException as error:
             raise _failed("committed offsets", error.args[0]) from error
-        for answer in answers:
+        for (topic, number), answer in answers.items():
             if answer.error is not None and answer.error.code() not in UNKNOWN_TOPIC:
-                raise _failed(f"{answer.topic}/{answer.partition}", answer.error)
+                raise _failed(f"{topic}/{number}", answer.error)
         return {
-            (answer.topic, answer.partition): answer.offset if answer.offset >= 0 else None
-            for answer in answers
+            where: answer.offset if answer.offset >= 0 else None
+            for where, answer in answers.items()
         }
 
     def records(self, owners: Collection[Coordinates]) -> Batch:
@@ -90,89 +81,51 @@ class KafkaOwners:
         found = Batch([], {}, {})
         try:
             with self._watch("owners"):
-                there = self._there(spans)
-                self._read(there, {where: spans[where][1] for where in there}, found)
+                self._read(self._there(spans), found)
         except KafkaException as error:
             raise _failed("owners", error.args[0]) from error
         return found
 
     def close(self) -> None:
         """Drop the connections."""
-        while self._built:
-            self._built.popitem()[1].close()
+        self._queries.close()
 
-    def _client(self, isolation: str = "read_committed") -> Consumer:
-        client = self._built.get(isolation)
-        if client is None:
-            properties = {**self._properties, "isolation.level": isolation}
-            client = self._built[isolation] = build(Consumer, properties, None)
-        return client
-
-    def _there(self, spans: dict[Where, tuple[int, int]]) -> dict[Where, int]:
-        """Return, per partition, where to begin; without partitions whose log holds no owner."""
-        starts = {}
+    def _there(self, spans: dict[Where, tuple[int, int]]) -> dict[Where, tuple[int, int]]:
+        """Return the spans that are still there; without partitions whose log holds no owner."""
+        there = {}
         for where, (first, end) in spans.items():
             if where[0] not in self._topics:
                 continue
             try:
-                low, high = self._client().get_watermark_offsets(
-                    TopicPartition(*where), timeout=ANSWER_TIMEOUT_S
-                )
+                low, high = self._queries.watermarks(where, ANSWER_TIMEOUT_S)
             except KafkaException as error:
-                if error.args[0].code() in UNKNOWN_TOPIC | _UNKNOWN_PARTITION:
+                if error.args[0].code() in _GONE:
                     continue
                 raise
             if low < end and first < high:
-                starts[where] = max(first, low)
-        return starts
+                there[where] = max(first, low), end
+        return there
 
-    def _read(self, starts: dict[Where, int], ends: dict[Where, int], found: Batch) -> None:
+    def _read(self, spans: dict[Where, tuple[int, int]], found: Batch) -> None:
         """Read each partition up to a record at or beyond its end, or to the end of the log."""
-        client = self._client()
-        until_s = time.monotonic() + ANSWER_TIMEOUT_S
-        client.assign([TopicPartition(*where, offset) for where, offset in starts.items()])
+        client = self._queries.read_committed
+        # Nothing is paused at its end: the pause would stay for the next reading.
+        fetch = RangeFetch(client, spans, refused=_failed, over=_OVER)
         try:
-            while ends:
-                if time.monotonic() > until_s:
-                    raise BatchAbortedError(f"owners in {_named(ends)}: no answer")
-                head = client.poll(_POLL_S)
-                messages = [] if head is None else [head, *client.consume(AT_ONCE, 0)]
-                for message in messages:
-                    self._take(message, ends, found)
-                    until_s = time.monotonic() + ANSWER_TIMEOUT_S
+            while fetch.ends:
+                if fetch.silent(ANSWER_TIMEOUT_S):
+                    raise BatchAbortedError(f"owners in {_named(fetch.ends)}: no answer")
+                for message in fetch.poll(_POLL_S):
+                    record, readable = record_of(message)
+                    if not readable:
+                        found.unreadable[len(found.records)] = "a header name is not UTF-8"
+                    found.records.append(record)
         finally:
             client.unassign()
 
-    def _take(self, message: Message, ends: dict[Where, int], found: Batch) -> None:
-        where = (message.topic() or "", message.partition() or 0)
-        error, offset = message.error(), message.offset() or 0
-        if where not in ends:
-            return
-        if error is not None:
-            # The end; or the log was cut while it was read. Either way nothing more comes.
-            if error.code() in _OVER:
-                del ends[where]
-            elif error.code() in FORBIDDEN or error.fatal():
-                raise _failed(f"{where[0]}/{where[1]}", error)
-            return
-        if offset < ends[where]:
-            record, readable = record_of(message)
-            if not readable:
-                found.unreadable[len(found.records)] = "a header name is not UTF-8"
-            found.records.append(record)
-        if offset + 1 >= ends[where]:
-            del ends[where]
 
-
-_UNKNOWN_PARTITION = frozenset({KafkaError._UNKNOWN_PARTITION})
-_OVER = frozenset(
-    {
-        KafkaError._PARTITION_EOF,
-        KafkaError._AUTO_OFFSET_RESET,
-    }
-    | UNKNOWN_TOPIC
-    | _UNKNOWN_PARTITION
-)
+_GONE = UNKNOWN_TOPIC | {KafkaError._UNKNOWN_PARTITION}
+_OVER = _GONE | {KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET}
 
 
 def _named(ends: dict[Where, int]) -> str:

@@ -1,10 +1,7 @@
-"""Last stable offsets of partitions, asked for without ever waiting long for a broker that is away.
+"""Last stable offsets of partitions, without ever waiting long for a broker that is away.
 
-A thread of its own asks, one broker after the other, so that the partitions of the others are
-known meanwhile. The client's admin call for this is not used: while brokers were killed it ended
-the whole process within minutes (assertion ``eonce->refcnt > 0``, librdkafka #3663 and #4605), and
-it went on asking a dead leader after the election. A consumer's call does neither, and it keeps to
-its isolation level.
+A thread of its own queries the brokers, one after the other, so that the partitions of the others
+are known meanwhile.
 """
 
 from __future__ import annotations
@@ -13,11 +10,11 @@ import queue
 import threading
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 
 from hapax.core.errors import StopError
 from hapax.kafka.errors import FORBIDDEN, describe
-from hapax.kafka.read.leaders import Leaders
+from hapax.kafka.read.offset_queries import LATEST, OffsetQueries, Unanswered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,10 +24,6 @@ if TYPE_CHECKING:
 
 WAIT_S = 0.2
 """Longest wait for an answer within one call; the question stays open beyond it."""
-REQUEST_TIMEOUT_S = 1.0
-"""For one broker: so long the partitions of the others are not asked for again."""
-LATEST = -1
-
 Answer = tuple["Progress", list[str], Exception | None]
 """Ends, what went wrong, and what the one who asked must hear of."""
 
@@ -84,61 +77,38 @@ class StableEnds:
 
 
 class _Asker:
-    """What the thread does. A client that failed is replaced, with what it knew of leaders."""
+    """What the thread does. Clients that failed are replaced, with what they knew of leaders."""
 
     def __init__(self, properties: Mapping[str, Any], logger: object) -> None:
-        self._properties = {
-            **properties,
-            "group.id": "ends",  # the client wants one; it is never joined
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-        }
+        self._properties = {**properties, "group.id": "ends"}  # the client wants one
         self._logger = logger
-        self._consumer: tuple[Consumer, Leaders] | None = None
+        self._queries: OffsetQueries | None = None
 
     def ask(self, partitions: list[Where]) -> Answer:
-        """Return what the brokers say. Never raises: nobody would hear it on this thread."""
+        """Return what the brokers answer. Never raises: nothing would catch it on this thread."""
         ends: Progress = {}
         errors: list[str] = []
         try:
-            consumer, leaders = self._clients()
-            for group in leaders.groups(partitions):
-                try:
-                    ends |= _ends(consumer, group, errors)
-                except KafkaException as exception:
-                    errors.append(_told(exception))
-        except KafkaException as exception:
-            errors.append(_told(exception))
+            if self._queries is None:
+                self._queries = OffsetQueries(self._properties, self._logger)
+            queries = self._queries
+            try:
+                found = queries.offsets(dict.fromkeys(partitions, LATEST), committed=True)
+            except KafkaException as exception:
+                queries.errors.append(Unanswered(-1, None, exception.args[0]))
+                found = {}
+            ends = {where: offset for where, offset in found.items() if offset is not None}
+            errors = [_described(one) for one in queries.take_errors()]
         except Exception as failure:  # noqa: BLE001 - or the thread would end without a word
             return ends, errors, failure
         if len(ends) < len(partitions):
-            self._consumer = None
+            self._queries = None
         return ends, errors, None
 
-    def _clients(self) -> tuple[Consumer, Leaders]:
-        if self._consumer is None:
-            consumer = Consumer(self._properties, logger=self._logger)
-            self._consumer = (consumer, Leaders(consumer, REQUEST_TIMEOUT_S))
-        return self._consumer
 
-
-def _ends(consumer: Consumer, partitions: list[Where], errors: list[str]) -> Progress:
-    """Return the ends of partitions of one leader; add to ``errors`` what it refused."""
-    asked = [TopicPartition(*where, LATEST) for where in partitions]
-    ends: Progress = {}
-    for one in consumer.offsets_for_times(asked, timeout=REQUEST_TIMEOUT_S):
-        if one.error is not None:
-            errors.append(f"{one.topic}/{one.partition}: {_told(KafkaException(one.error))}")
-        elif one.offset >= 0:
-            ends[(one.topic, one.partition)] = one.offset
-    return ends
-
-
-def _told(exception: KafkaException) -> str:
+def _described(one: Unanswered) -> str:
     """Return the error in words; raise StopError when asking again is no use."""
-    error = exception.args[0]
-    if error.code() in FORBIDDEN:
-        raise StopError(
-            f"not allowed to read: {describe(error)}; grant the right and restart"
-        ) from exception
-    return f"ends: {describe(error)}"
+    why = describe(one.error)
+    if one.error.code() in FORBIDDEN:
+        raise StopError(f"not allowed to read: {why}; grant the right and restart")
+    return f"ends: {why}" if one.where is None else f"{one.where[0]}/{one.where[1]}: ends: {why}"

@@ -1,16 +1,11 @@
-"""What Kafka says about partitions and a group, for the commands: nothing is joined or consumed.
-
-Offsets are asked for by consumers, one for each isolation. The admin client's call for them ended
-the whole process while brokers were killed (see end_offsets.py), which is when people look.
-"""
+"""Offsets of partitions and of a group, for the commands: nothing is joined or consumed."""
 
 from __future__ import annotations
 
 import time
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from hapax.core.committed_metadata import CommittedMetadata
@@ -18,11 +13,13 @@ from hapax.core.errors import PreflightError
 from hapax.core.partition_offsets import LogOffsets
 from hapax.kafka.connection import no_broker, require_listener
 from hapax.kafka.errors import COORDINATOR_MOVES, FORBIDDEN, UNKNOWN_TOPIC, describe
-from hapax.kafka.group_state import admin_properties
-from hapax.kafka.properties import build, consumer_properties
+from hapax.kafka.properties import admin_properties, consumer_properties
+from hapax.kafka.read.offset_queries import EARLIEST, LATEST, OffsetQueries, list_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from confluent_kafka import Consumer, TopicPartition
 
     from hapax.core.records import Progress
     from hapax.core.records import TopicPartition as Where
@@ -30,7 +27,6 @@ if TYPE_CHECKING:
 
 ANSWER_TIMEOUT_S, BROKERS_TIMEOUT_S = 30.0, 10.0
 _REST_S = 0.2
-_LATEST, _EARLIEST = -1, -2
 _MEMBERSHIP = (
     "group.instance.id",
     "group.protocol",
@@ -56,19 +52,12 @@ class OffsetClient:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._properties = reader_properties(settings)
-        self._group = settings.app
-        self._consumer = build(Consumer, self._properties, None)
+        self._queries = OffsetQueries(self._properties)
+        _ = self._queries.read_committed  # refuses properties that the client does not take
 
     def close(self) -> None:
         """Close the connections."""
-        self._consumer.close()
-        if "_plain" in self.__dict__:
-            self._plain.close()
-
-    @cached_property
-    def _plain(self) -> Consumer:
-        """Return a consumer that sees open transactions."""
-        return build(Consumer, {**self._properties, "isolation.level": "read_uncommitted"}, None)
+        self._queries.close()
 
     def partitions(self, topics: Iterable[str]) -> list[Where]:
         """Return all partitions of the topics, in order; a topic that is not there is refused."""
@@ -112,21 +101,21 @@ class OffsetClient:
     def _metadata(self) -> Any:
         require_listener(self._settings)
         try:
-            return self._consumer.list_topics(timeout=BROKERS_TIMEOUT_S)
+            return self._queries.read_committed.list_topics(timeout=BROKERS_TIMEOUT_S)
         except KafkaException as error:
             raise no_broker(self._settings, error) from error
 
     def log_starts(self, partitions: Iterable[Where]) -> Progress:
         """Return the first offsets that are still there."""
-        return self._offsets(self._consumer, partitions, _EARLIEST)
+        return self._offsets(self._queries.read_committed, partitions, EARLIEST)
 
     def last_stable(self, partitions: Iterable[Where]) -> Progress:
         """Return the last stable offsets: where a read_committed reader comes to."""
-        return self._offsets(self._consumer, partitions, _LATEST)
+        return self._offsets(self._queries.read_committed, partitions, LATEST)
 
     def high_watermarks(self, partitions: Iterable[Where]) -> Progress:
         """Return the ends of the logs, open transactions included."""
-        return self._offsets(self._plain, partitions, _LATEST)
+        return self._offsets(self._queries.read_uncommitted, partitions, LATEST)
 
     def log_offsets(self, partitions: Iterable[Where]) -> dict[Where, LogOffsets]:
         """Return where the logs begin and end."""
@@ -140,62 +129,55 @@ class OffsetClient:
 
     def at_time(self, partitions: Iterable[Where], time_ms: int) -> Progress:
         """Return the first offsets from that time on; partitions without any are left out."""
-        found = self._offsets(self._consumer, partitions, max(time_ms, 0))
-        return {where: offset for where, offset in found.items() if offset >= 0}
+        return self._offsets(self._queries.read_committed, partitions, max(time_ms, 0))
 
     def committed(
-        self, partitions: Iterable[Where], group: str | None = None, *, stable: bool = True
+        self, partitions: Iterable[Where], *, stable: bool = True
     ) -> dict[Where, int | None]:
-        """Return the group's offsets (default: the pipeline's); None where there is none.
+        """Return the offsets of the pipeline's group; None where there is none.
 
         ``stable``: wait for transactions that carry an offset to be decided. Else the offset
         before them is told at once.
         """
-        answers = self._answers(partitions, group, stable=stable)
+        answers = self._answers(partitions, stable=stable)
         return {where: one.offset if one.offset >= 0 else None for where, one in answers.items()}
 
     def beside(self, partitions: Iterable[Where]) -> dict[Where, CommittedMetadata]:
         """Return what stands beside the group's offsets."""
-        answers = self._answers(partitions, None, stable=True)
+        answers = self._answers(partitions, stable=True)
         return {where: CommittedMetadata.decode(one.metadata) for where, one in answers.items()}
 
-    def _answers(
-        self, partitions: Iterable[Where], group: str | None, *, stable: bool
-    ) -> dict[Where, TopicPartition]:
+    def _answers(self, partitions: Iterable[Where], *, stable: bool) -> dict[Where, TopicPartition]:
         """Ask for committed offsets; a coordinator that has just started is asked again."""
-        group = group or self._group
-        asked = [TopicPartition(*where) for where in partitions]
-        consumer = self._consumer if stable else self._plain
-        if group != self._group:
-            consumer = build(Consumer, {**self._properties, "group.id": group}, None)
+        asked = list(partitions)
         timeout_s = ANSWER_TIMEOUT_S if stable else BROKERS_TIMEOUT_S
         give_up_s = time.monotonic() + timeout_s
         while True:
             left_s = max(0.1, give_up_s - time.monotonic())
-            answers: list[TopicPartition] = []
+            answers: dict[Where, TopicPartition] = {}
             try:
-                answers = consumer.committed(asked, left_s)
+                answers = self._queries.group_offsets(asked, left_s, stable=stable)
             except KafkaException as error:
                 refused, passing = [error.args[0]], error.args[0].code() in COORDINATOR_MOVES
             else:
-                refused = [one.error for one in answers if one.error is not None]
+                refused = [one.error for one in answers.values() if one.error is not None]
                 passing = all(one.code() in COORDINATOR_MOVES for one in refused)
             if not refused:
-                return {(one.topic, one.partition): one for one in answers}
+                return answers
             if not passing or time.monotonic() > give_up_s:
                 reasons = "; ".join(dict.fromkeys(describe(one) for one in refused))
                 raise PreflightError(
                     [
                         (
-                            f"the committed offsets of group {group} cannot be read ({reasons});"
-                            " a transaction that carries them may be open"
+                            f"the committed offsets of group {self._settings.app} cannot be read"
+                            f" ({reasons}); a transaction that carries them may be open"
                         )
                     ]
                 )
             time.sleep(_REST_S)
 
     def compacted(self, topics: Iterable[str]) -> set[str]:
-        """Return the topics that are compacted, as far as we may know."""
+        """Return the topics that are compacted, as far as it may be read."""
         asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         found = set()
         admin = AdminClient({**admin_properties(self._properties), "log_level": 0})
@@ -215,21 +197,15 @@ class OffsetClient:
         due = list(dict.fromkeys(partitions))
         give_up_s = time.monotonic() + BROKERS_TIMEOUT_S
         while due:
-            refused: dict[Where, str] = {}
-            final = False
             try:
-                asked = [TopicPartition(*where, at) for where in due]
-                answers = consumer.offsets_for_times(asked, timeout=BROKERS_TIMEOUT_S)
+                answers, errors = list_offsets(consumer, dict.fromkeys(due, at), BROKERS_TIMEOUT_S)
             except KafkaException as error:
-                final = True
-                refused = dict.fromkeys(due, describe(error.args[0]))
-                answers = []
-            for one in answers:
-                if one.error is None:
-                    found[(one.topic, one.partition)] = one.offset
-                else:
-                    refused[(one.topic, one.partition)] = describe(one.error)
-                    final |= one.error.code() in FORBIDDEN | UNKNOWN_TOPIC
+                answers, errors, final = {}, dict.fromkeys(due, error.args[0]), True
+            else:
+                codes = {error.code() for error in errors.values()}
+                final = bool(codes & (FORBIDDEN | UNKNOWN_TOPIC))
+            found |= {where: offset for where, offset in answers.items() if offset is not None}
+            refused = {where: describe(error) for where, error in errors.items()}
             if refused and (final or time.monotonic() > give_up_s):
                 raise PreflightError(
                     [

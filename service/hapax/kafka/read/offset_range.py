@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError
 
 from hapax.core.errors import HapaxError
-from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC, describe
+from hapax.kafka.errors import describe
 from hapax.kafka.properties import build
-from hapax.kafka.read.records import record_of
+from hapax.kafka.read.range_reader import RangeFetch, record_of, undecodable_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from hapax.core.records import Record
 
-AT_ONCE, WAIT_S, SILENCE_S = 10_000, 0.5, 60.0
+SILENCE_S = 60.0
 _BOUNDED = {
     # What is fetched beyond the stretch is thrown away: not more than a few fetches of it.
     "queued.max.messages.kbytes": 8192,
@@ -43,10 +44,7 @@ class RangeReadError(HapaxError):
 
 
 class AuditRangeReader:
-    """Reads a stretch to an end-of-partition event, or to a record behind its end.
-
-    Never to a count: offsets of markers, of aborted and of compacted records are not delivered.
-    """
+    """Reads a stretch for an audit: its committed records, then the offsets of the others."""
 
     def __init__(self, properties: Mapping[str, Any], stretch: OffsetRange) -> None:
         self._properties = properties
@@ -78,51 +76,27 @@ class AuditRangeReader:
     def _read(self, isolation: str, start: int, end: int) -> Iterator[list[Message]]:
         topic, partition = self._stretch.topic, self._stretch.partition
         properties = {**self._properties, **_BOUNDED, "isolation.level": isolation}
-        consumer = build(Consumer, properties, None)
-        try:
-            consumer.assign([TopicPartition(topic, partition, start)])
-            heard_s = time.monotonic()
-            done = False
-            while not done:
-                head = consumer.poll(WAIT_S)
-                messages = [] if head is None else [head, *consumer.consume(AT_ONCE, 0)]
-                kept, done = _within(messages, end)
+        with closing(build(Consumer, properties, None)) as consumer:
+            fetch = RangeFetch(consumer, {(topic, partition): (start, end)}, refused=_refused)
+            while fetch.ends:
+                kept = fetch.poll()
+                for where, stuck in fetch.undecodable.items():
+                    raise RangeReadError(undecodable_problem(where, stuck))
                 if kept:
-                    heard_s = time.monotonic()
                     yield kept
-                elif not done and time.monotonic() - heard_s > SILENCE_S:
+                    fetch.heard_s = time.monotonic()  # the caller may have taken its time
+                if fetch.silent(SILENCE_S):
                     raise RangeReadError(
                         f"{topic}/{partition}: nothing came for {SILENCE_S:.0f} s before {end}"
                     )
-        finally:
-            consumer.close()
 
 
-def _within(messages: list[Message], end: int) -> tuple[list[Message], bool]:
-    """Return the records before ``end``, and whether there can be no more."""
-    kept: list[Message] = []
-    for message in messages:
-        error = message.error()
-        offset = message.offset() or 0
-        if error is None:
-            if offset >= end:
-                return kept, True
-            kept.append(message)
-        elif error.code() == KafkaError._PARTITION_EOF:
-            if offset >= end:
-                return kept, True
-        else:
-            _check(message, error)
-    return kept, False
-
-
-def _check(message: Message, error: KafkaError) -> None:
-    """Raise for what no patience heals; the rest ends in silence, or is over soon."""
-    where = f"{message.topic()}/{message.partition()}"
+def _refused(place: str, error: KafkaError) -> RangeReadError:
     if error.code() == KafkaError._AUTO_OFFSET_RESET:
-        raise RangeReadError(f"{where}: records were deleted while they were read; audit again")
-    if error.code() in FORBIDDEN | UNKNOWN_TOPIC or error.fatal():
-        raise RangeReadError(f"{where}: cannot be read: {describe(error)}")
+        reason = "records were deleted while they were read; audit again"
+    else:
+        reason = f"cannot be read: {describe(error)}"
+    return RangeReadError(f"{place}: {reason}")
 
 
 def _records(messages: list[Message]) -> tuple[list[Record], frozenset[int]]:

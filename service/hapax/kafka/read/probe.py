@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import time
+import sys
+from contextlib import closing
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError
 
 from hapax.core.errors import PreflightError
 from hapax.core.offset_moves import Unreadable
 from hapax.kafka.admin.requests import set_at, wire_properties
 from hapax.kafka.admin.wire import WireError
-from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC, describe
+from hapax.kafka.errors import describe
 from hapax.kafka.properties import build
 from hapax.kafka.read.offset_client import reader_properties
-from hapax.kafka.read.records import record_of
-from hapax.kafka.undecodable import UNDECODABLE
+from hapax.kafka.read.range_reader import RangeFetch, record_of
 
 if TYPE_CHECKING:
     from hapax.core.records import Coordinates, Record
     from hapax.settings import Settings
 
-WAIT_S, WITHIN_S = 0.5, 15.0
+WITHIN_S = 15.0
 
 
 def first_from(
@@ -32,33 +32,30 @@ def first_from(
     None at the end for read_committed readers; Unreadable for a set that the client cannot decode.
     Raises PreflightError when brokers do not answer, or do not let us.
     """
+
+    def refused(_place: str, error: KafkaError) -> PreflightError:
+        return PreflightError([f"{at}: cannot be read: {describe(error)}"])
+
     properties = reader_properties(settings) | {
         "enable.partition.eof": True,
         "auto.offset.reset": "error",
         "queued.min.messages": 1,
         "fetch.wait.max.ms": 20,
     }
-    consumer = build(Consumer, properties, None)
-    give_up_s = time.monotonic() + WITHIN_S
-    try:
-        consumer.assign([TopicPartition(*at)])
-        while time.monotonic() < give_up_s:
-            message = consumer.poll(WAIT_S)
-            if message is None:
-                continue
-            error = message.error()
-            if error is None:
+    where = (at.topic, at.partition)
+    spans = {where: (at.offset, sys.maxsize)}
+    with closing(build(Consumer, properties, None)) as consumer:
+        fetch = RangeFetch(consumer, spans, refused=refused, over={KafkaError._PARTITION_EOF})
+        while not fetch.silent(WITHIN_S):
+            for message in fetch.poll():
                 return record_of(message)
-            if error.code() == KafkaError._PARTITION_EOF:
-                return None
-            if error.code() in FORBIDDEN | UNKNOWN_TOPIC or error.fatal():
-                raise PreflightError([f"{at}: cannot be read: {describe(error)}"])
-            if error.code() in UNDECODABLE:
+            if where in fetch.undecodable:
                 # Measured: the event carries the offset of the set's first record.
-                first = max(at.offset, message.offset() or 0)
-                return _bounded(settings, at._replace(offset=first), describe(error), leader)
-    finally:
-        consumer.close()
+                stuck = fetch.undecodable[where]
+                first = at._replace(offset=max(at.offset, stuck.offset))
+                return _bounded(settings, first, stuck.reason, leader)
+            if not fetch.ends:
+                return None
     raise PreflightError([f"{at}: nothing came for {WITHIN_S:.0f} s; are its brokers up?"])
 
 

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from hapax.claims.store import kind_of
-from hapax.kafka.tcp_probe import split
+from hapax.kafka.connection import split
 from hapax.operations.doctor.check import Check, fail, good, listed, untold, warn
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from threading import Thread, main_thread
 from typing import TYPE_CHECKING, Final
 
 from hapax.core.certificates import EXPIRY_WARNING_S
-from hapax.telemetry.event_base import Narrator, printable
+from hapax.telemetry.events.base import Narrator, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -150,7 +150,7 @@ class ServiceEvents(Narrator):
         tell("service_stopped", exit_code=exit_code, reason=reason)
 
     def service_crashed(self, error: BaseException) -> None:
-        """Show an error that nobody foresaw: its traceback, without values of variables."""
+        """Show an unexpected error: its traceback, without values of variables."""
         self._logger.error("service_crashed", error=type(error).__name__, exc_info=error)
 
     def watchdog_fired(self, call: str, seconds: float) -> None:

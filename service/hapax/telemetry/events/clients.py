@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from hapax.telemetry.event_base import CRITICAL, DEBUG, INFO, WARNING, Narrator, printable
+from hapax.telemetry.events.base import CRITICAL, DEBUG, INFO, WARNING, Narrator, printable
 
 _VARYING: Final = re.compile(
     r"\((?:[^()]|\([^()]*\))*\)|\b\d+(?:\.\d+)?(?= ?(?:ms|s|requests?|identical)\b)"

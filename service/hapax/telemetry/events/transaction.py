@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from hapax.telemetry.claim_events import ClaimEvents
-from hapax.telemetry.event_base import named, printable
+from hapax.telemetry.events.base import named, printable
+from hapax.telemetry.events.claims import ClaimEvents
 
 if TYPE_CHECKING:
     from hapax.core.batch_result import BatchResult

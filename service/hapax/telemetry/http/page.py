@@ -9,7 +9,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
-from hapax.telemetry.page_style import STYLE
+from hapax.telemetry.http.page_style import STYLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -75,8 +75,8 @@ class Routes:
             case "/status.json":
                 return json_answer(HTTPStatus.OK, self._status())
             case "/":
-                # Imported when somebody looks: a restart need not wait for it.
-                from hapax.telemetry.page import page
+                # Imported when the page is asked for: a restart need not wait for it.
+                from hapax.telemetry.http.page import page
 
                 html = [
                     ("Content-Type", "text/html; charset=utf-8"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hapax.telemetry.event_base import Narrator, printable
+from hapax.telemetry.events.base import Narrator, printable
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -46,7 +46,7 @@ class ClaimEvents(Narrator):
     def _claims_settled(self, settled: BatchResult) -> None:
         """Conclude from a batch that the store went away or came back.
 
-        Under ``pass`` nobody else notices: the core goes on without claims.
+        Under ``pass`` no other part notices: the core goes on without claims.
         """
         if settled.claims_taken_over:
             self._metrics.dedup_claims_taken_over.of().inc(settled.claims_taken_over)

@@ -1,18 +1,23 @@
-"""Events of the consumer group: which partitions are ours, and where we stand in them."""
+"""Events of partitions: which are assigned, where the group stands in them, and the lag.
+
+Those of the lag monitor come from its own thread. A partition that is no longer assigned has no lag
+here; its series disappear with the rebalance as a rule, with the next snapshot at the latest.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hapax.telemetry.event_base import Narrator, named, named_all, printable
+from hapax.telemetry.events.base import Narrator, named, named_all, printable
 from hapax.telemetry.health import skip_command
-from hapax.telemetry.lag_events import forget_lag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from hapax.core.lag import PartitionLag
     from hapax.core.ports import Stuck
     from hapax.core.records import Progress, TopicPartition
+    from hapax.telemetry.metrics import Metrics
 
 
 class GroupEvents(Narrator):
@@ -30,12 +35,12 @@ class GroupEvents(Narrator):
         self._changed("partitions_revoked", "revoked", gone, self._health.partitions - gone)
 
     def partitions_lost(self, partitions: Iterable[TopicPartition]) -> None:
-        """Say that these went to another member unasked: we were too slow, or cut off."""
+        """Say that these went to another member without asking: this one was slow, or cut off."""
         gone = frozenset(partitions)
         self._changed("partitions_lost", "lost", gone, self._health.partitions - gone)
 
     def partitions_unowned(self, partitions: Iterable[TopicPartition]) -> None:
-        """Say that nobody owned these partitions, and that the group shares out again."""
+        """Say that no member owned these partitions, and that the group shares out again."""
         self._metrics.partitions_unowned.of().inc()
         self._logger.warning("partitions_unowned", partitions=named_all(frozenset(partitions)))
 
@@ -63,7 +68,7 @@ class GroupEvents(Narrator):
     def lag_observed(self, lags: Mapping[TopicPartition, int]) -> None:
         """Say the lag of a DataFrame pipeline, whose offsets are in its checkpoint.
 
-        Everything else has its lag from the lag monitor (lag_events.py).
+        Everything else has its lag from the lag monitor (``lag_updated``).
         """
         self._health.lags = lags
         for (topic, partition), lag in lags.items():
@@ -89,6 +94,40 @@ class GroupEvents(Narrator):
         self._metrics.records_skipped.of("redelivered").inc(count)
         self._logger.info("records_redelivered", partition=named(partition), count=count)
 
+    def lag_updated(
+        self, partition_lags: Sequence[PartitionLag], at_s: float, *, complete: bool
+    ) -> None:
+        """Say how partitions stood at ``at_s``, Unix time: ours, and those that are written to.
+
+        Those that are missing in an incomplete snapshot keep their last values.
+        """
+        ours, before = self._health.partitions, self._health.partition_lags
+        found = {(one.topic, one.partition): one for one in partition_lags}
+        told = found if complete else {**before, **found}
+        kept = {where: one for where, one in told.items() if not one.is_input or where in ours}
+        for where in before.keys() - kept.keys():
+            forget_lag(self._metrics, where)
+        for where in found.keys() & kept.keys():
+            self._record_lag(where, found[where])
+        self._health.partition_lags = kept
+        if complete:
+            self._health.lag_updated_s = at_s
+        if self._tells_debug:
+            self._logger.debug(
+                "lag_updated",
+                partition_lags={named(where): _facts(one) for where, one in found.items()},
+            )
+
+    def lag_monitor_limited(self, remark: str) -> None:
+        """Log what the lag monitor cannot find out here, once."""
+        self._logger.info("lag_monitor_limited", remark=printable(remark))
+
+    def lag_monitor_failed(self, reason: str) -> None:
+        """Say that brokers did not answer, or not all of it."""
+        self._metrics.lag_monitor_errors.of().inc()
+        if self._first("lag_monitor_failed"):
+            self._logger.warning("lag_monitor_failed", reason=printable(reason))
+
     def _changed(
         self,
         event: str,
@@ -96,7 +135,7 @@ class GroupEvents(Narrator):
         changed: frozenset[TopicPartition],
         ours: frozenset[TopicPartition],
     ) -> None:
-        # A lag that nobody updates any more would alert for ever.
+        # A lag that is no longer updated would alert for ever.
         for topic, partition in self._health.partitions - ours:
             forget_lag(self._metrics, (topic, partition))
         self._health.partitions = ours
@@ -104,3 +143,30 @@ class GroupEvents(Narrator):
         self._metrics.rebalances.of(kind).inc()
         tell = self._logger.warning if kind == "lost" else self._logger.info
         tell(event, partitions=named_all(changed), ours=len(ours))
+
+    def _record_lag(self, where: TopicPartition, one: PartitionLag) -> None:
+        labels, metrics = (where[0], str(where[1])), self._metrics
+        metrics.last_stable_offset_lag.of(*labels).set(one.log.last_stable_offset_lag)
+        metrics.open_transaction_seconds.of(*labels).set(one.open_s)
+        if one.is_input:
+            metrics.consumer_lag.of(*labels).set(one.lag)
+        if one.lag_s is not None:
+            metrics.consumer_lag_seconds.of(*labels).set(one.lag_s)
+        if one.margin_s is None:
+            metrics.retention_margin_seconds.remove(*labels)
+        else:
+            metrics.retention_margin_seconds.of(*labels).set(one.margin_s)
+
+
+def forget_lag(metrics: Metrics, where: TopicPartition) -> None:
+    """Remove the series of a partition that are no longer updated: they would alert for ever."""
+    labels = (where[0], str(where[1]))
+    metrics.consumer_lag.remove(*labels)
+    metrics.consumer_lag_seconds.remove(*labels)
+    metrics.retention_margin_seconds.remove(*labels)
+    metrics.open_transaction_seconds.remove(*labels)
+    metrics.last_stable_offset_lag.remove(*labels)
+
+
+def _facts(one: PartitionLag) -> Mapping[str, object]:
+    return one.figures() if one.is_input else one.log_figures()

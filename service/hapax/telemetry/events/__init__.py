@@ -6,22 +6,18 @@ tell different stories. Engines call these; adapters and the core do not.
 
 from __future__ import annotations
 
-from hapax.telemetry.client_events import ClientEvents
-from hapax.telemetry.group_events import GroupEvents
-from hapax.telemetry.lag_events import LagEvents
-from hapax.telemetry.micro_batch_events import MicroBatchEvents
-from hapax.telemetry.range_events import RangeEvents
-from hapax.telemetry.service_events import ServiceEvents
-from hapax.telemetry.transaction_events import TransactionEvents
+from hapax.telemetry.events.clients import ClientEvents
+from hapax.telemetry.events.group import GroupEvents
+from hapax.telemetry.events.service import ServiceEvents
+from hapax.telemetry.events.spark import SparkEvents
+from hapax.telemetry.events.transaction import TransactionEvents
 
 
 class Events(
     ServiceEvents,
     GroupEvents,
     TransactionEvents,
-    RangeEvents,
-    MicroBatchEvents,
-    LagEvents,
+    SparkEvents,
     ClientEvents,
 ):
     """Everything that can be told: ``Events(metrics, health, logger)``."""

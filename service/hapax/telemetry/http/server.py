@@ -16,7 +16,7 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from hapax.core.errors import ConfigurationError
-from hapax.telemetry.routes import Answer, Intake, Routes, json_answer
+from hapax.telemetry.http.routes import Answer, Intake, Routes, json_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
