@@ -22,12 +22,14 @@ from hapax.kafka.admin.wire import WireError
 from hapax.kafka.produce.standalone import fence
 from hapax.kafka.read.offset_client import OffsetClient
 from hapax.kafka.read.range_reader import RangeReader
+from hapax.operations.undecided import undecided
 from hapax.wiring.builders import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hapax.core.records import TopicPartition
+    from hapax.operations.undecided import Undecided
     from hapax.settings import Settings
 
     Tell = Callable[[str], None]
@@ -202,18 +204,13 @@ class Transactions:
             return None, str(error)
         return found, ""
 
-    def _gaps(self) -> dict[TopicPartition, tuple[int, int]]:
+    def _gaps(self) -> Undecided:
         settings = self._settings
         topics = [*settings.input.topics, settings.output.topic]
         if settings.dead_letter.topic:
             topics.append(settings.dead_letter.topic)
         places = self._client.partitions(dict.fromkeys(topics))
-        highs = self._client.high_watermarks(places)
-        # Later than the ends: what a stable offset has passed meanwhile is decided.
-        stable = self._client.last_stable(places)
-        return {
-            where: (stable[where], highs[where]) for where in places if stable[where] < highs[where]
-        }
+        return undecided(self._client, places)
 
     def _states(self) -> dict[str, TransactionState]:
         """Read the coordinators' log, which holds a few records for each id and the recent ones."""

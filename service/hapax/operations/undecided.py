@@ -1,0 +1,53 @@
+"""Partitions whose ends readers cannot reach yet: which they are, and waiting for their ends."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from hapax.core.records import Progress, TopicPartition
+    from hapax.kafka.read.offset_client import OffsetClient
+
+    Undecided = dict[TopicPartition, tuple[int, int]]
+
+MARGIN_S, REST_S = 12.0, 0.1
+"""Longer than a transaction's timeout: brokers look for those of dead producers every 10 s."""
+
+
+def undecided(client: OffsetClient, partitions: Iterable[TopicPartition]) -> Undecided:
+    """Return the last stable offset and the high watermark of partitions where they differ."""
+    places = list(partitions)
+    highs = client.high_watermarks(places)
+    # Later than the ends: what a stable offset has passed meanwhile is decided.
+    return _before(client.last_stable(places), highs)
+
+
+def await_decided(
+    client: OffsetClient,
+    partitions: Iterable[TopicPartition],
+    timeout_ms: int,
+    waiting: Callable[[], None],
+) -> tuple[Progress, Undecided]:
+    """Wait until all that was begun by now is decided, for as long as a transaction may take.
+
+    Returns the last stable offsets, and which of them are still before an end of the beginning.
+    """
+    places = list(partitions)
+    begun = client.high_watermarks(places)
+    give_up_s = time.monotonic() + timeout_ms / 1000 + MARGIN_S
+    while True:
+        ends = client.last_stable(places)
+        behind = _before(ends, begun)
+        if not behind or time.monotonic() > give_up_s:
+            return ends, behind
+        waiting()
+        time.sleep(REST_S)
+
+
+def _before(stable: Progress, highs: Progress) -> Undecided:
+    return {
+        where: (offset, highs[where]) for where, offset in stable.items() if offset < highs[where]
+    }
