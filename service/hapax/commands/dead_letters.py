@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +11,7 @@ from hapax.commands.screen import (
     JsonFlag,
     YesFlag,
     confirm,
+    environment_settings,
     id_bytes,
     print_json,
     print_table,
@@ -26,7 +26,6 @@ from hapax.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from hapax.operations.replay import ReplaySummary
-    from hapax.settings import Settings
 
 
 Reason = Annotated[
@@ -71,7 +70,7 @@ def list_(
     """
     with refusals(as_json=as_json):
         wanted = _wanted(reason, since, until, event_id, source)
-        settings = _settings()
+        settings = environment_settings()
         from hapax.operations.dead_letters import dead_letters
 
         with telling() as told, dead_letters(settings, told.tell) as letters:
@@ -113,7 +112,7 @@ def show(
     """
     with refusals(as_json=as_json):
         event_id = typed_id(which)
-        settings = _settings()
+        settings = environment_settings()
         from hapax.operations.dead_letters import dead_letters
 
         with telling() as told, dead_letters(settings, told.tell) as letters:
@@ -161,7 +160,7 @@ def replay(
     """
     with refusals(as_json=as_json):
         wanted = _wanted(reason, since, until, event_id, source)
-        settings = _settings()
+        settings = environment_settings()
         from hapax.operations.replay import replaying
 
         with telling() as told, replaying(settings, wanted, told.tell, rate=rate) as work:
@@ -190,12 +189,6 @@ def _tell_outcome(outcome: ReplaySummary, verb: str) -> None:
         typer.echo(f"{outcome.already:,} left alone: replayed before")
     for reason, count in outcome.left.items():
         typer.echo(f"{count:,} left alone: {reason}")
-
-
-def _settings() -> Settings:
-    from hapax.settings import load_settings
-
-    return load_settings(dict(os.environ))
 
 
 def _wanted(

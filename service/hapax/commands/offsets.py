@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hapax.commands.offsets_moves import rewind, set_, skip
-from hapax.commands.screen import JsonFlag, print_json, print_table, refusals
+from hapax.commands.screen import (
+    JsonFlag,
+    environment_settings,
+    print_json,
+    print_table,
+    refusals,
+)
 from hapax.commands.times import age_text, span_ms
 from hapax.core.errors import ConfigurationError, PreflightError
 
@@ -68,9 +73,7 @@ def offsets(
         interval_s = min(86_400.0, span_ms("--interval", interval) / 1000)
         if interval_s < PAUSE_MIN_S:
             raise ConfigurationError([f"--interval {interval}: at least {PAUSE_MIN_S * 1000:g}ms"])
-        from hapax.settings import load_settings
-
-        settings = load_settings(dict(os.environ))
+        settings = environment_settings()
         from hapax.operations.offsets import looks
 
         with looks(settings) as asked:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hapax.commands.screen import JsonFlag, print_json, print_table, printable, refusals, telling
+from hapax.commands.screen import (
+    JsonFlag,
+    environment_settings,
+    print_json,
+    print_table,
+    printable,
+    refusals,
+    telling,
+)
 from hapax.commands.times import point_ms
 from hapax.core.errors import ConfigurationError
 from hapax.core.offset_moves import Target
@@ -17,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hapax.core.offset_moves import Move, Skip
-    from hapax.settings import Settings
 
 Yes = Annotated[
     bool, typer.Option("--yes", help="Apply the change. Without this option nothing is changed.")
@@ -67,7 +73,7 @@ def set_(
         goal = _goal("TO", to) if to else 0
         if isinstance(goal, int) and to and target.partition is None:
             raise ConfigurationError([f"{place} {to}: an offset belongs to one partition"])
-        settings = _settings()
+        settings = environment_settings()
         from hapax.operations.moving import moving
 
         with telling() as told, moving(settings, told.tell) as work:
@@ -114,7 +120,7 @@ def rewind(
             raise ConfigurationError(["--to-offset: name the partition, as TOPIC/PARTITION"])
         goal: str | int = 0 if to is None else f"time:{point_ms('--to', to)}"
         goal = goal if to_offset is None else to_offset
-        settings = _settings()
+        settings = environment_settings()
         from hapax.operations.moving import moving
 
         with telling() as told, moving(settings, told.tell) as work:
@@ -154,7 +160,7 @@ def skip(
         target = Target.parse(place)
         if target.partition is None or target.offset is None:
             raise ConfigurationError([f"{place}: write TOPIC/PARTITION/OFFSET"])
-        settings = _settings()
+        settings = environment_settings()
         if dead_letter and settings.dead_letter.topic is None:
             raise ConfigurationError(
                 ["HAPAX_DEAD_LETTER__TOPIC is not set: --dead-letter needs it"]
@@ -275,9 +281,3 @@ def _goal(option: str, text: str) -> str | int:
 def _check(*, yes: bool, dry_run: bool) -> None:
     if yes and dry_run:
         raise ConfigurationError(["--yes and --dry-run exclude each other"])
-
-
-def _settings() -> Settings:
-    from hapax.settings import load_settings
-
-    return load_settings(dict(os.environ))

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hapax.commands.screen import JsonFlag, print_json, printable, refusals, telling
+from hapax.commands.screen import (
+    JsonFlag,
+    environment_settings,
+    print_json,
+    printable,
+    refusals,
+    telling,
+)
 from hapax.core.errors import ConfigurationError, HapaxError
 
 if TYPE_CHECKING:
@@ -54,7 +60,7 @@ def resume(port: Port = None, as_json: JsonFlag = False) -> None:
 
 def _command(name: str, port: int | None, *, paused: bool, as_json: bool) -> None:
     with refusals(as_json=as_json):
-        settings = _settings()
+        settings = environment_settings()
         asked = _Process(settings, port or settings.telemetry.port)
         asked.post(f"/{name}")
         with telling() as told:
@@ -125,9 +131,3 @@ class _Process:
         finally:
             connection.close()
         return answer.status, found if isinstance(found, dict) else {}
-
-
-def _settings() -> Settings:
-    from hapax.settings import load_settings
-
-    return load_settings(dict(os.environ))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from pathlib import Path
@@ -10,7 +9,14 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from hapax.commands.screen import JsonFlag, print_json, printable, refusals, telling
+from hapax.commands.screen import (
+    JsonFlag,
+    environment_settings,
+    print_json,
+    printable,
+    refusals,
+    telling,
+)
 from hapax.core.errors import ConfigurationError, ExitCode
 from hapax.core.id_sources import id_source
 
@@ -66,9 +72,7 @@ def publish(
       hapax publish orders.jsonl --id-from-content --transactional --json
     """
     with refusals(as_json=as_json):
-        from hapax.settings import load_settings
-
-        settings = load_settings(dict(os.environ))
+        settings = environment_settings()
         ways = [name for name in (event_id, id_pointer, id_from_content) if name]
         if len(ways) > 1:
             raise ConfigurationError(

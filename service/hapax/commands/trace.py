@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +9,8 @@ import typer
 
 from hapax.commands.screen import (
     JsonFlag,
+    OutputTopics,
+    environment_settings,
     id_bytes,
     json_bytes,
     print_json,
@@ -48,9 +49,7 @@ def trace(
             "time, for an id 24h."
         ),
     ] = None,
-    output_topic: Annotated[
-        list[str] | None, typer.Option(help="A topic that the transform chooses; repeatable.")
-    ] = None,
+    output_topic: OutputTopics = None,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Show what happened to a record: waiting, done, dead letter, duplicate or filtered.
@@ -71,9 +70,7 @@ def trace(
         if bool(which) == bool(event_id):
             raise ConfigurationError(["name one id, by itself or with --id, or one place"])
         since_ms = None if since is None else point_ms("--since", since)
-        from hapax.settings import load_settings
-
-        settings = load_settings(dict(os.environ))
+        settings = environment_settings()
         from hapax.operations.trace import following
 
         topics = {*settings.input.topics, settings.output.topic, settings.dead_letter.topic}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +12,7 @@ from hapax.commands.screen import (
     JsonFlag,
     YesFlag,
     confirm,
+    environment_settings,
     print_json,
     print_table,
     printable,
@@ -26,7 +26,6 @@ from hapax.core.offset_moves import Target
 if TYPE_CHECKING:
     from hapax.core.transaction_states import Holder, TransactionState
     from hapax.operations.transactions import Gap, Open
-    from hapax.settings import Settings
 
 _COLUMNS = ("transactional id", "state", "age", "timeout", "producer", "last", "alive", "open in")
 _PARTITIONS_SHOWN = 4
@@ -60,7 +59,7 @@ def list_(as_json: JsonFlag = False) -> None:
       hapax transactions list --json
     """
     with refusals(as_json=as_json):
-        settings = _settings()
+        settings = environment_settings()
         from hapax.operations.transactions import transactions
 
         with telling() as told, transactions(settings, told.tell) as asked:
@@ -128,7 +127,7 @@ def abort(
             return
         if not transactional_id:
             raise ConfigurationError([_NAME_IT])
-        settings = _settings()
+        settings = environment_settings()
         from hapax.operations.transactions import transactions
 
         gaps: list[Gap] = []
@@ -155,7 +154,7 @@ def _end_hanging(
     target = Target.parse(partition)
     if target.partition is None or target.offset is not None:
         raise ConfigurationError([f"--partition {partition}: write TOPIC/PARTITION"])
-    settings = _settings()
+    settings = environment_settings()
     from hapax.operations.transactions import transactions
 
     with telling() as told, transactions(settings, told.tell) as asked:
@@ -291,9 +290,3 @@ def _gap(one: Gap) -> dict[str, Any]:
             for each in one.holders
         ],
     }
-
-
-def _settings() -> Settings:
-    from hapax.settings import load_settings
-
-    return load_settings(dict(os.environ))
