@@ -1,12 +1,11 @@
 """Environment to frozen groups.
 
 model         the whole tree; its groups are in pipeline (the way of a record), kafka and spark
-value_types, validators  how a value is written; units reads durations and sizes
-kafka_properties, spark_properties  further properties, and why some are refused
-rules         what two settings must keep together; pipeline_rules for the DataFrame form
-environment   finds the variables, validates, and reports every problem at once
+base          what a group is, what a variable is, what a problem is
+value_types, validators  how a value is written; properties: of the Kafka client and of Spark
+rules         what two settings must keep together; dataframe_rules for the DataFrame form
+environment   finds the variables, validates, and reports every problem at once; renamed variables
 redaction     what is secret by its name or by its place; secrets: by its value, in any text
-unknown_variables  variables that nothing reads, and the names of renamed ones
 reference     the table for people
 """
 

@@ -16,7 +16,7 @@ from hapax.operations.doctor.check import (
 )
 from hapax.operations.doctor.check import number as read
 from hapax.operations.doctor.replication import graded, in_sync_min, replicas
-from hapax.settings.units import duration_text
+from hapax.settings.value_types import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

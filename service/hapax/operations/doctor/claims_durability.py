@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from hapax.operations.doctor.check import HOUR_MS, Check, fail, good, untold, warn
 from hapax.operations.doctor.claims import judged, store_of
-from hapax.settings.units import size_text
+from hapax.settings.value_types import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ from hapax.operations.doctor.check import (
     written,
 )
 from hapax.operations.doctor.retention import half, most
-from hapax.settings.units import duration_text
+from hapax.settings.value_types import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -15,7 +15,7 @@ from hapax.operations.doctor.check import (
     untold,
     warn,
 )
-from hapax.settings.units import duration_text
+from hapax.settings.value_types import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
