@@ -1,15 +1,14 @@
 """``hapax doctor``: facts from the adapters, checks that judge them.
 
-check       what a check gets and answers with
+check       what a check gets and answers with, and how it is declared; findings: what is shown
 process     libraries, limits
 addresses   the way to the brokers, and what they can
-cluster     whether offsets and claims belong to the cluster that answers
 encryption  what travels in the open, and until when certificates are valid
 brokers     how the brokers are set
-topics      the topics; topic_settings: how they are set; replication: durability in words
-positions   positions in the logs, what holds readers up; retention: what it deletes
+topics      the topics; topic_settings: how they are set; durability: how safe records are there
+positions   of which cluster, in the logs, what holds readers up; retention: what it deletes
 group       the consumer group, our rights
-claims      the claim store; claims_durability: how well it keeps
+claims      the claim store
 bundle      an archive for support
 
 The checks are pure: facts in, findings out. A check never raises: what it cannot judge it says.
@@ -36,8 +35,6 @@ from hapax.operations.doctor import (
     addresses,
     brokers,
     claims,
-    claims_durability,
-    cluster,
     encryption,
     group,
     positions,
@@ -46,7 +43,7 @@ from hapax.operations.doctor import (
     topic_settings,
     topics,
 )
-from hapax.operations.doctor.check import Case, untold, written
+from hapax.operations.doctor.check import Case, declared, untold, written
 from hapax.operations.doctor.findings import Finding, Verdict
 from hapax.wiring.claims import claim_store
 
@@ -57,19 +54,17 @@ if TYPE_CHECKING:
     from hapax.operations.doctor.check import Check, Said
     from hapax.settings import Settings
 
-CHECKS: tuple[Check, ...] = (
-    *process.CHECKS,
-    *addresses.CHECKS,
-    *encryption.CHECKS,
-    *brokers.CHECKS,
-    *topics.CHECKS,
-    *topic_settings.CHECKS,
-    *cluster.CHECKS,
-    *positions.CHECKS,
-    *retention.CHECKS,
-    *group.CHECKS,
-    *claims.CHECKS,
-    *claims_durability.CHECKS,
+CHECKS = declared(
+    process,
+    addresses,
+    encryption,
+    brokers,
+    topics,
+    topic_settings,
+    positions,
+    retention,
+    group,
+    claims,
 )
 
 STORE_TIMEOUT_S = 2.0

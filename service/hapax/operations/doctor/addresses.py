@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from hapax.operations.doctor.check import Check, fail, good, listed, untold, warn
+from hapax.operations.doctor.check import check, fail, good, listed, untold, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +20,13 @@ SILENCE = ("no answer", "_TIMED_OUT", "_TRANSPORT", "_WAIT_COORD")
 """How reasons begin where nobody answered; others are answers that say no."""
 
 
+@check(
+    "bootstrap",
+    "every address in `HAPAX_KAFKA__BOOTSTRAP_SERVERS`: name service and TCP",
+    "FAIL: none can be reached. WARN: some cannot.",
+    needs="addresses",
+    now=True,
+)
 def _bootstrap(case: Case) -> Iterator[Said]:
     addresses = case.kafka.bootstrap
     dead = [each for each in addresses if each.problem is not None]
@@ -31,6 +38,13 @@ def _bootstrap(case: Case) -> Iterator[Said]:
         yield fail(saw, fix) if len(dead) == len(addresses) else warn(saw, fix)
 
 
+@check(
+    "brokers",
+    "whether brokers answer there: encryption, login, metadata",
+    "FAIL: a port that is open, and no answer. WARN: no controller.",
+    needs="addresses",
+    now=True,
+)
 def _brokers(case: Case) -> Iterator[Said]:
     kafka = case.kafka
     if all(each.problem for each in kafka.bootstrap):
@@ -46,6 +60,13 @@ def _brokers(case: Case) -> Iterator[Said]:
         yield good(f"{len(kafka.listeners)} brokers: {listed(kafka.listeners)}")
 
 
+@check(
+    "listeners",
+    "every address that a broker advertises: name service and TCP",
+    "FAIL: one cannot be reached from here, or accepts connections and does not answer.",
+    needs="addresses",
+    now=True,
+)
 def _listeners(case: Case) -> Iterator[Said]:
     listeners = case.kafka.listeners
     if not listeners:
@@ -80,6 +101,12 @@ def _silence(case: Case, broker: int) -> str:
     return ""
 
 
+@check(
+    "broker-versions",
+    "the requests that the brokers support",
+    "FAIL: no transactions with fenced offsets (KIP-447, from 2.5), or no KIP-848 where "
+    "`HAPAX_GROUP__PROTOCOL` asks for it.",
+)
 def _versions(case: Case) -> Iterator[Said]:
     apis = case.kafka.apis
     if not apis:
@@ -101,39 +128,3 @@ def _versions(case: Case) -> Iterator[Said]:
     if sound:
         recent = "4.0 or later" if apis.get("EndTxn", -1) >= KIP_890 else "2.5 or later"
         yield good(f"the requests that the brokers support are those of Kafka {recent}")
-
-
-CHECKS: Final = (
-    Check(
-        "bootstrap",
-        "every address in `HAPAX_KAFKA__BOOTSTRAP_SERVERS`: name service and TCP",
-        "FAIL: none can be reached. WARN: some cannot.",
-        "addresses",
-        _bootstrap,
-        now=True,
-    ),
-    Check(
-        "brokers",
-        "whether brokers answer there: encryption, login, metadata",
-        "FAIL: a port that is open, and no answer. WARN: no controller.",
-        "addresses",
-        _brokers,
-        now=True,
-    ),
-    Check(
-        "listeners",
-        "every address that a broker advertises: name service and TCP",
-        "FAIL: one cannot be reached from here, or accepts connections and does not answer.",
-        "addresses",
-        _listeners,
-        now=True,
-    ),
-    Check(
-        "broker-versions",
-        "the requests that the brokers support",
-        "FAIL: no transactions with fenced offsets (KIP-447, from 2.5), or no KIP-848 where "
-        "`HAPAX_GROUP__PROTOCOL` asks for it.",
-        "brokers",
-        _versions,
-    ),
-)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING
 
 from hapax.operations.doctor.check import (
     DAY_MS,
     HOUR_MS,
     MINUTE_MS,
-    Check,
+    check,
     fail,
     good,
     untold,
     warn,
 )
 from hapax.operations.doctor.check import number as read
-from hapax.operations.doctor.replication import graded, in_sync_min, replicas
+from hapax.operations.doctor.durability import graded, in_sync_min, replicas
 from hapax.settings.value_types import duration_text
 
 if TYPE_CHECKING:
@@ -30,6 +31,11 @@ GROUP_SESSION_MIN, GROUP_SESSION_MAX = (
 OFFSETS_KEPT_MIN_MS = DAY_MS
 
 
+@check(
+    "transaction-timeout",
+    "`transaction.max.timeout.ms` against `HAPAX_TRANSACTION__TIMEOUT`",
+    "FAIL: the setting is longer.",
+)
 def _transaction_timeout(case: Case) -> Iterator[Said]:
     allowed = _least(case, "transaction.max.timeout.ms")
     ours = case.settings.transaction.timeout_ms
@@ -64,24 +70,33 @@ def _internal(case: Case, topic: str, factor: str, in_sync: str) -> Iterator[Sai
     yield graded(topic, count, least, f"move {topic} to 3 replicas, and set min.insync.replicas=2")
 
 
-def _transaction_log(case: Case) -> Iterator[Said]:
-    yield from _internal(
-        case,
-        "__transaction_state",
-        "transaction.state.log.replication.factor",
-        "transaction.state.log.min.isr",
+_transaction_log = check(
+    "transaction-log",
+    "replicas and in-sync minimum of `__transaction_state`",
+    "As for durability. FAIL: fewer brokers than its replicas.",
+)(
+    partial(
+        _internal,
+        topic="__transaction_state",
+        factor="transaction.state.log.replication.factor",
+        in_sync="transaction.state.log.min.isr",
     )
-
-
-def _offsets_log(case: Case) -> Iterator[Said]:
-    yield from _internal(
-        case,
-        "__consumer_offsets",
-        "offsets.topic.replication.factor",
-        "min.insync.replicas",
+)
+_offsets_log = check(
+    "offsets-log",
+    "replicas and in-sync minimum of `__consumer_offsets`",
+    "As for durability. FAIL: fewer brokers than its replicas.",
+)(
+    partial(
+        _internal,
+        topic="__consumer_offsets",
+        factor="offsets.topic.replication.factor",
+        in_sync="min.insync.replicas",
     )
+)
 
 
+@check("transactional-id-expiry", "`transactional.id.expiration.ms`", "WARN: shorter than an hour.")
 def _id_expiry(case: Case) -> Iterator[Said]:
     kept_ms = _least(case, "transactional.id.expiration.ms")
     if kept_ms is None:
@@ -96,6 +111,11 @@ def _id_expiry(case: Case) -> Iterator[Said]:
         yield good(f"transactional ids are kept for {duration_text(kept_ms)}")
 
 
+@check(
+    "offsets-retention",
+    "`offsets.retention.minutes`",
+    "FAIL: shorter than a day: a stopped pipeline loses its offsets.",
+)
 def _offsets_kept(case: Case) -> Iterator[Said]:
     kept = _least(case, "offsets.retention.minutes")
     if kept is None:
@@ -110,6 +130,11 @@ def _offsets_kept(case: Case) -> Iterator[Said]:
         yield good(f"positions of a stopped group are kept for {duration_text(kept * MINUTE_MS)}")
 
 
+@check(
+    "session-timeout",
+    "`HAPAX_GROUP__SESSION_TIMEOUT` against what the brokers allow",
+    "FAIL: outside of it.",
+)
 def _session_timeout(case: Case) -> Iterator[Said]:
     ours = case.settings.group.session_timeout_ms
     if case.settings.group.protocol == "consumer":
@@ -128,6 +153,7 @@ def _session_timeout(case: Case) -> Iterator[Said]:
         yield good(f"HAPAX_GROUP__SESSION_TIMEOUT={duration_text(ours)} is allowed")
 
 
+@check("auto-create", "`auto.create.topics.enable`", "WARN: true.")
 def _auto_create(case: Case) -> Iterator[Said]:
     told = case.broker_settings("auto.create.topics.enable")
     if not told:
@@ -158,56 +184,3 @@ def _numbers(case: Case, name: str) -> list[int]:
 def _not_told(case: Case, name: str) -> Said:
     why = next((why for what, why in case.kafka.untold.items() if "of broker" in what), "")
     return untold(f"{name}: no broker returns it{why and ': '}{why}")
-
-
-CHECKS: Final = (
-    Check(
-        "transaction-timeout",
-        "`transaction.max.timeout.ms` against `HAPAX_TRANSACTION__TIMEOUT`",
-        "FAIL: the setting is longer.",
-        "brokers",
-        _transaction_timeout,
-    ),
-    Check(
-        "transaction-log",
-        "replicas and in-sync minimum of `__transaction_state`",
-        "As for durability. FAIL: fewer brokers than its replicas.",
-        "brokers",
-        _transaction_log,
-    ),
-    Check(
-        "offsets-log",
-        "replicas and in-sync minimum of `__consumer_offsets`",
-        "As for durability. FAIL: fewer brokers than its replicas.",
-        "brokers",
-        _offsets_log,
-    ),
-    Check(
-        "transactional-id-expiry",
-        "`transactional.id.expiration.ms`",
-        "WARN: shorter than an hour.",
-        "brokers",
-        _id_expiry,
-    ),
-    Check(
-        "offsets-retention",
-        "`offsets.retention.minutes`",
-        "FAIL: shorter than a day: a stopped pipeline loses its offsets.",
-        "brokers",
-        _offsets_kept,
-    ),
-    Check(
-        "session-timeout",
-        "`HAPAX_GROUP__SESSION_TIMEOUT` against what the brokers allow",
-        "FAIL: outside of it.",
-        "brokers",
-        _session_timeout,
-    ),
-    Check(
-        "auto-create",
-        "`auto.create.topics.enable`",
-        "WARN: true.",
-        "brokers",
-        _auto_create,
-    ),
-)

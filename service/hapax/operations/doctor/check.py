@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator  # noqa: TC003 - of a NamedTuple
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from hapax.operations.doctor.findings import Verdict
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from hapax.core.certificates import Certificate
     from hapax.core.claim_store import StoreHealth
     from hapax.core.cluster_state import ClusterState, Log, ProcessState, Topic
@@ -78,6 +80,10 @@ class Case(NamedTuple):
         }
 
 
+Judge = Callable[[Case], Iterator[Said]]
+Needs = Literal["process", "addresses", "brokers", "claims", "claims or nothing"]
+
+
 class Check(NamedTuple):
     """One check; docs/doctor.md shows ``looks_at`` and ``finds``.
 
@@ -89,9 +95,22 @@ class Check(NamedTuple):
     name: str
     looks_at: str
     finds: str
-    needs: Literal["process", "addresses", "brokers", "claims", "claims or nothing"]
-    judge: Callable[[Case], Iterator[Said]]
+    needs: Needs
+    judge: Judge
     now: bool = False
+
+
+def check(
+    name: str, looks_at: str, finds: str, needs: Needs = "brokers", *, now: bool = False
+) -> Callable[[Judge], Check]:
+    """Declare the function below as a check."""
+    return lambda judge: Check(name, looks_at, finds, needs, judge, now)
+
+
+def declared(*modules: ModuleType) -> tuple[Check, ...]:
+    """Return the checks of these modules, in the order in which they stand there."""
+    values = (value for module in modules for value in vars(module).values())
+    return tuple(value for value in values if isinstance(value, Check))
 
 
 def good(saw: str) -> Said:

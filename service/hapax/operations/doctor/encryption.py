@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from hapax.claims.store import kind_of
 from hapax.kafka.tcp_probe import split
-from hapax.operations.doctor.check import Check, fail, good, listed, untold, warn
+from hapax.operations.doctor.check import check, fail, good, listed, untold, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +21,12 @@ PROPERTIES: Final = "HAPAX_KAFKA__PROPERTIES"
 PROTOCOL: Final = "HAPAX_KAFKA__SECURITY__PROTOCOL"
 
 
+@check(
+    "kafka-plaintext",
+    "`HAPAX_KAFKA__SECURITY__PROTOCOL` and where the brokers are",
+    "WARN: plaintext or sasl_plaintext beyond this machine.",
+    needs="process",
+)
 def _plaintext(case: Case) -> Iterator[Said]:
     protocol = case.settings.kafka.security.protocol
     met = (*case.kafka.bootstrap, *case.kafka.listeners.values())
@@ -46,6 +52,12 @@ def _plaintext(case: Case) -> Iterator[Said]:
         )
 
 
+@check(
+    "kafka-verification",
+    "`enable.ssl.certificate.verification`, `ssl.endpoint.identification.algorithm`",
+    "WARN: certificates of brokers, or the names in them, are not verified.",
+    needs="process",
+)
 def _verification(case: Case) -> Iterator[Said]:
     settings = case.settings
     if not settings.kafka.security.protocol.endswith("ssl"):
@@ -69,6 +81,13 @@ def _verification(case: Case) -> Iterator[Said]:
         yield good("the brokers' certificates and their names are verified")
 
 
+@check(
+    "redis-encryption",
+    "the scheme and the options of `HAPAX_DEDUP__REDIS_URL`",
+    "WARN: no TLS beyond this machine, or TLS that verifies nothing (`ssl_cert_reqs`, "
+    "`ssl_check_hostname`).",
+    needs="process",
+)
 def _claim_store(case: Case) -> Iterator[Said]:
     url = case.settings.dedup.claims_url
     if url is None:
@@ -93,6 +112,14 @@ def _claim_store(case: Case) -> Iterator[Said]:
         yield good(f"the certificate of {kind.name} is verified")
 
 
+@check(
+    "certificates",
+    "until when the configured certificates and authorities are valid, and those that brokers "
+    "and Redis present in a handshake",
+    "FAIL: one has expired. WARN: one expires within 30 days.",
+    needs="process",
+    now=True,
+)
 def _certificates(case: Case) -> Iterator[Said]:
     now_s, sound = time.time(), 0
     for each in case.certificates:
@@ -117,38 +144,3 @@ def _certificates(case: Case) -> Iterator[Said]:
 
 def _loopback(host: str) -> bool:
     return host in {"localhost", "::1"} or host.startswith("127.")
-
-
-CHECKS: Final = (
-    Check(
-        "kafka-plaintext",
-        "`HAPAX_KAFKA__SECURITY__PROTOCOL` and where the brokers are",
-        "WARN: plaintext or sasl_plaintext beyond this machine.",
-        "process",
-        _plaintext,
-    ),
-    Check(
-        "kafka-verification",
-        "`enable.ssl.certificate.verification`, `ssl.endpoint.identification.algorithm`",
-        "WARN: certificates of brokers, or the names in them, are not verified.",
-        "process",
-        _verification,
-    ),
-    Check(
-        "redis-encryption",
-        "the scheme and the options of `HAPAX_DEDUP__REDIS_URL`",
-        "WARN: no TLS beyond this machine, or TLS that verifies nothing (`ssl_cert_reqs`, "
-        "`ssl_check_hostname`).",
-        "process",
-        _claim_store,
-    ),
-    Check(
-        "certificates",
-        "until when the configured certificates and authorities are valid, and those that "
-        "brokers and Redis present in a handshake",
-        "FAIL: one has expired. WARN: one expires within 30 days.",
-        "process",
-        _certificates,
-        now=True,
-    ),
-)

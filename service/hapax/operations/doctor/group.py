@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from hapax.operations.doctor.acls import kafka_rights
-from hapax.operations.doctor.check import Check, fail, good, untold, warn
+from hapax.operations.doctor.check import check, fail, good, untold, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +20,38 @@ ASSIGNOR: Final = "cooperative-sticky"
 UNUSED: Final = {"DEAD", "UNKNOWN", "UNKOWN"}  # the second spelling is the client's
 
 
+@check(
+    "rights",
+    "what the user may do with topics and group, as the brokers report it, and with its "
+    "transactional id, by trying",
+    "FAIL: something that the service needs is not allowed.",
+    now=True,
+)
+def _rights(case: Case) -> Iterator[Said]:
+    missing = False
+    for right in kafka_rights(case.settings):
+        if right.optional:
+            continue
+        allowed, why = _allowed(case, right)
+        what = f"{right.operation} on {right.resource.lower()} {right.name}"
+        if why:
+            yield untold(f"{what}: {why}")
+        elif right.operation not in allowed and "ALL" not in allowed:
+            missing = True
+            yield fail(
+                f"the user lacks {what}: {right.reason}",
+                "grant it; hapax doctor --acls lists all that is needed",
+            )
+    if not missing:
+        yield good("the permissions that the brokers report are sufficient")
+
+
+@check(
+    "group-state",
+    "the consumer group",
+    "WARN: it has no members and there are unread records, or it keeps rebalancing.",
+    now=True,
+)
 def _state(case: Case) -> Iterator[Said]:
     group = case.kafka.group
     if group is None:
@@ -45,6 +77,13 @@ def _state(case: Case) -> Iterator[Said]:
         yield good(f"group {name} is {group.state} with {len(group.members)} members")
 
 
+@check(
+    "group-members",
+    "the members of the consumer group",
+    "FAIL: one of another program, another protocol, one static name twice. WARN: more than "
+    "partitions.",
+    now=True,
+)
 def _members(case: Case) -> Iterator[Said]:
     group = case.kafka.group
     if group is None:
@@ -103,25 +142,6 @@ def _doubles(group: ConsumerGroup) -> Iterator[Said]:
             )
 
 
-def _rights(case: Case) -> Iterator[Said]:
-    missing = False
-    for right in kafka_rights(case.settings):
-        if right.optional:
-            continue
-        allowed, why = _allowed(case, right)
-        what = f"{right.operation} on {right.resource.lower()} {right.name}"
-        if why:
-            yield untold(f"{what}: {why}")
-        elif right.operation not in allowed and "ALL" not in allowed:
-            missing = True
-            yield fail(
-                f"the user lacks {what}: {right.reason}",
-                "grant it; hapax doctor --acls lists all that is needed",
-            )
-    if not missing:
-        yield good("the permissions that the brokers report are sufficient")
-
-
 def _allowed(case: Case, right: Right) -> tuple[tuple[str, ...], str]:
     """Return what we may do, or why that is not known."""
     if right.resource == "TOPIC":
@@ -158,33 +178,3 @@ def tried_ids(settings: Settings) -> list[str]:
 
 def _why(case: Case) -> str:
     return case.kafka.untold.get("consumer group", "the brokers do not report it")
-
-
-CHECKS: Final = (
-    Check(
-        "rights",
-        "what the user may do with topics and group, as the brokers report it, and with its "
-        "transactional id, by trying",
-        "FAIL: something that the service needs is not allowed.",
-        "brokers",
-        _rights,
-        now=True,
-    ),
-    Check(
-        "group-state",
-        "the consumer group",
-        "WARN: it has no members and there are unread records, or it keeps rebalancing.",
-        "brokers",
-        _state,
-        now=True,
-    ),
-    Check(
-        "group-members",
-        "the members of the consumer group",
-        "FAIL: one of another program, another protocol, one static name twice. WARN: more than "
-        "partitions.",
-        "brokers",
-        _members,
-        now=True,
-    ),
-)

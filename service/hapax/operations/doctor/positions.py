@@ -1,4 +1,4 @@
-"""Checks of positions in the logs, and of what holds readers up."""
+"""Checks of positions: of which cluster, whether in their logs, and what holds readers up."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final
 from hapax.operations.doctor.check import (
     HOUR_MS,
     TRANSACTION_AGE_MAX_MS,
-    Check,
+    check,
     fail,
     good,
+    listed,
     number,
     untold,
     warn,
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 
     from hapax.operations.doctor.check import Case, Said
     from hapax.settings import Settings
+
+
+ADOPT: Final = (
+    "set the addresses to the previous cluster, set a new HAPAX_APP, or run hapax claims adopt"
+)
 
 
 def open_age_ms(settings: Settings, topic: str) -> int:
@@ -44,6 +50,64 @@ def ages_ms(settings: Settings, topic: str, topic_settings: Mapping[str, str]) -
     return tuple(sorted(ages))
 
 
+@check(
+    "cluster-offsets",
+    "Kafka's id of the cluster against the one stored with the group's offsets",
+    "FAIL: they were committed on another cluster.",
+    now=True,
+)
+def _cluster_of_offsets(case: Case) -> Iterator[Said]:
+    here = case.kafka.cluster_id
+    if here is None:
+        yield untold("the brokers do not return the id of their cluster")
+        return
+    beside = {
+        place: log.cluster_id
+        for name in case.inputs
+        for place, log in case.logs(name)
+        if log.cluster_id is not None
+    }
+    foreign = [place for place, cluster in beside.items() if cluster != here]
+    if foreign:
+        others = listed(sorted({str(beside[place]) for place in foreign}))
+        yield fail(
+            f"the group's offsets of {listed(foreign)} were committed on cluster {others}, and "
+            f"{here} answers: they mean other records, and the service refuses to start",
+            ADOPT,
+        )
+    elif beside:
+        yield good(f"the group's offsets were committed on the cluster that answers, {here}")
+    else:
+        yield good(f"cluster {here} answers; no offset says that it belongs to another")
+
+
+@check(
+    "claim-cluster",
+    "Kafka's id of the cluster against the one stored with the claims",
+    "FAIL: they were made for another cluster.",
+    needs="claims",
+    now=True,
+)
+def _cluster_of_claims(case: Case) -> Iterator[Said]:
+    here, store = case.kafka.cluster_id, case.claims
+    if store is None or store.cluster_id is None or here is None:
+        yield good("no claim says that it belongs to another cluster")
+    elif store.cluster_id != here:
+        yield fail(
+            f"the claims in {store.place} belong to cluster {store.cluster_id}, and {here} "
+            "answers: the coordinates in them mean other records, and the service refuses to start",
+            ADOPT,
+        )
+    else:
+        yield good(f"the claims belong to the cluster that answers, {here}")
+
+
+@check(
+    "positions",
+    "committed offsets against the beginnings and ends of the logs",
+    "FAIL: one is not in its log.",
+    now=True,
+)
 def _positions(case: Case) -> Iterator[Said]:
     if "committed offsets" in case.kafka.untold:
         yield untold(f"committed offsets: {case.kafka.untold['committed offsets']}")
@@ -76,6 +140,12 @@ def _positions(case: Case) -> Iterator[Said]:
         yield good("every committed offset is in its log")
 
 
+@check(
+    "undecodable",
+    "the next record of every partition with unread ones",
+    "FAIL: its set is damaged, of an unknown codec, or too large unpacked: the partition is "
+    "blocked; the fix names the command that passes it.",
+)
 def _undecodable(case: Case) -> Iterator[Said]:
     for (topic, partition), one in sorted(case.kafka.undecodable.items()):
         place = f"{topic}/{partition}/{one.offset}"
@@ -89,6 +159,13 @@ def _undecodable(case: Case) -> Iterator[Said]:
         yield good("the next record of every partition can be decoded")
 
 
+@check(
+    "open-transactions",
+    "last stable offsets against the ends of the logs, twice",
+    "FAIL: it stays before a record that is older than any live transaction (output: twice "
+    "`HAPAX_TRANSACTION__TIMEOUT`; input: 15 minutes). WARN: it does not move, on the output.",
+    now=True,
+)
 def _open(case: Case) -> Iterator[Said]:
     for name in (*case.inputs, *case.outputs):
         sound = True
@@ -110,32 +187,3 @@ def _open(case: Case) -> Iterator[Said]:
                 yield good(f"{told}, not for long yet")
         if sound:
             yield good(f"{name}: no transaction stayed open")
-
-
-CHECKS: Final = (
-    Check(
-        "positions",
-        "committed offsets against the beginnings and ends of the logs",
-        "FAIL: one is not in its log.",
-        "brokers",
-        _positions,
-        now=True,
-    ),
-    Check(
-        "undecodable",
-        "the next record of every partition with unread ones",
-        "FAIL: its set is damaged, of an unknown codec, or too large unpacked: the partition is "
-        "blocked; the fix names the command that passes it.",
-        "brokers",
-        _undecodable,
-    ),
-    Check(
-        "open-transactions",
-        "last stable offsets against the ends of the logs, twice",
-        "FAIL: it stays before a record that is older than any live transaction (output: twice "
-        "`HAPAX_TRANSACTION__TIMEOUT`; input: 15 minutes). WARN: it does not move, on the output.",
-        "brokers",
-        _open,
-        now=True,
-    ),
-)

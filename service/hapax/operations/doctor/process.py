@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from hapax.operations.doctor.check import Check, fail, good, warn
+from hapax.operations.doctor.check import check, fail, good, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,10 +20,19 @@ FILES_PER_BROKER, FILES_BESIDE = 8, 128
 FILES_USUAL = 1024
 
 
+@check(
+    "settings",
+    "the environment",
+    "FAIL: a variable that nothing reads, a value that cannot be, two that contradict each "
+    "other. Exit code 2, and nothing else is checked.",
+    needs="process",
+    now=True,
+)
 def _settings(_case: Case) -> Iterator[Said]:
     yield good("the settings can be read and do not contradict each other")
 
 
+@check("python", "the version of Python", "FAIL: older than 3.11.", needs="process")
 def _python(case: Case) -> Iterator[Said]:
     found = ".".join(map(str, case.process.python))
     if case.process.python[:2] < PYTHON_MIN:
@@ -32,6 +41,12 @@ def _python(case: Case) -> Iterator[Said]:
         yield good(f"Python {found}")
 
 
+@check(
+    "client-library",
+    "the version of librdkafka",
+    "FAIL: one that loses records. WARN: one that this service was not tested with.",
+    needs="process",
+)
 def _client_library(case: Case) -> Iterator[Said]:
     found = case.process.librdkafka
     version = tuple(int(part) for part in re.findall(r"\d+", found)[:2])
@@ -49,6 +64,12 @@ def _client_library(case: Case) -> Iterator[Said]:
         yield good(f"librdkafka {found}")
 
 
+@check(
+    "file-descriptors",
+    "how many files this process may open",
+    "FAIL: too few for the connections to all brokers. WARN: fewer than 1024.",
+    needs="process",
+)
 def _files(case: Case) -> Iterator[Said]:
     most = case.process.files_max
     needed = FILES_BESIDE + FILES_PER_BROKER * len(case.kafka.listeners)
@@ -58,31 +79,3 @@ def _files(case: Case) -> Iterator[Said]:
     saw = f"this process may open {most} files; connections count as files"
     fix = f"raise the limit of open files (ulimit -n) to {max(FILES_USUAL, needed)}"
     yield fail(saw, fix) if most < needed else warn(saw, fix)
-
-
-CHECKS: Final = (
-    Check(
-        "settings",
-        "the environment",
-        "FAIL: a variable that nothing reads, a value that cannot be, two that contradict each "
-        "other. Exit code 2, and nothing else is checked.",
-        "process",
-        _settings,
-        now=True,
-    ),
-    Check("python", "the version of Python", "FAIL: older than 3.11.", "process", _python),
-    Check(
-        "client-library",
-        "the version of librdkafka",
-        "FAIL: one that loses records. WARN: one that this service was not tested with.",
-        "process",
-        _client_library,
-    ),
-    Check(
-        "file-descriptors",
-        "how many files this process may open",
-        "FAIL: too few for the connections to all brokers. WARN: fewer than 1024.",
-        "process",
-        _files,
-    ),
-)

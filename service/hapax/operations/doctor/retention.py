@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from hapax.operations.doctor.check import (
     DAY_MS,
-    Check,
+    check,
     fail,
     good,
     kept_ms,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hapax.operations.doctor.check import Case, Said
 
 DEAD_LETTERS_KEPT_MIN_MS = 7 * DAY_MS
-"""Somebody has to see them, and to mend what made them: a week."""
+"""Somebody has to see them, and to fix what made them: a week."""
 
 
 def half(kept: int) -> int:
@@ -37,6 +37,12 @@ def most(kept: int) -> int:
     return kept * 9 // 10
 
 
+@check(
+    "retention",
+    "the age of the next unread record against `retention.ms`",
+    "FAIL: nine tenths of it. WARN: half of it.",
+    now=True,
+)
 def _retention(case: Case) -> Iterator[Said]:
     for name, topic in case.inputs.items():
         kept = kept_ms(topic)
@@ -63,6 +69,7 @@ def _retention(case: Case) -> Iterator[Said]:
             yield good(f"{name}: unread records are far younger than {ground}")
 
 
+@check("retention-bytes", "`retention.bytes` of the input", "WARN: set.")
 def _bytes(case: Case) -> Iterator[Said]:
     for name, topic in case.inputs.items():
         most_bytes = number(topic.settings.get("retention.bytes"))
@@ -78,6 +85,11 @@ def _bytes(case: Case) -> Iterator[Said]:
             yield good(f"{name}: no record is deleted for the size of its log")
 
 
+@check(
+    "claim-ttl",
+    "`HAPAX_DEDUP__TTL` against the retention of the input, and against unread records",
+    "FAIL: unread records are older. WARN: shorter than the retention.",
+)
 def _claims(case: Case) -> Iterator[Said]:
     if not case.settings.dedup.enabled:
         yield good("no claim store")
@@ -104,6 +116,7 @@ def _claims(case: Case) -> Iterator[Said]:
             yield good(f"{name}: {ours} outlives its records")
 
 
+@check("dead-letter-retention", "how long dead letters are kept", "WARN: less than a week.")
 def _dead_letters(case: Case) -> Iterator[Said]:
     name = case.settings.dead_letter.topic
     if name is None:
@@ -136,36 +149,3 @@ def _unread(case: Case, topic: str, age_ms: int) -> list[str]:
 def _kept(topic: Topic) -> str:
     kept = kept_ms(topic)
     return "ever" if kept is None else duration_text(kept)
-
-
-CHECKS: Final = (
-    Check(
-        "retention",
-        "the age of the next unread record against `retention.ms`",
-        "FAIL: nine tenths of it. WARN: half of it.",
-        "brokers",
-        _retention,
-        now=True,
-    ),
-    Check(
-        "retention-bytes",
-        "`retention.bytes` of the input",
-        "WARN: set.",
-        "brokers",
-        _bytes,
-    ),
-    Check(
-        "claim-ttl",
-        "`HAPAX_DEDUP__TTL` against the retention of the input, and against unread records",
-        "FAIL: unread records are older. WARN: shorter than the retention.",
-        "brokers",
-        _claims,
-    ),
-    Check(
-        "dead-letter-retention",
-        "how long dead letters are kept",
-        "WARN: less than a week.",
-        "brokers",
-        _dead_letters,
-    ),
-)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from hapax.operations.doctor.check import Check, fail, good, listed, number, set_topic, untold, warn
-from hapax.operations.doctor.replication import graded, in_sync_min, replicas
+from hapax.operations.doctor.check import check, fail, good, listed, number, set_topic, untold, warn
+from hapax.operations.doctor.durability import graded, in_sync_min, replicas
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +16,11 @@ FLUSH_LEAST: Final = {"flush.messages": 1000, "flush.ms": 1000}
 """Below it the brokers sync their disks all the time; replication is what protects records."""
 
 
+@check(
+    "durability",
+    "acks, replicas and `min.insync.replicas` of these topics (see below)",
+    "FAIL: lowest or low. WARN: medium, or no broker may be away.",
+)
 def _durability(case: Case) -> Iterator[Said]:
     for name, topic in {**case.inputs, **case.outputs}.items():
         least = in_sync_min(topic)
@@ -29,6 +34,7 @@ def _durability(case: Case) -> Iterator[Said]:
         yield graded(name, count, least, fix)
 
 
+@check("unclean-election", "`unclean.leader.election.enable`", "FAIL: true.")
 def _election(case: Case) -> Iterator[Said]:
     for name, topic in {**case.inputs, **case.outputs}.items():
         value = topic.settings.get("unclean.leader.election.enable")
@@ -44,6 +50,11 @@ def _election(case: Case) -> Iterator[Said]:
             yield good(f"{name}: only replicas in sync become leaders")
 
 
+@check(
+    "flush",
+    "`flush.messages`, `flush.ms`",
+    "WARN: below 1000, so that the broker syncs its disk all the time.",
+)
 def _flush(case: Case) -> Iterator[Said]:
     for name, topic in {**case.inputs, **case.outputs}.items():
         told = {key: number(topic.settings.get(key)) for key in FLUSH_LEAST}
@@ -61,6 +72,7 @@ def _flush(case: Case) -> Iterator[Said]:
             yield good(f"{name}: the operating system decides when to write to the disk")
 
 
+@check("compaction", "`cleanup.policy` of input and dead letters", "WARN: compact.")
 def _compaction(case: Case) -> Iterator[Said]:
     for name, topic in {**case.inputs, **case.outputs}.items():
         policy = topic.settings.get("cleanup.policy")
@@ -88,6 +100,11 @@ HEADERS_ADDED = 1024
 """About what our headers take: names, coordinates, an id, the beginning of an error."""
 
 
+@check(
+    "message-size",
+    "`max.message.bytes` of output and dead letters against the input's",
+    "WARN: smaller.",
+)
 def _message_size(case: Case) -> Iterator[Said]:
     told = {
         name: number(topic.settings.get("max.message.bytes"))
@@ -111,42 +128,3 @@ def _message_size(case: Case) -> Iterator[Said]:
 def _not_told(case: Case, name: str) -> Said:
     why = case.kafka.untold.get(f"settings of topic {name}", "the brokers do not report them")
     return untold(f"settings of topic {name}: {why}")
-
-
-CHECKS: Final = (
-    Check(
-        "durability",
-        "acks, replicas and `min.insync.replicas` of these topics (see below)",
-        "FAIL: lowest or low. WARN: medium, or no broker may be away.",
-        "brokers",
-        _durability,
-    ),
-    Check(
-        "unclean-election",
-        "`unclean.leader.election.enable`",
-        "FAIL: true.",
-        "brokers",
-        _election,
-    ),
-    Check(
-        "flush",
-        "`flush.messages`, `flush.ms`",
-        "WARN: below 1000, so that the broker syncs its disk all the time.",
-        "brokers",
-        _flush,
-    ),
-    Check(
-        "compaction",
-        "`cleanup.policy` of input and dead letters",
-        "WARN: compact.",
-        "brokers",
-        _compaction,
-    ),
-    Check(
-        "message-size",
-        "`max.message.bytes` of output and dead letters against the input's",
-        "WARN: smaller.",
-        "brokers",
-        _message_size,
-    ),
-)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from hapax.operations.doctor.check import Check, fail, good, listed, untold, warn, written
-from hapax.operations.doctor.replication import in_sync_min
+from hapax.operations.doctor.check import check, fail, good, listed, untold, warn, written
+from hapax.operations.doctor.durability import in_sync_min
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 REFUSED: Final = "AUTHORIZATION"
 
 
+@check("topics", "input, output and dead-letter topics", "FAIL: one does not exist.", now=True)
 def _topics(case: Case) -> Iterator[Said]:
     roles = dict.fromkeys(case.settings.input.topics, "HAPAX_INPUT__TOPICS")
     roles |= dict.fromkeys(written(case.settings), "HAPAX_DEAD_LETTER__TOPIC")
@@ -31,6 +32,12 @@ def _topics(case: Case) -> Iterator[Said]:
             yield fail(f"{setting}: topic {name}: {why}", "create the topic, or fix the name")
 
 
+@check(
+    "partitions",
+    "leaders and in-sync replicas of these topics and of the brokers' own",
+    "FAIL: no leader, or fewer in sync than `min.insync.replicas`. WARN: under-replicated.",
+    now=True,
+)
 def _partitions(case: Case) -> Iterator[Said]:
     for name, topic in {**case.inputs, **case.outputs, **_internal(case)}.items():
         headless = [one for one, each in topic.partitions.items() if each.leader < 0]
@@ -60,6 +67,7 @@ def _partitions(case: Case) -> Iterator[Said]:
             yield good(f"{name}: all replicas of all partitions are in sync")
 
 
+@check("leaders", "whether the preferred brokers lead", "WARN: another one does.")
 def _leaders(case: Case) -> Iterator[Said]:
     for name, topic in {**case.inputs, **case.outputs}.items():
         moved = [
@@ -76,6 +84,11 @@ def _leaders(case: Case) -> Iterator[Said]:
             yield good(f"{name}: every partition is led by its preferred broker")
 
 
+@check(
+    "partition-counts",
+    "partitions of the inputs and of the output",
+    "WARN: inputs differ, or the output has fewer.",
+)
 def _counts(case: Case) -> Iterator[Said]:
     counts = {name: len(topic.partitions) for name, topic in case.inputs.items()}
     if len(set(counts.values())) > 1:
@@ -99,6 +112,12 @@ def _counts(case: Case) -> Iterator[Said]:
         yield good(f"{most} input partitions, {out} output partitions")
 
 
+@check(
+    "partitioner",
+    "`HAPAX_OUTPUT__PARTITIONER`: whether a key has the partition that Java gives it",
+    "WARN: it has not.",
+    needs="process",
+)
 def _partitioner(case: Case) -> Iterator[Said]:
     chosen = case.settings.output.partitioner
     if chosen == "murmur2":
@@ -117,44 +136,3 @@ def _internal(case: Case) -> dict[str, Topic]:
         for name, topic in case.kafka.topics.items()
         if name.startswith("__") and topic.partitions
     }
-
-
-CHECKS: Final = (
-    Check(
-        "topics",
-        "input, output and dead-letter topics",
-        "FAIL: one does not exist.",
-        "brokers",
-        _topics,
-        now=True,
-    ),
-    Check(
-        "partitions",
-        "leaders and in-sync replicas of these topics and of the brokers' own",
-        "FAIL: no leader, or fewer in sync than `min.insync.replicas`. WARN: under-replicated.",
-        "brokers",
-        _partitions,
-        now=True,
-    ),
-    Check(
-        "leaders",
-        "whether the preferred brokers lead",
-        "WARN: another one does.",
-        "brokers",
-        _leaders,
-    ),
-    Check(
-        "partition-counts",
-        "partitions of the inputs and of the output",
-        "WARN: inputs differ, or the output has fewer.",
-        "brokers",
-        _counts,
-    ),
-    Check(
-        "partitioner",
-        "`HAPAX_OUTPUT__PARTITIONER`: whether a key has the partition that Java gives it",
-        "WARN: it has not.",
-        "process",
-        _partitioner,
-    ),
-)
