@@ -12,9 +12,9 @@ from hapax.claims.redis_health import judged_health
 from hapax.core.cluster_state import Address, Log, Partition, Topic
 from hapax.core.partition_offsets import LogOffsets
 from hapax.core.ports import Stuck
-from hapax.operations import doctor
-from hapax.operations.doctor import CHECKS, judge
+from hapax.operations.doctor import examination as doctor
 from hapax.operations.doctor.check import Check, good
+from hapax.operations.doctor.examination import CHECKS, judge
 from hapax.operations.doctor.findings import Verdict, worst_first
 from tests.kit.doctor import (
     DAY_MS,

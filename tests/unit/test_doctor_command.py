@@ -15,9 +15,9 @@ from hapax.commands.tree import app
 from hapax.core.errors import ConfigurationError
 from hapax.kafka.admin.api_versions import ApiVersionsLog
 from hapax.kafka.tcp_probe import probe, split
-from hapax.operations import doctor
-from hapax.operations.doctor import Case, Examination, judge
+from hapax.operations.doctor import examination as doctor
 from hapax.operations.doctor.bundle import write_bundle
+from hapax.operations.doctor.examination import Examination, judge
 from hapax.operations.doctor.findings import Finding, Verdict
 from hapax.sandbox.ports import Ports
 from hapax.telemetry.health import Health
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from hapax.operations.doctor.check import Case
     from hapax.settings import Settings
 
 RUN = CliRunner()

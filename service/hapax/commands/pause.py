@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -116,6 +115,8 @@ class _Process:
         return f"{self._address}:{self._port}"
 
     def _ask(self, method: str, path: str) -> tuple[int, dict[str, Any]]:
+        from http.client import HTTPConnection, HTTPException
+
         connection = HTTPConnection(self._address, self._port, timeout=TIMEOUT_S)
         try:
             connection.request(method, path, headers={"Hapax-Command": "1"})
