@@ -21,8 +21,7 @@ from hapax.core.errors import ConfigurationError, ExitCode
 from hapax.core.id_sources import id_source
 
 if TYPE_CHECKING:
-    from hapax.operations.line_parser import Lines
-    from hapax.operations.publish import PublishSummary
+    from hapax.operations.publish import Lines, PublishSummary
     from hapax.settings import Settings
 
 
@@ -80,7 +79,7 @@ def publish(
             )
         if key is not None and key_pointer:
             raise ConfigurationError(["--key and --key-pointer exclude each other"])
-        from hapax.operations.line_parser import CONTENT, RANDOM, Lines
+        from hapax.operations.publish import CONTENT, RANDOM, Lines
 
         how = Lines(
             topic=_topic(topic, settings),

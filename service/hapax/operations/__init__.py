@@ -6,7 +6,7 @@ dead_letters, replay  show dead letters; write them back
 offsets, moving       show and move the offsets of a group; skipping: what is passed
 claims, adopt         look claims up, rebuild them; take over after a move of clusters
 transactions          open transactions of our ids, and ending them; undecided: waiting for them
-publish               lines to records of an input (line_parser)
+publish               lines to records of an input
 
 Called by commands and demo. Knows everything below.
 """
