@@ -1,9 +1,9 @@
-"""Composition of ``hapax claims``: look claims up, forget them, make them again from outputs."""
+"""Composition of ``hapax claims``: look claims up, forget them, rebuild them from outputs."""
 
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -80,14 +80,11 @@ class PipelineClaims:
         if since_ms is None:
             since_ms = int(time.time() * 1000) - self._settings.dedup.ttl_ms
         self._store.cluster_id = cluster_id(self._settings)
-        client = OffsetClient(self._settings)
-        try:
-            rebuilt = Rebuilt()
-            dead = self._settings.dead_letter.topic
+        rebuilt = Rebuilt()
+        dead = self._settings.dead_letter.topic
+        with closing(OffsetClient(self._settings)) as client:
             for topics in ([dead] if dead else [], [self._settings.output.topic, *more_topics]):
                 self._rebuild(client, list(dict.fromkeys(topics)), since_ms, rebuilt, tell)
-        finally:
-            client.close()
         return rebuilt
 
     def _rebuild(
@@ -161,7 +158,5 @@ def claims(settings: Settings) -> Iterator[PipelineClaims]:
             ["HAPAX_DEDUP__REDIS_URL is not set: this pipeline makes no claims"]
         )
     asked = PipelineClaims(settings, store)
-    try:
+    with closing(store):
         yield asked
-    finally:
-        store.close()

@@ -10,38 +10,7 @@ reference     the table for people
 """
 
 from hapax.settings.environment import load_settings, load_with_origins
-from hapax.settings.kafka import GroupSettings, KafkaSettings, SecuritySettings, TransactionSettings
+from hapax.settings.kafka import SecuritySettings
 from hapax.settings.model import VARIABLES, Settings
-from hapax.settings.pipeline import (
-    DeadLetterSettings,
-    DedupSettings,
-    InputSettings,
-    OutputSettings,
-    RetrySettings,
-    ShutdownSettings,
-    StopAfterSettings,
-    TelemetrySettings,
-    WatchdogSettings,
-)
-from hapax.settings.spark import SparkSettings
 
-__all__ = [
-    "VARIABLES",
-    "DeadLetterSettings",
-    "DedupSettings",
-    "GroupSettings",
-    "InputSettings",
-    "KafkaSettings",
-    "OutputSettings",
-    "RetrySettings",
-    "SecuritySettings",
-    "Settings",
-    "ShutdownSettings",
-    "SparkSettings",
-    "StopAfterSettings",
-    "TelemetrySettings",
-    "TransactionSettings",
-    "WatchdogSettings",
-    "load_settings",
-    "load_with_origins",
-]
+__all__ = ["VARIABLES", "SecuritySettings", "Settings", "load_settings", "load_with_origins"]
