@@ -17,8 +17,8 @@ from hapax.commands.screen import (
     print_json,
     print_table,
     printable,
+    progress_line,
     refusals,
-    telling,
     typed_id,
 )
 from hapax.commands.times import age_text, point_ms
@@ -127,9 +127,9 @@ def rebuild(
         since_ms = None if since is None else point_ms("--since", since)
         from hapax.operations.claims import claims
 
-        with telling() as told, claims(settings) as asked:
+        with progress_line() as line, claims(settings) as asked:
             confirm(f"Write claims of {settings.app} to its claim store?", yes=yes)
-            rebuilt = asked.rebuild(since_ms, tuple(output_topic or ()), told.tell)
+            rebuilt = asked.rebuild(since_ms, tuple(output_topic or ()), line.show)
     if as_json:
         import msgspec
 

@@ -16,8 +16,8 @@ from hapax.commands.screen import (
     print_json,
     print_table,
     printable,
+    progress_line,
     refusals,
-    telling,
     typed_id,
 )
 from hapax.commands.times import point_ms
@@ -73,7 +73,7 @@ def list_(
         settings = environment_settings()
         from hapax.operations.dead_letters import dead_letters
 
-        with telling() as told, dead_letters(settings, told.tell) as letters:
+        with progress_line() as line, dead_letters(settings, line.show) as letters:
             found = letters.look(wanted, limit)
             topic = letters.topic
     if as_json:
@@ -115,7 +115,7 @@ def show(
         settings = environment_settings()
         from hapax.operations.dead_letters import dead_letters
 
-        with telling() as told, dead_letters(settings, told.tell) as letters:
+        with progress_line() as line, dead_letters(settings, line.show) as letters:
             found = letters.named(which, event_id)
     one, replayed = found
     if as_json:
@@ -163,10 +163,10 @@ def replay(
         settings = environment_settings()
         from hapax.operations.replay import replaying
 
-        with telling() as told, replaying(settings, wanted, told.tell, rate=rate) as work:
+        with progress_line() as line, replaying(settings, wanted, line.show, rate=rate) as work:
             outcome = work.preview()
             if outcome.replayed and not dry_run:
-                told.close()
+                line.close()
                 inputs = ", ".join(settings.input.topics)
                 confirm(f"Write {outcome.replayed:,} records back to {inputs}?", yes=yes)
                 outcome = work.run()

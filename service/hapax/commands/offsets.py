@@ -1,4 +1,4 @@
-"""``hapax offsets``: where every input partition stands, and how far behind we are."""
+"""``hapax offsets``: where every input partition stands, and how far behind the group is."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from hapax.commands.offsets_screen import show_moves, show_skip
 from hapax.commands.screen import (
     JsonFlag,
     environment_settings,
+    progress_line,
     refusals,
-    telling,
 )
 from hapax.commands.times import point_ms
 from hapax.core.errors import ConfigurationError
@@ -67,7 +67,7 @@ def set_(
         settings = environment_settings()
         from hapax.operations.moving import moving
 
-        with telling() as told, moving(settings, told.tell) as work:
+        with progress_line() as line, moving(settings, line.show) as work:
             moves = work.set(target, goal)
             members = work.members()
             forgotten = work.carry_out(moves, keep_claims=keep_claims) if yes else 0
@@ -114,7 +114,7 @@ def rewind(
         settings = environment_settings()
         from hapax.operations.moving import moving
 
-        with telling() as told, moving(settings, told.tell) as work:
+        with progress_line() as line, moving(settings, line.show) as work:
             moves = work.rewind(target, by=by, to=goal)
             members = work.members()
             if yes:
@@ -158,7 +158,7 @@ def skip(
             )
         from hapax.operations.moving import moving
 
-        with telling() as told, moving(settings, told.tell) as work:
+        with progress_line() as line, moving(settings, line.show) as work:
             found, move = work.skip(Coordinates(target.topic, target.partition, target.offset))
             members = work.members()
             truncated = found.record is None

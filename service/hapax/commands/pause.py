@@ -13,8 +13,8 @@ from hapax.commands.screen import (
     environment_settings,
     print_json,
     printable,
+    progress_line,
     refusals,
-    telling,
 )
 from hapax.core.errors import ConfigurationError, HapaxError
 
@@ -62,8 +62,8 @@ def _command(name: str, port: int | None, *, paused: bool, as_json: bool) -> Non
         settings = environment_settings()
         asked = _Process(settings, port or settings.telemetry.port)
         asked.post(f"/{name}")
-        with telling() as told:
-            status = asked.await_paused(told.tell, paused=paused)
+        with progress_line() as line:
+            status = asked.await_paused(line.show, paused=paused)
     if as_json:
         keys = ("app", "instance", "state", "paused_by_operator")
         print_json({key: status.get(key) for key in keys})

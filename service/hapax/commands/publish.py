@@ -14,8 +14,8 @@ from hapax.commands.screen import (
     environment_settings,
     print_json,
     printable,
+    progress_line,
     refusals,
-    telling,
 )
 from hapax.core.errors import ConfigurationError, ExitCode
 from hapax.core.id_sources import id_source
@@ -114,11 +114,11 @@ def publish(
 def _published(settings: Settings, how: Lines, file: str, *, transactional: bool) -> PublishSummary:
     from hapax.operations.publish import publish as run
 
-    with telling() as told:
+    with progress_line() as line:
         if file == "-":
-            return run(settings, how, sys.stdin.buffer, told.tell, transactional=transactional)
+            return run(settings, how, sys.stdin.buffer, line.show, transactional=transactional)
         with _opened(file) as lines:
-            return run(settings, how, lines, told.tell, transactional=transactional)
+            return run(settings, how, lines, line.show, transactional=transactional)
 
 
 def _opened(file: str) -> IO[bytes]:

@@ -1,6 +1,6 @@
 """What all commands show alike: tables, JSON, and errors as sentences.
 
-Bytes of strangers are made printable before a terminal sees them.
+Bytes of others are made printable before a terminal sees them.
 """
 
 from __future__ import annotations
@@ -178,23 +178,23 @@ def confirm(question: str, *, yes: bool) -> None:
         raise typer.Exit(ExitCode.UNEXPECTED)
 
 
-class Told:
-    """Says how far long work is, on standard error: one live line on a terminal, else a few."""
+class ProgressLine:
+    """Shows how far long work is, on standard error: one live line on a terminal, else a few."""
 
     INTERVAL_S = 5.0
 
     def __init__(self) -> None:
         self._live = sys.stderr.isatty()
-        self._told_s = time.monotonic()
+        self._shown_s = time.monotonic()
 
-    def tell(self, text: str) -> None:
+    def show(self, text: str) -> None:
         """Show what goes on; off a terminal now and then, and nothing of what is soon over."""
         if self._live:
             sys.stderr.write(f"\r\x1b[K{printable(text)}")
             sys.stderr.flush()
             return
-        if time.monotonic() - self._told_s > self.INTERVAL_S:
-            self._told_s = time.monotonic()
+        if time.monotonic() - self._shown_s > self.INTERVAL_S:
+            self._shown_s = time.monotonic()
             typer.echo(printable(text), err=True)
 
     def close(self) -> None:
@@ -205,13 +205,13 @@ class Told:
 
 
 @contextmanager
-def telling() -> Iterator[Told]:
-    """Give one who tells, and clean up after it."""
-    told = Told()
+def progress_line() -> Iterator[ProgressLine]:
+    """Give a progress line, and remove it afterwards."""
+    line = ProgressLine()
     try:
-        yield told
+        yield line
     finally:
-        told.close()
+        line.close()
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from hapax.commands.screen import (
     json_bytes,
     print_json,
     printable,
+    progress_line,
     refusals,
-    telling,
 )
 from hapax.commands.times import moment_text, point_ms
 from hapax.core.errors import ConfigurationError, HapaxError
@@ -76,7 +76,7 @@ def trace(
         topics = {*settings.input.topics, settings.output.topic, settings.dead_letter.topic}
         at = None if event_id else _place(which, topics | set(output_topic or ()))
         which = which or event_id
-        with telling() as told, following(settings, output_topic or (), told.tell) as asked:
+        with progress_line() as line, following(settings, output_topic or (), line.show) as asked:
             from_ms = point_ms("--since", since or _DEFAULT_SINCE)
             if at is not None:
                 found = asked.place(at, since_ms)

@@ -1,4 +1,4 @@
-"""``hapax transactions``: what our transactional ids have open, and ending it by hand."""
+"""``hapax transactions``: what this pipeline's ids have open, and ending it by hand."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from hapax.commands.screen import (
     print_json,
     print_table,
     printable,
+    progress_line,
     refusals,
-    telling,
 )
 from hapax.commands.transactions_screen import (
     COLUMNS,
@@ -67,7 +67,7 @@ def list_(as_json: JsonFlag = False) -> None:
         settings = environment_settings()
         from hapax.operations.transactions import transactions
 
-        with telling() as told, transactions(settings, told.tell) as asked:
+        with progress_line() as line, transactions(settings, line.show) as asked:
             found = asked.look()
     now_ms = int(time.time() * 1000)
     if as_json:
@@ -136,11 +136,11 @@ def abort(
         from hapax.operations.transactions import transactions
 
         gaps: list[Gap] = []
-        with telling() as told, transactions(settings, told.tell) as asked:
+        with progress_line() as line, transactions(settings, line.show) as asked:
             state = asked.state(transactional_id, foreign=foreign)
             aborted = state is None or state.undecided
             if aborted:
-                told.close()
+                line.close()
                 confirm(question(transactional_id, state), yes=yes)
                 gaps = asked.abort(transactional_id)
     if as_json:
@@ -162,9 +162,9 @@ def _end_hanging(
     settings = environment_settings()
     from hapax.operations.transactions import transactions
 
-    with telling() as told, transactions(settings, told.tell) as asked:
+    with progress_line() as line, transactions(settings, line.show) as asked:
         one = asked.hanging((target.topic, target.partition), producer_id)
-        told.close()
+        line.close()
         commit = outcome is AbortOutcome.COMMIT
         if one.decided == "committed" and outcome is None:
             raise HapaxError(

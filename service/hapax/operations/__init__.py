@@ -5,7 +5,7 @@ trace                 what became of a record (trace_result)
 dead_letters, replay  show dead letters; write them back
 offsets, moving       show and move the offsets of a group; skipping: what is passed
 claims, adopt         look claims up, rebuild them; take over after a move of clusters
-transactions          open transactions of our ids, and ending them; undecided: waiting for them
+transactions          open transactions, and ending them; undecided: waiting for them
 publish               lines to records of an input
 
 Called by commands and demo. Knows everything below.

@@ -38,7 +38,7 @@ class Rebuilt(msgspec.Struct, kw_only=True):
     elsewhere  ids that belong to another record: replays, duplicates that passed, new claims
     untold     ids of which more than one source may have been the origin
     without_id outputs of records without an id
-    foreign    records that no record of ours wrote
+    foreign    records that no record of this pipeline wrote
     """
 
     records: int = 0
@@ -125,7 +125,7 @@ class PipelineClaims:
             rebuilt.claimed += len(batch) - len(others)
 
     def _effect(self, record: Record, rebuilt: Rebuilt) -> tuple[bytes | None, Coordinates | None]:
-        """Return the claim that a record of ours stands for, and its owner."""
+        """Return the claim that a record of this pipeline stands for, and its owner."""
         headers = dict(record.headers)
         event_id, source = headers.get(ID), headers.get(SOURCE)
         letter = dead_letter(record)
@@ -147,7 +147,7 @@ class PipelineClaims:
 
 @contextmanager
 def claims(settings: Settings) -> Iterator[PipelineClaims]:
-    """Give the one who asks; raises ConfigurationError where there is no claim store."""
+    """Open the claims for the block. Raises ConfigurationError where there is no claim store."""
 
     def emptied() -> None:
         asked.emptied = True

@@ -139,6 +139,6 @@ class DeadLetters:
 
 @contextmanager
 def dead_letters(settings: Settings, tell: Tell) -> Iterator[DeadLetters]:
-    """Give the one who looks; close its connections afterwards."""
+    """Open them for the block; close the connections afterwards."""
     with closing(OffsetClient(settings)) as client:
         yield DeadLetters(settings, client, tell)

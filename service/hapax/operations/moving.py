@@ -223,6 +223,6 @@ class Moving:
 
 @contextmanager
 def moving(settings: Settings, tell: Tell) -> Iterator[Moving]:
-    """Give the one who moves; close its connections afterwards."""
+    """Open it for the block; close its connections afterwards."""
     with closing(OffsetClient(settings)) as client:
         yield Moving(settings, client, tell)

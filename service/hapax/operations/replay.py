@@ -150,7 +150,7 @@ class Replay:
             if not self._wanted.has(one):
                 continue
             if one in replayed:
-                # Tried by us and noted: an earlier session of this very replay did it.
+                # Tried here and noted: an earlier session of this very replay did it.
                 if (one.record.partition, one.record.offset) in self._tried:
                     outcome.replayed += 1
                 else:
@@ -211,6 +211,6 @@ class Replay:
 def replaying(
     settings: Settings, wanted: Wanted, tell: Tell, *, rate: float | None
 ) -> Iterator[Replay]:
-    """Give the one who replays; close its connections afterwards."""
+    """Open a replay for the block; close its connections afterwards."""
     with closing(OffsetClient(settings)) as client:
         yield Replay(settings, client, wanted, tell, rate=rate)

@@ -212,6 +212,6 @@ def _effect(record: Record, *, visible: bool) -> Effect | None:
 
 @contextmanager
 def following(settings: Settings, more_topics: Sequence[str], tell: Tell) -> Iterator[Trace]:
-    """Give the one who follows; close its connections afterwards."""
+    """Open a trace for the block; close its connections afterwards."""
     with closing(OffsetClient(settings)) as client:
         yield Trace(settings, client, more_topics, tell)

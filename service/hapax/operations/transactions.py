@@ -1,4 +1,4 @@
-"""Composition of ``hapax transactions``: what our transactional ids have open, and ending it."""
+"""``hapax transactions``: what the transactional ids of a pipeline have open, and ending it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
 
     blamed   the transactional ids that are known to have a transaction open in it
     holders  the producers that have one open in it, whoever they are, the first offset first; None:
-             its leader does not tell
+             its leader does not report them
     """
 
     topic: str
@@ -56,10 +56,10 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
 class Open(msgspec.Struct, kw_only=True):
     """What was found.
 
-    states  of the ids that can be ours; None when the coordinators' log may not be read
+    states  of the ids that can be the pipeline's; None when the coordinators' log may not be read
     reason  why it may not
-    untold  why leaders do not tell of the producers in their partitions; empty: they do
-    live    transactional ids of the group's members, each with its host; None: not told
+    untold  why leaders do not report the producers in their partitions; empty: they do
+    live    transactional ids of the group's members, each with its host; None: not known
     gaps    partitions of inputs, outputs and dead letters with undecided records
     """
 
@@ -120,7 +120,7 @@ class Transactions:
     def state(self, transactional_id: str, *, foreign: bool = False) -> TransactionState | None:
         """Return what its coordinator wrote down; None when that may not be read.
 
-        Raises ConfigurationError for an id that is not ours unless ``foreign`` allows it,
+        Raises ConfigurationError for an id of another program unless ``foreign`` allows it,
         HapaxError for one that is unknown.
         """
         app = self._settings.app
@@ -140,7 +140,7 @@ class Transactions:
         return states[transactional_id]
 
     def abort(self, transactional_id: str) -> list[Gap]:
-        """End what the id has open; return what is still undecided in our partitions."""
+        """End what the id has open; return what is still undecided in the pipeline's partitions."""
         fence(self._settings, transactional_id, SystemClock())
         return self.look().gaps
 
@@ -189,7 +189,7 @@ class Transactions:
         return self.look().gaps
 
     def _holders(self, places: list[TopicPartition]) -> tuple[list[Holder] | None, str]:
-        """Ask the leaders who has transactions open; None and why when they do not tell."""
+        """Ask the leaders who has transactions open; None and why when they do not answer."""
         found: list[Holder] = []
         by_leader: dict[tuple[str, int], list[TopicPartition]] = {}
         leaders = self._client.leaders() if places else {}
@@ -241,6 +241,6 @@ def _of(
 
 @contextmanager
 def transactions(settings: Settings, tell: Tell) -> Iterator[Transactions]:
-    """Give the one who looks; close its connections afterwards."""
+    """Open them for the block; close the connections afterwards."""
     with closing(OffsetClient(settings)) as client:
         yield Transactions(settings, client, tell)

@@ -62,7 +62,7 @@ def _checkpoint(settings: Settings) -> Iterator[Problem]:
 
 
 def _is_local(checkpoint: str) -> bool:
-    """Whether nobody said that others see it; ``file:///`` says so."""
+    """Whether it is a plain path; ``file:///`` says that others see it."""
     return "://" not in checkpoint
 
 

@@ -180,7 +180,7 @@ def _claim_store(settings: Settings) -> Iterator[Problem]:
     kind = kind_of(dedup.claims_url)
     encrypted = kind.transport(dedup.claims_url).encrypted
     for name, value in files.items():
-        # Left alone, the service would connect without the protection that somebody asked for.
+        # Left alone, the service would connect without the protection that was asked for.
         if value is not None and not encrypted:
             yield Problem(
                 (_CLAIMS_URL, _DEDUP + name),
@@ -200,7 +200,7 @@ def _claim_store(settings: Settings) -> Iterator[Problem]:
 
 
 def _idle(settings: Settings, given: Mapping[str, object], wanted: str) -> Iterator[Problem]:
-    # Left alone, the service would connect without the protection that somebody asked for.
+    # Left alone, the service would connect without the protection that was asked for.
     protocol = settings.kafka.security.protocol
     for name, value in given.items():
         if value is not None:

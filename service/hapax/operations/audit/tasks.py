@@ -77,7 +77,7 @@ class ReadEffects(msgspec.Struct, frozen=True):
     compare: Compare
 
     def __call__(self, number: int) -> Iterator[list[Row]]:
-        """Yield a row for each effect of ours, and one that counts everything."""
+        """Yield a row for each effect of this pipeline, and one that counts everything."""
         stretch = self.stretches[number]
         rows = EffectRows(
             {where: place for place, where in enumerate(self.places)},

@@ -17,7 +17,7 @@ KIP_890 = 5
 """Version of EndTxn of brokers that know transactions of the second kind: from 4.0."""
 
 SILENCE = ("no answer", "_TIMED_OUT", "_TRANSPORT", "_WAIT_COORD")
-"""How reasons begin where nobody answered; others are answers that say no."""
+"""How reasons begin where no answer came; others are refusals."""
 
 
 @check(

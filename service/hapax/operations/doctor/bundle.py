@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 STATUS_TIMEOUT_S, STATUS_BYTES_MAX = 1.0, 1 << 20
 FOLDER = "hapax-doctor"
 SECRET_LENGTH_MIN = 2
-"""An archive leaves the house: rather a text with holes than a short password in it."""
+"""An archive is sent to others: better a text with gaps than a short password in it."""
 
 
 def write_bundle(
@@ -136,7 +136,7 @@ def _offsets(case: Case, where: TopicPartition, log: Log) -> dict[str, Any]:
 
 
 def _status(settings: Settings) -> Any:
-    """Return what a service on this machine says of itself; None where there is none."""
+    """Return what a service on this machine reports; None where there is none."""
     host = settings.telemetry.address
     if host in {"0.0.0.0", "::"}:  # noqa: S104 - asked here, not listened on
         host = "127.0.0.1"

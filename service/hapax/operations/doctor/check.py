@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 
 TRANSACTION_AGE_MAX_MS = 15 * MINUTE_MS
-"""``transaction.max.timeout.ms`` of brokers that were told nothing else: no sender's transaction
+"""``transaction.max.timeout.ms`` of brokers that are set to nothing else: no sender's transaction
 may be open for longer."""
 
 
@@ -72,7 +72,7 @@ class Case(NamedTuple):
         return f"offsets of {', '.join(missing)}{why and ': '}{why}" if missing else ""
 
     def broker_settings(self, name: str) -> dict[int, str]:
-        """Return one setting of every broker that tells it."""
+        """Return one setting of every broker that reports it."""
         return {
             number: settings[name]
             for number, settings in self.kafka.settings.items()
@@ -153,7 +153,7 @@ def listed(words: Iterable[object]) -> str:
 
 
 def kept_ms(topic: Topic) -> int | None:
-    """Return ``retention.ms``; None where records are kept for ever, or nothing is told."""
+    """Return ``retention.ms``; None where records are kept for ever, or nothing is reported."""
     kept = number(topic.settings.get("retention.ms"))
     deleted = "delete" in topic.settings.get("cleanup.policy", "delete")
     return kept if kept is not None and kept >= 0 and deleted else None

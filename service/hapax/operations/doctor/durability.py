@@ -1,7 +1,7 @@
 """How safe an acknowledged record is: acks, replicas and min.insync.replicas in one grade.
 
     replicas  acks  min.insync.replicas  grade
-    any       0     any                  lowest   nobody has promised anything
+    any       0     any                  lowest   no broker has promised anything
     2         all   1                    low      the leader alone may be in sync
     3         1     1                    medium   the leader alone answers, two more follow
     3         all   2                    high     tolerates 1 broker being away
@@ -86,7 +86,7 @@ def replicas(topic: Topic) -> int:
 
 
 def in_sync_min(topic: Topic, otherwise: int | None = None) -> int | None:
-    """Return ``min.insync.replicas`` of the topic, as far as it is told."""
+    """Return ``min.insync.replicas`` of the topic, as far as it is reported."""
     told = number(topic.settings.get("min.insync.replicas"))
     return otherwise if told is None else told
 

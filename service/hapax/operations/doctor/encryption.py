@@ -1,4 +1,4 @@
-"""Checks of what travels in the open, whom we believe, and until when."""
+"""Checks of what is sent unencrypted, and of certificates: verified, and valid until when."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _plaintext(case: Case) -> Iterator[Said]:
             *(each.place for each in case.kafka.listeners.values()),
         ]
     )
-    # To an address where nobody answers nothing travels; another check speaks of it.
+    # Nothing is sent to an address that does not answer; another check reports it.
     outside = [one for one in places if one not in dead and not _loopback(split(one)[0])]
     if not protocol.endswith("plaintext"):
         yield good(f"connections to Kafka are encrypted ({PROTOCOL}={protocol})")

@@ -1,4 +1,4 @@
-"""Checks of the consumer group and of our rights."""
+"""Checks of the consumer group and of the rights of the user."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _doubles(group: ConsumerGroup) -> Iterator[Said]:
 
 
 def _allowed(case: Case, right: Right) -> tuple[tuple[str, ...], str]:
-    """Return what we may do, or why that is not known."""
+    """Return what the user may do, or why that is not known."""
     if right.resource == "TOPIC":
         topic = case.kafka.topics.get(right.name)
         if topic is not None and topic.problem and "AUTHORIZATION" in topic.problem:

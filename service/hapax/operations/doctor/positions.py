@@ -32,7 +32,7 @@ ADOPT: Final = (
 
 
 def open_age_ms(settings: Settings, topic: str) -> int:
-    """Return the age from which on an open transaction is nobody's any more."""
+    """Return the age from which on an open transaction has no owner any more."""
     if topic in settings.input.topics:
         return TRANSACTION_AGE_MAX_MS
     return 2 * settings.transaction.timeout_ms

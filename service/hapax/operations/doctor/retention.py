@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hapax.operations.doctor.check import Case, Said
 
 DEAD_LETTERS_KEPT_MIN_MS = 7 * DAY_MS
-"""Somebody has to see them, and to fix what made them: a week."""
+"""Long enough to see them and to fix their cause: a week."""
 
 
 def half(kept: int) -> int:
