@@ -172,7 +172,7 @@ def test_a_note_behind_an_open_transaction_is_waited_for(
     route: PipelineUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed(route, bad("e-1"))
-    monkeypatch.setattr("hapax.operations.undecided.MARGIN_S", 0.0)
+    monkeypatch.setattr("hapax.operations.reading.MARGIN_S", 0.0)
     desk = Desk(route, TRANSACTION__TIMEOUT="1s")
     with produce_open(route.bootstrap, route.dead_letters, b"open"):
         done = desk.type("dead-letters", "replay", "--yes")

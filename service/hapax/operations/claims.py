@@ -14,18 +14,17 @@ from hapax.core.headers import ID, SOURCE, coordinates
 from hapax.core.records import Record
 from hapax.kafka.admin.adoption import cluster_id
 from hapax.kafka.read.offset_client import OffsetClient
-from hapax.kafka.read.range_reader import RangeReader
 from hapax.operations.claim_sources import ClaimSources
+from hapax.operations.reading import read_ranges
 from hapax.wiring.claims import claim_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from hapax.core.claim_store import ClaimStore, Owned
     from hapax.core.records import Coordinates
+    from hapax.operations.reading import Tell
     from hapax.settings import Settings
-
-    Tell = Callable[[str], None]
 
 IDS_AT_ONCE = 2_000
 
@@ -93,11 +92,7 @@ class PipelineClaims:
         places = client.partitions(topics) if topics else []
         starts, ends = client.at_time(places, since_ms), client.last_stable(places)
         spans = {where: (starts.get(where, end), end) for where, end in ends.items()}
-        total = sum(max(0, end - start) for start, end in spans.values())
-        read = 0
-        for chunk in RangeReader(self._settings).read(spans):
-            read += len(chunk)
-            tell(f"reading {', '.join(topics)}: {read:,} of at most {total:,}")
+        for chunk in read_ranges(self._settings, spans, tell, f"reading {', '.join(topics)}"):
             # Notes of what was replayed are of no record.
             effects = [seen.record for seen in chunk if not is_note(seen.record)]
             self._claim(effects, since_ms, rebuilt)

@@ -41,13 +41,12 @@ from hapax.operations.skipping import forget_passed, letter, skip_of
 from hapax.wiring.builders import SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from hapax.core.committed_metadata import CommittedMetadata
     from hapax.core.records import Coordinates, TopicPartition
+    from hapax.operations.reading import Tell
     from hapax.settings import Settings
-
-    Tell = Callable[[str], None]
 
 
 class Moving:

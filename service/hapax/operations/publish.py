@@ -16,11 +16,10 @@ from hapax.core.records import Record
 from hapax.kafka.produce.publish import Sender
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
+    from hapax.operations.reading import Tell
     from hapax.settings import Settings
-
-    Tell = Callable[[str], None]
 
 TOLD_EVERY = 5_000
 RANDOM, CONTENT = "random", "content"

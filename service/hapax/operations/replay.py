@@ -24,14 +24,15 @@ from hapax.core.headers import TRUNCATED
 from hapax.kafka.produce.standalone import KafkaReplay, ReplayInterruptedError
 from hapax.kafka.read.offset_client import OffsetClient
 from hapax.operations.dead_letters import DeadLetters
-from hapax.operations.undecided import await_decided
+from hapax.operations.reading import await_decided
 from hapax.wiring.builders import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hapax.core.dead_letters import Wanted
-    from hapax.operations.dead_letters import Bounds, Tell
+    from hapax.operations.dead_letters import Bounds
+    from hapax.operations.reading import Tell
     from hapax.settings import Settings
 
 RECORDS_MAX, BYTES_MAX, ATTEMPTS_MAX = 500, 4 << 20, 3

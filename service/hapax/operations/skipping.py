@@ -14,16 +14,17 @@ from hapax.core.offset_moves import Skip, Unreadable
 from hapax.core.plan import Destinations, Planner
 from hapax.core.records import Coordinates, Record
 from hapax.core.transform import Cut, Failure
-from hapax.kafka.read.range_reader import RangeReader
+from hapax.operations.reading import read_ranges
 from hapax.wiring.claims import claim_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from hapax.core.offset_moves import Move
     from hapax.core.ports import Message
     from hapax.core.records import TopicPartition
     from hapax.kafka.read.range_reader import ReadRecord
+    from hapax.operations.reading import Tell
     from hapax.settings import Settings
 
 
@@ -74,7 +75,7 @@ def skip_of(at: Coordinates, found: tuple[Record, bool] | Unreadable | None) -> 
     return Skip(at=first, next=found.last + 1, record=None, reason=found.reason)
 
 
-def forget_passed(settings: Settings, moves: Iterable[Move], tell: Callable[[str], None]) -> int:
+def forget_passed(settings: Settings, moves: Iterable[Move], tell: Tell) -> int:
     """Forget the claims of records that these moves pass; return how many."""
     store = claim_store(settings)
     if store is None:
@@ -84,9 +85,9 @@ def forget_passed(settings: Settings, moves: Iterable[Move], tell: Callable[[str
         for move in moves
         if move.skipped
     }
-    identity, forgotten, read = Identity(settings.dedup.id), 0, 0
+    identity, forgotten = Identity(settings.dedup.id), 0
     with closing(store):
-        for chunk in _passed(settings, spans):
+        for chunk in _passed(settings, spans, tell):
             records = [seen.record for seen in chunk]
             claims = identity.identify(records).claims
             forgotten += store.release(
@@ -96,16 +97,14 @@ def forget_passed(settings: Settings, moves: Iterable[Move], tell: Callable[[str
                     if claim
                 ]
             )
-            read += len(records)
-            tell(f"forgetting claims: {read:,} records read")
     return forgotten
 
 
 def _passed(
-    settings: Settings, spans: dict[TopicPartition, tuple[int, int]]
+    settings: Settings, spans: dict[TopicPartition, tuple[int, int]], tell: Tell
 ) -> Iterator[list[ReadRecord]]:
     try:
-        yield from RangeReader(settings).read(spans)
+        yield from read_ranges(settings, spans, tell, "reading records to forget their claims")
     except PreflightError as error:
         raise HapaxError(
             f"the records that are passed cannot be read to forget their claims ({error});"

@@ -21,18 +21,15 @@ from hapax.kafka.admin.requests import producers, wire_properties, write_marker
 from hapax.kafka.admin.wire import WireError
 from hapax.kafka.produce.standalone import fence
 from hapax.kafka.read.offset_client import OffsetClient
-from hapax.kafka.read.range_reader import RangeReader
-from hapax.operations.undecided import undecided
+from hapax.operations.reading import read_ranges, undecided
 from hapax.wiring.builders import SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from hapax.core.records import TopicPartition
-    from hapax.operations.undecided import Undecided
+    from hapax.operations.reading import Tell, Undecided
     from hapax.settings import Settings
-
-    Tell = Callable[[str], None]
 
 LOG = "__transaction_state"
 
@@ -217,12 +214,9 @@ class Transactions:
         places = self._client.partitions([LOG])
         lows, ends = self._client.log_starts(places), self._client.high_watermarks(places)
         spans = {where: (lows[where], ends[where]) for where in places}
-        total = sum(end - start for start, end in spans.values())
         states: dict[str, TransactionState] = {}
-        read = 0
-        for chunk in RangeReader(self._settings, "read_uncommitted").read(spans):
-            read += len(chunk)
-            self._tell(f"reading {LOG}: {read:,} of at most {total:,}")
+        found = read_ranges(self._settings, spans, self._tell, f"reading {LOG}", "read_uncommitted")
+        for chunk in found:
             for seen in chunk:
                 state = state_of(seen.record.key, seen.record.value)
                 if isinstance(state, str):

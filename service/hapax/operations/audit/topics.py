@@ -8,7 +8,7 @@ import msgspec
 
 from hapax.operations.audit.result import Compare, OutputBounds
 from hapax.operations.audit.tasks import ReadEffects, ReadInputs, cut
-from hapax.operations.undecided import await_decided
+from hapax.operations.reading import await_decided
 
 if TYPE_CHECKING:
     from hapax.core.records import Progress, TopicPartition
