@@ -22,7 +22,7 @@ TRANSACTION_AGE_MAX_MS = 15 * MINUTE_MS
 may be open for longer."""
 
 
-class Said(NamedTuple):
+class CheckResult(NamedTuple):
     """A finding without the name of its check."""
 
     verdict: Verdict
@@ -47,7 +47,7 @@ class Case(NamedTuple):
     @property
     def outputs(self) -> dict[str, Topic]:
         """The output and the dead-letter topic, if they are there."""
-        return self._there(written(self.settings))
+        return self._there(output_topics(self.settings))
 
     def _there(self, names: tuple[str, ...]) -> dict[str, Topic]:
         topics = self.kafka.topics
@@ -80,7 +80,7 @@ class Case(NamedTuple):
         }
 
 
-Judge = Callable[[Case], Iterator[Said]]
+Judge = Callable[[Case], Iterator[CheckResult]]
 Needs = Literal["process", "addresses", "brokers", "claims", "claims or nothing"]
 
 
@@ -113,27 +113,27 @@ def declared(*modules: ModuleType) -> tuple[Check, ...]:
     return tuple(value for value in values if isinstance(value, Check))
 
 
-def good(saw: str) -> Said:
+def ok(saw: str) -> CheckResult:
     """Return that all is well."""
-    return Said(Verdict.PASS, saw)
+    return CheckResult(Verdict.PASS, saw)
 
 
-def warn(saw: str, fix: str) -> Said:
+def warn(saw: str, fix: str) -> CheckResult:
     """Return what will cost something one day."""
-    return Said(Verdict.WARN, saw, fix)
+    return CheckResult(Verdict.WARN, saw, fix)
 
 
-def fail(saw: str, fix: str) -> Said:
+def fail(saw: str, fix: str) -> CheckResult:
     """Return where records are, or can be, lost, doubled or stuck."""
-    return Said(Verdict.FAIL, saw, fix)
+    return CheckResult(Verdict.FAIL, saw, fix)
 
 
-def untold(why: str) -> Said:
+def unknown(why: str) -> CheckResult:
     """Return that it could not be looked at."""
-    return Said(Verdict.UNTOLD, why)
+    return CheckResult(Verdict.UNTOLD, why)
 
 
-def written(settings: Settings) -> tuple[str, ...]:
+def output_topics(settings: Settings) -> tuple[str, ...]:
     """Return the topics that the pipeline writes by its settings."""
     dead_letter = settings.dead_letter.topic
     return (settings.output.topic, *([dead_letter] if dead_letter else []))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from hapax.operations.doctor.check import HOUR_MS, Said, check, fail, good, untold, warn
+from hapax.operations.doctor.check import HOUR_MS, CheckResult, check, fail, ok, unknown, warn
 from hapax.operations.doctor.findings import Verdict
 from hapax.settings.value_types import size_text
 
@@ -29,10 +29,10 @@ def _store_of(case: Case) -> StoreHealth:
 def _by_store(name: str, looks_at: str, finds: str, *, now: bool = False) -> Check:
     """Return the check of what a store itself makes of one aspect; silent where it has none."""
 
-    def judge(case: Case) -> Iterator[Said]:
+    def judge(case: Case) -> Iterator[CheckResult]:
         judgements = _store_of(case).judgements
         for verdict, saw, fix in judgements.get(name.removeprefix("claim-"), ()):
-            yield Said(Verdict(verdict), saw, fix)
+            yield CheckResult(Verdict(verdict), saw, fix)
 
     return check(name, looks_at, finds, needs="claims", now=now)(judge)
 
@@ -44,9 +44,9 @@ def _by_store(name: str, looks_at: str, finds: str, *, now: bool = False) -> Che
     needs="claims or nothing",
     now=True,
 )
-def _store(case: Case) -> Iterator[Said]:
+def _store(case: Case) -> Iterator[CheckResult]:
     if case.claims is None:
-        yield good("HAPAX_DEDUP__REDIS_URL is unset: events that were sent twice are not detected")
+        yield ok("HAPAX_DEDUP__REDIS_URL is unset: events that were sent twice are not detected")
     elif case.claims.problem is not None:
         yield fail(
             f"{ADDRESS}: {case.claims.problem}",
@@ -54,7 +54,7 @@ def _store(case: Case) -> Iterator[Said]:
             f"{case.settings.dedup.on_outage} decides",
         )
     else:
-        yield good(f"{case.claims.name} answers at {case.claims.place}")
+        yield ok(f"{case.claims.name} answers at {case.claims.place}")
 
 
 _version = _by_store("claim-version", "the version of Redis", "FAIL: older than 6.2.")
@@ -74,11 +74,11 @@ _role = _by_store("claim-role", "whether Redis is the primary", "FAIL: it is a r
     needs="claims",
     now=True,
 )
-def _present(case: Case) -> Iterator[Said]:
+def _present(case: Case) -> Iterator[CheckResult]:
     store = _store_of(case)
     worked = [place for name in case.inputs for place, log in case.logs(name) if log.committed]
     if store.claimed is None:
-        yield untold("the claims of this app cannot be read")
+        yield unknown("the claims of this app cannot be read")
     elif not store.claimed and worked:
         yield warn(
             f"the group has committed offsets, but there are no claims: {store.name} was "
@@ -86,7 +86,7 @@ def _present(case: Case) -> Iterator[Said]:
             "hapax claims rebuild restores them from the outputs",
         )
     else:
-        yield good("claims of this app exist" if store.claimed else "no claim was made yet")
+        yield ok("claims of this app exist" if store.claimed else "no claim was made yet")
 
 
 @check(
@@ -95,18 +95,18 @@ def _present(case: Case) -> Iterator[Said]:
     "WARN: two seconds apart.",
     needs="claims",
 )
-def _clock(case: Case) -> Iterator[Said]:
+def _clock(case: Case) -> Iterator[CheckResult]:
     store = _store_of(case)
     skew = store.skew_ms
     if skew is None:
-        yield untold(f"{store.name} does not return its time")
+        yield unknown(f"{store.name} does not return its time")
     elif abs(skew) > SKEW_MAX_MS:
         yield warn(
             f"the clock of {store.name} is {skew} ms ahead of the local clock",
             "synchronize the clocks of all machines by NTP",
         )
     else:
-        yield good(f"the clock of {store.name} agrees with the local clock")
+        yield ok(f"the clock of {store.name} agrees with the local clock")
 
 
 _eviction = _by_store("claim-eviction", "`maxmemory-policy`", "FAIL: not noeviction.")
@@ -128,11 +128,11 @@ _replicas = _by_store(
     "FAIL: 95 % are in use. WARN: 80 %, or more is needed than there is.",
     needs="claims",
 )
-def _memory(case: Case) -> Iterator[Said]:
+def _memory(case: Case) -> Iterator[CheckResult]:
     store = _store_of(case)
     used, allowed = store.used_bytes, store.limit_bytes
     if used is None or allowed is None:
-        yield untold(f"{store.name} does not return its memory use")
+        yield unknown(f"{store.name} does not return its memory use")
         return
     limit = allowed or store.machine_bytes or 0
     needed = _needed(case, store.bytes_per_id)
@@ -150,7 +150,7 @@ def _memory(case: Case) -> Iterator[Said]:
             fix,
         )
     else:
-        yield good(
+        yield ok(
             f"{_size(used)} in use, about {_size(needed)} needed at the rate of the last hour, "
             f"limit {_size(allowed) if allowed else 'none'}"
         )

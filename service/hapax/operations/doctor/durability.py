@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from hapax.operations.doctor.check import fail, good, number, warn
+from hapax.operations.doctor.check import fail, number, ok, warn
 
 if TYPE_CHECKING:
     from hapax.core.cluster_state import Topic
-    from hapax.operations.doctor.check import Said
+    from hapax.operations.doctor.check import CheckResult
 
 Acks = Literal["0", "1", "all"]
 
@@ -91,7 +91,7 @@ def in_sync_min(topic: Topic, otherwise: int | None = None) -> int | None:
     return otherwise if told is None else told
 
 
-def graded(what: str, count: int, in_sync: int, fix: str) -> Said:
+def graded(what: str, count: int, in_sync: int, fix: str) -> CheckResult:
     """Return the grade for writers with ``acks=all``, which is what this service writes with."""
     grade = durability(replicas=count, acks="all", in_sync_min=in_sync)
     ground = f"{what}: {count} replicas, acks=all, min.insync.replicas={in_sync}"
@@ -102,4 +102,4 @@ def graded(what: str, count: int, in_sync: int, fix: str) -> Said:
         return warn(f"{saw}; records that only the leader has are acknowledged", fix)
     if grade.tolerates == 0:
         return warn(f"{saw}: the first one that is away stops all writers", fix)
-    return good(saw)
+    return ok(saw)

@@ -29,7 +29,7 @@ from hapax.operations.doctor import (
     topic_settings,
     topics,
 )
-from hapax.operations.doctor.check import Case, declared, untold, written
+from hapax.operations.doctor.check import Case, declared, output_topics, unknown
 from hapax.operations.doctor.findings import Finding, Verdict
 from hapax.wiring.claims import claim_store
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hapax.core.claim_store import StoreHealth
-    from hapax.operations.doctor.check import Check, Said
+    from hapax.operations.doctor.check import Check, CheckResult
     from hapax.settings import Settings
 
 CHECKS = declared(
@@ -83,8 +83,8 @@ def examine(settings: Settings, *, pause_s: float = PAUSE_S) -> Examination:
 def judge(case: Case, checks: Sequence[Check] = CHECKS) -> Iterable[Finding]:
     """Yield what the checks say, in their order."""
     for check in checks:
-        for said in _said(check, case):
-            yield Finding(check.name, said.verdict, said.saw, said.fix, check.now)
+        for result in _results(check, case):
+            yield Finding(check.name, result.verdict, result.saw, result.fix, check.now)
 
 
 def refused(problems: Iterable[str]) -> list[Finding]:
@@ -104,20 +104,20 @@ def look_at_process() -> ProcessState:
     )
 
 
-def _said(check: Check, case: Case) -> list[Said]:
+def _results(check: Check, case: Case) -> list[CheckResult]:
     kafka, store = case.kafka, case.claims
     if check.needs == "brokers" and kafka.problem is not None:
-        return [untold(f"no broker to query: {kafka.problem}")]
+        return [unknown(f"no broker to query: {kafka.problem}")]
     if check.needs == "claims" and (store is None or store.problem is not None):
-        return [] if store is None else [untold(f"{store.name} does not answer")]
+        return [] if store is None else [unknown(f"{store.name} does not answer")]
     try:
         return list(check.judge(case))
     except Exception as error:  # noqa: BLE001 - one check that fails must not hide the others
-        return [untold(f"the check itself failed ({type(error).__name__}: {error}); report it")]
+        return [unknown(f"the check itself failed ({type(error).__name__}: {error}); report it")]
 
 
 def _look_at_kafka(settings: Settings, pause_s: float) -> ClusterState:
-    outputs, ids = tuple(written(settings)), tuple(group.tried_ids(settings))
+    outputs, ids = tuple(output_topics(settings)), tuple(group.tried_ids(settings))
     ages_of = partial(positions.ages_ms, settings)
     try:
         return run_in_subprocess(partial(look_at_kafka, settings, outputs, ids, ages_of, pause_s))

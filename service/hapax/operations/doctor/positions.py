@@ -9,12 +9,12 @@ from hapax.operations.doctor.check import (
     TRANSACTION_AGE_MAX_MS,
     check,
     fail,
-    good,
     listed,
     number,
-    untold,
+    ok,
+    output_topics,
+    unknown,
     warn,
-    written,
 )
 from hapax.operations.doctor.retention import half, most
 from hapax.settings.value_types import duration_text
@@ -22,7 +22,7 @@ from hapax.settings.value_types import duration_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from hapax.operations.doctor.check import Case, Said
+    from hapax.operations.doctor.check import Case, CheckResult
     from hapax.settings import Settings
 
 
@@ -56,10 +56,10 @@ def ages_ms(settings: Settings, topic: str, topic_settings: Mapping[str, str]) -
     "FAIL: they were committed on another cluster.",
     now=True,
 )
-def _cluster_of_offsets(case: Case) -> Iterator[Said]:
+def _cluster_of_offsets(case: Case) -> Iterator[CheckResult]:
     here = case.kafka.cluster_id
     if here is None:
-        yield untold("the brokers do not return the id of their cluster")
+        yield unknown("the brokers do not return the id of their cluster")
         return
     beside = {
         place: log.cluster_id
@@ -76,9 +76,9 @@ def _cluster_of_offsets(case: Case) -> Iterator[Said]:
             ADOPT,
         )
     elif beside:
-        yield good(f"the group's offsets were committed on the cluster that answers, {here}")
+        yield ok(f"the group's offsets were committed on the cluster that answers, {here}")
     else:
-        yield good(f"cluster {here} answers; no offset says that it belongs to another")
+        yield ok(f"cluster {here} answers; no offset says that it belongs to another")
 
 
 @check(
@@ -88,10 +88,10 @@ def _cluster_of_offsets(case: Case) -> Iterator[Said]:
     needs="claims",
     now=True,
 )
-def _cluster_of_claims(case: Case) -> Iterator[Said]:
+def _cluster_of_claims(case: Case) -> Iterator[CheckResult]:
     here, store = case.kafka.cluster_id, case.claims
     if store is None or store.cluster_id is None or here is None:
-        yield good("no claim says that it belongs to another cluster")
+        yield ok("no claim says that it belongs to another cluster")
     elif store.cluster_id != here:
         yield fail(
             f"the claims in {store.place} belong to cluster {store.cluster_id}, and {here} "
@@ -99,7 +99,7 @@ def _cluster_of_claims(case: Case) -> Iterator[Said]:
             ADOPT,
         )
     else:
-        yield good(f"the claims belong to the cluster that answers, {here}")
+        yield ok(f"the claims belong to the cluster that answers, {here}")
 
 
 @check(
@@ -108,15 +108,15 @@ def _cluster_of_claims(case: Case) -> Iterator[Said]:
     "FAIL: one is not in its log.",
     now=True,
 )
-def _positions(case: Case) -> Iterator[Said]:
+def _positions(case: Case) -> Iterator[CheckResult]:
     if "committed offsets" in case.kafka.untold:
-        yield untold(f"committed offsets: {case.kafka.untold['committed offsets']}")
+        yield unknown(f"committed offsets: {case.kafka.untold['committed offsets']}")
         return
     sound = True
     for name in case.inputs:
         if why := case.unseen(name):
             sound = False
-            yield untold(why)
+            yield unknown(why)
         for place, log in case.logs(name):
             at, ends = log.committed, log.offsets
             if at is None or ends is None:
@@ -137,7 +137,7 @@ def _positions(case: Case) -> Iterator[Said]:
                     "choose a new HAPAX_APP, or set the offset as docs/runbooks.md says",
                 )
     if sound:
-        yield good("every committed offset is in its log")
+        yield ok("every committed offset is in its log")
 
 
 @check(
@@ -146,7 +146,7 @@ def _positions(case: Case) -> Iterator[Said]:
     "FAIL: its set is damaged, of an unknown codec, or too large unpacked: the partition is "
     "blocked; the fix names the command that passes it.",
 )
-def _undecodable(case: Case) -> Iterator[Said]:
+def _undecodable(case: Case) -> Iterator[CheckResult]:
     for (topic, partition), one in sorted(case.kafka.undecodable.items()):
         place = f"{topic}/{partition}/{one.offset}"
         yield fail(
@@ -156,7 +156,7 @@ def _undecodable(case: Case) -> Iterator[Said]:
             " --dead-letter",
         )
     if not case.kafka.undecodable:
-        yield good("the next record of every partition can be decoded")
+        yield ok("the next record of every partition can be decoded")
 
 
 @check(
@@ -166,12 +166,12 @@ def _undecodable(case: Case) -> Iterator[Said]:
     "`HAPAX_TRANSACTION__TIMEOUT`; input: 15 minutes). WARN: it does not move, on the output.",
     now=True,
 )
-def _open(case: Case) -> Iterator[Said]:
+def _open(case: Case) -> Iterator[CheckResult]:
     for name in (*case.inputs, *case.outputs):
         sound = True
         if why := case.unseen(name):
             sound = False
-            yield untold(why)
+            yield unknown(why)
         for place, log in case.logs(name):
             if log.offsets is None or not log.stuck:
                 continue
@@ -181,9 +181,9 @@ def _open(case: Case) -> Iterator[Said]:
             fix = "find its owner with hapax transactions list; abort it if it has no owner"
             if log.since.get(age, 0) > log.offsets.last_stable:
                 yield fail(f"{told}; the record there is older than {duration_text(age)}", fix)
-            elif name in written(case.settings):
+            elif name in output_topics(case.settings):
                 yield warn(f"{told}, and did so for a moment", f"check again; then {fix}")
             else:
-                yield good(f"{told}, not for long yet")
+                yield ok(f"{told}, not for long yet")
         if sound:
-            yield good(f"{name}: no transaction stayed open")
+            yield ok(f"{name}: no transaction stayed open")
