@@ -47,7 +47,7 @@ def undecided(client: OffsetClient, partitions: Iterable[TopicPartition]) -> Und
     places = list(partitions)
     highs = client.high_watermarks(places)
     # Later than the ends: what a stable offset has passed meanwhile is decided.
-    return _before(client.last_stable(places), highs)
+    return _before(places, client.last_stable(places), highs)
 
 
 def await_decided(
@@ -65,14 +65,14 @@ def await_decided(
     give_up_s = time.monotonic() + timeout_ms / 1000 + MARGIN_S
     while True:
         ends = client.last_stable(places)
-        behind = _before(ends, begun)
+        behind = _before(places, ends, begun)
         if not behind or time.monotonic() > give_up_s:
             return ends, behind
         waiting()
         time.sleep(REST_S)
 
 
-def _before(stable: Progress, highs: Progress) -> Undecided:
+def _before(places: list[TopicPartition], stable: Progress, highs: Progress) -> Undecided:
     return {
-        where: (offset, highs[where]) for where, offset in stable.items() if offset < highs[where]
+        where: (stable[where], highs[where]) for where in places if stable[where] < highs[where]
     }
