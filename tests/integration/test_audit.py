@@ -185,7 +185,7 @@ def test_what_retention_took_is_not_judged(
 def test_an_open_transaction_in_the_output_is_remarked(
     spark: SparkSession, pipeline: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hapax.operations.audit.topics.SETTLE_MARGIN_S", -4.0)
+    monkeypatch.setattr("hapax.operations.reading.MARGIN_S", -4.0)
     p = pipeline()
     produce(p.bootstrap, p.source, Given(b"0", b"k"), Given(b"1", b"k"))
     produce(p.bootstrap, p.target, p.effect(0, 0, b"0"))

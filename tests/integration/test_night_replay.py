@@ -12,7 +12,6 @@ import pytest
 from hapax.core.errors import DuplicateInstanceError
 from hapax.core.ports import Message
 from hapax.kafka.produce.standalone import KafkaReplay, ReplayInterruptedError, replay_id
-from hapax.operations import replay as wiring
 from hapax.settings import load_settings
 from hapax.wiring.builders import SystemClock
 from tests.kit.audited import audited
@@ -173,7 +172,7 @@ def test_a_note_behind_an_open_transaction_is_waited_for(
     route: PipelineUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed(route, bad("e-1"))
-    monkeypatch.setattr(wiring, "SETTLE_MARGIN_S", 0.0)
+    monkeypatch.setattr("hapax.operations.reading.MARGIN_S", 0.0)
     desk = Desk(route, TRANSACTION__TIMEOUT="1s")
     with produce_open(route.bootstrap, route.dead_letters, b"open"):
         done = desk.type("dead-letters", "replay", "--yes")

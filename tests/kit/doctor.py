@@ -20,7 +20,8 @@ from hapax.core.cluster_state import (
     Topic,
 )
 from hapax.core.partition_offsets import LogOffsets
-from hapax.operations.doctor import Case, judge
+from hapax.operations.doctor.check import Case
+from hapax.operations.doctor.examination import judge
 from hapax.operations.doctor.findings import Verdict
 from hapax.settings import load_settings
 

@@ -15,7 +15,7 @@ from hapax.core.errors import ExitCode
 from hapax.core.records import Output, Record
 from hapax.core.transform import Failure, Transformer, load_transform
 from hapax.settings import load_settings
-from hapax.settings.unknown_variables import RENAMED as SETTINGS_RENAMED
+from hapax.settings.environment import RENAMED as SETTINGS_RENAMED
 from hapax.telemetry.events import Events
 from hapax.telemetry.reference import RENAMED as METRICS_RENAMED
 from tests.meta.statements import (

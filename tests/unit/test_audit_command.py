@@ -11,9 +11,9 @@ from hapax.commands.audit_screen import figures, sentences
 from hapax.commands.times import point_ms
 from hapax.commands.tree import app
 from hapax.core.errors import ConfigurationError, HapaxError, PreflightError
+from hapax.engines.spark.reports import cause
 from hapax.operations.audit import run as wiring
 from hapax.operations.audit.result import Audit, InputBounds, InputFindings, total
-from hapax.operations.audit.spark_run import _cause
 from hapax.operations.audit.tasks import STRETCH_MAX, STRETCH_MIN, cut
 from tests.unit.test_settings import REQUIRED
 
@@ -119,9 +119,9 @@ def test_of_a_task_that_failed_the_line_that_says_why_is_told() -> None:
     hapax.kafka.read.offset_range.RangeReadError: in/0: nothing came for 60 s before 9
     at org.apache.spark"""
     why = "hapax.kafka.read.offset_range.RangeReadError: in/0: nothing came for 60 s before 9"
-    assert _cause(RuntimeError(trace)) == why
-    assert _cause(RuntimeError("\n first\nsecond")) == "first"
-    assert _cause(RuntimeError()) == "RuntimeError"
+    assert cause(RuntimeError(trace)) == why
+    assert cause(RuntimeError("\n first\nsecond")) == "first"
+    assert cause(RuntimeError()) == "RuntimeError"
 
 
 def test_wrong_settings_leave_with_2() -> None:

@@ -12,8 +12,8 @@ from hapax.claims.store import KINDS, kind_of
 from hapax.commands.tree import app
 from hapax.core.errors import ConfigurationError, OtherClusterError
 from hapax.core.records import Coordinates, Record
-from hapax.operations.doctor import judge
 from hapax.operations.doctor.acls import store_rights
+from hapax.operations.doctor.examination import judge
 from hapax.operations.doctor.findings import Verdict
 from hapax.settings import load_settings
 from hapax.testing.claims import MemoryClaims

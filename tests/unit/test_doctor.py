@@ -12,9 +12,9 @@ from hapax.claims.redis_health import judged_health
 from hapax.core.cluster_state import Address, Log, Partition, Topic
 from hapax.core.partition_offsets import LogOffsets
 from hapax.core.ports import Stuck
-from hapax.operations import doctor
-from hapax.operations.doctor import CHECKS, judge
-from hapax.operations.doctor.check import Check, good
+from hapax.operations.doctor import examination as doctor
+from hapax.operations.doctor.check import Check, ok
+from hapax.operations.doctor.examination import CHECKS, judge
 from hapax.operations.doctor.findings import Verdict, worst_first
 from tests.kit.doctor import (
     DAY_MS,
@@ -40,7 +40,7 @@ from tests.kit.doctor import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hapax.operations.doctor.check import Case, Said
+    from hapax.operations.doctor.check import Case, CheckResult
 
     Change = Callable[[Case], Case]
 
@@ -330,8 +330,8 @@ def test_without_a_claim_store_nothing_is_said_about_one() -> None:
 
 
 def test_a_check_that_fails_itself_does_not_hide_the_others() -> None:
-    def broken(_case: Case) -> Iterator[Said]:
-        yield good("this far")
+    def broken(_case: Case) -> Iterator[CheckResult]:
+        yield ok("this far")
         raise KeyError("x")
 
     checks = [Check("first", "", "", "process", broken), CHECKS[0]]

@@ -17,7 +17,11 @@ from hapax.kafka.admin.answers import ApiVersionsLog
 from hapax.kafka.connection import probe, split
 from hapax.operations import doctor
 from hapax.operations.doctor import Case, Examination, judge
+from hapax.kafka.admin.api_versions import ApiVersionsLog
+from hapax.kafka.tcp_probe import probe, split
+from hapax.operations.doctor import examination as doctor
 from hapax.operations.doctor.bundle import write_bundle
+from hapax.operations.doctor.examination import Examination, judge
 from hapax.operations.doctor.findings import Finding, Verdict
 from hapax.sandbox.ports import Ports
 from hapax.telemetry.health import Health
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from hapax.operations.doctor.check import Case
     from hapax.settings import Settings
 
 RUN = CliRunner()

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hapax.operations.line_parser import CONTENT, LineError, Lines
+from hapax.operations.publish import CONTENT, LineError, Lines
 
 if TYPE_CHECKING:
     from hapax.core.ports import Message

@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from hapax.commands.offsets import figures, show
+from hapax.commands.offsets_screen import figures, show
 from hapax.core.partition_offsets import LogOffsets, position
 from hapax.operations.offsets import Look
 

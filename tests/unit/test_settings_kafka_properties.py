@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hapax.settings import load_settings
-from hapax.settings.kafka_properties import refusal
+from hapax.settings.properties import refusal
 from tests.unit.test_settings import REQUIRED
 from tests.unit.test_settings_problems import problems
 

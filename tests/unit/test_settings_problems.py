@@ -4,8 +4,8 @@ import pytest
 
 from hapax.core.errors import ConfigurationError
 from hapax.settings import load_settings
+from hapax.settings.environment import RENAMED
 from hapax.settings.model import BY_NAME
-from hapax.settings.unknown_variables import RENAMED
 from tests.unit.test_settings import REQUIRED
 
 SECURITY = "HAPAX_KAFKA__SECURITY__"

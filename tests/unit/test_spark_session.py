@@ -15,7 +15,7 @@ from hapax.core.errors import PreflightError
 from hapax.engines.spark import session as spark_session
 from hapax.engines.spark.session import SparkOptions, open_context, open_session
 from hapax.settings import load_settings
-from hapax.settings.spark_properties import SPARK_PROPERTIES
+from hapax.settings.properties import SPARK_PROPERTIES
 from tests.unit.test_settings import REQUIRED
 from tests.unit.test_settings_problems import problems
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from hapax.commands.offsets import figures
+from hapax.commands.offsets_screen import figures
 from hapax.core.micro_batches import Numbers
 from hapax.core.partition_offsets import LogOffsets
 from hapax.operations.offsets import Look

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from hapax.commands.screen import JsonFlag, print_json, refusals
+from hapax.commands.screen import JsonFlag, OutputTopics, environment_settings, print_json, refusals
 from hapax.commands.times import point_ms
 from hapax.core.errors import ConfigurationError, ExitCode
 from hapax.operations.audit.result import Compare, EngineName
-
-if TYPE_CHECKING:
-    from hapax.settings import Settings
 
 _ANOMALIES = 1
 
@@ -30,9 +26,7 @@ def audit(
     no_transform: Annotated[
         bool, typer.Option("--no-transform", help="Do not call the transform.")
     ] = False,
-    output_topic: Annotated[
-        list[str] | None, typer.Option(help="A topic that the transform chooses; repeatable.")
-    ] = None,
+    output_topic: OutputTopics = None,
     engine: Annotated[
         EngineName, typer.Option(help="What reads and judges: this process, or Spark.")
     ] = EngineName.LOCAL,
@@ -65,7 +59,8 @@ def audit(
     with refusals(as_json=as_json, prefix="hapax audit: ", otherwise=ExitCode.PREFLIGHT):
         if master is not None and engine is not EngineName.SPARK:
             raise ConfigurationError(["--master is an option of --engine spark: name both"])
-        settings = _settings(master)
+        given = {} if master is None else {"HAPAX_SPARK__MASTER": master}
+        settings = environment_settings(given)
         since_ms = None if since is None else point_ms("--since", since)
         from hapax.operations.audit.run import audit as run
         from hapax.operations.audit.topics import AuditOptions
@@ -84,12 +79,3 @@ def audit(
     else:
         show(found)
     raise typer.Exit(0 if found.clean else _ANOMALIES)
-
-
-def _settings(master: str | None) -> Settings:
-    from hapax.settings import load_settings
-
-    environ = dict(os.environ)
-    if master is not None:
-        environ["HAPAX_SPARK__MASTER"] = master
-    return load_settings(environ)

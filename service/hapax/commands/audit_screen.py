@@ -88,7 +88,7 @@ def sentences(audit: Audit) -> list[str]:
         unknown = audit.totals["unexplained"]
         words = [f"Kept: {records:,} records judged, each with its effect once, in order."]
         if unknown:
-            # Without the transform nothing tells whether they should have had an effect.
+            # Without the transform it is not known whether they should have had an effect.
             words = [
                 (
                     f"Not refuted: {records:,} records judged; {unknown:,} of them have no effect,"

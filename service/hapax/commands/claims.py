@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hapax.commands.screen import (
     JsonFlag,
+    OutputTopics,
     YesFlag,
     confirm,
+    environment_settings,
     id_bytes,
     json_bytes,
     print_json,
     print_table,
     printable,
+    progress_line,
     refusals,
-    telling,
     typed_id,
 )
 from hapax.commands.times import age_text, point_ms
@@ -56,7 +57,7 @@ def show(event_id: EventId, as_json: JsonFlag = False) -> None:
     """
     with refusals(as_json=as_json):
         wanted = typed_id(event_id)
-        settings = _settings()
+        settings = environment_settings()
         from hapax.operations.claims import claims
 
         with claims(settings) as asked:
@@ -82,7 +83,7 @@ def forget(event_id: EventId, yes: YesFlag = False, as_json: JsonFlag = False) -
     """
     with refusals(as_json=as_json):
         wanted = typed_id(event_id)
-        settings = _settings()
+        settings = environment_settings()
         from hapax.operations.claims import claims
 
         with claims(settings) as asked:
@@ -105,9 +106,7 @@ def rebuild(
             help="Records from this time on: 24h (ago), or a time. Default: HAPAX_DEDUP__TTL."
         ),
     ] = None,
-    output_topic: Annotated[
-        list[str] | None, typer.Option(help="A topic that the transform chooses; repeatable.")
-    ] = None,
+    output_topic: OutputTopics = None,
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -124,13 +123,13 @@ def rebuild(
       hapax claims rebuild --since 6h --output-topic orders-eu --yes
     """
     with refusals(as_json=as_json):
-        settings = _settings()
+        settings = environment_settings()
         since_ms = None if since is None else point_ms("--since", since)
         from hapax.operations.claims import claims
 
-        with telling() as told, claims(settings) as asked:
+        with progress_line() as line, claims(settings) as asked:
             confirm(f"Write claims of {settings.app} to its claim store?", yes=yes)
-            rebuilt = asked.rebuild(since_ms, tuple(output_topic or ()), told.tell)
+            rebuilt = asked.rebuild(since_ms, tuple(output_topic or ()), line.show)
     if as_json:
         import msgspec
 
@@ -162,7 +161,7 @@ def adopt(
       hapax claims adopt --yes --json
     """
     with refusals(as_json=as_json):
-        settings = _settings()
+        settings = environment_settings()
         from hapax.operations.adopt import Adopting
 
         asked = Adopting(settings)
@@ -242,9 +241,3 @@ def _nobody(event_id: str, settings: Settings) -> HapaxError:
         f"no claim exists for {event_id} (searched as {sources}): it was not seen within"
         " HAPAX_DEDUP__TTL, or its claim was forgotten"
     )
-
-
-def _settings() -> Settings:
-    from hapax.settings import load_settings
-
-    return load_settings(dict(os.environ))

@@ -8,9 +8,13 @@ from typing import Annotated
 
 import typer
 
-from hapax.commands.screen import JsonFlag, print_json, print_table, refusals
-from hapax.settings import load_settings, load_with_origins
-from hapax.settings.reference import markdown, rows
+from hapax.commands.screen import (
+    JsonFlag,
+    environment_settings,
+    print_json,
+    print_table,
+    refusals,
+)
 
 app = typer.Typer(name="config", help="Show, check and explain the settings.", no_args_is_help=True)
 
@@ -27,6 +31,8 @@ class Format(StrEnum):
 def show(as_json: JsonFlag = False) -> None:
     """Print every setting in force, and where its value is from. Secrets are hidden."""
     with refusals(as_json=as_json):
+        from hapax.settings import load_with_origins
+
         settings, origins = load_with_origins(os.environ)
     effective = settings.effective()
     if as_json:
@@ -44,7 +50,7 @@ def show(as_json: JsonFlag = False) -> None:
 def check(as_json: JsonFlag = False) -> None:
     """Name everything that is wrong with the settings; exit code 2 when something is."""
     with refusals(as_json=as_json):
-        load_settings(os.environ)
+        environment_settings()
     if as_json:
         print_json({"ok": True, "problems": []})
     else:
@@ -57,6 +63,8 @@ def reference(
     as_json: JsonFlag = False,
 ) -> None:
     """Print all variables with meaning, default and what is allowed."""
+    from hapax.settings.reference import markdown, rows
+
     if as_json or form is Format.JSON:
         print_json(rows())
     elif form is Format.MARKDOWN:

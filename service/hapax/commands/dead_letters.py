@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,12 +11,13 @@ from hapax.commands.screen import (
     JsonFlag,
     YesFlag,
     confirm,
+    environment_settings,
     id_bytes,
     print_json,
     print_table,
     printable,
+    progress_line,
     refusals,
-    telling,
     typed_id,
 )
 from hapax.commands.times import point_ms
@@ -26,7 +26,6 @@ from hapax.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from hapax.operations.replay import ReplaySummary
-    from hapax.settings import Settings
 
 
 Reason = Annotated[
@@ -71,10 +70,10 @@ def list_(
     """
     with refusals(as_json=as_json):
         wanted = _wanted(reason, since, until, event_id, source)
-        settings = _settings()
+        settings = environment_settings()
         from hapax.operations.dead_letters import dead_letters
 
-        with telling() as told, dead_letters(settings, told.tell) as letters:
+        with progress_line() as line, dead_letters(settings, line.show) as letters:
             found = letters.look(wanted, limit)
             topic = letters.topic
     if as_json:
@@ -113,10 +112,10 @@ def show(
     """
     with refusals(as_json=as_json):
         event_id = typed_id(which)
-        settings = _settings()
+        settings = environment_settings()
         from hapax.operations.dead_letters import dead_letters
 
-        with telling() as told, dead_letters(settings, told.tell) as letters:
+        with progress_line() as line, dead_letters(settings, line.show) as letters:
             found = letters.named(which, event_id)
     one, replayed = found
     if as_json:
@@ -161,13 +160,13 @@ def replay(
     """
     with refusals(as_json=as_json):
         wanted = _wanted(reason, since, until, event_id, source)
-        settings = _settings()
+        settings = environment_settings()
         from hapax.operations.replay import replaying
 
-        with telling() as told, replaying(settings, wanted, told.tell, rate=rate) as work:
+        with progress_line() as line, replaying(settings, wanted, line.show, rate=rate) as work:
             outcome = work.preview()
             if outcome.replayed and not dry_run:
-                told.close()
+                line.close()
                 inputs = ", ".join(settings.input.topics)
                 confirm(f"Write {outcome.replayed:,} records back to {inputs}?", yes=yes)
                 outcome = work.run()
@@ -190,12 +189,6 @@ def _tell_outcome(outcome: ReplaySummary, verb: str) -> None:
         typer.echo(f"{outcome.already:,} left alone: replayed before")
     for reason, count in outcome.left.items():
         typer.echo(f"{count:,} left alone: {reason}")
-
-
-def _settings() -> Settings:
-    from hapax.settings import load_settings
-
-    return load_settings(dict(os.environ))
 
 
 def _wanted(

@@ -6,18 +6,15 @@ import json
 import shlex
 import signal
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapax.commands.screen import require_tools
+from hapax.commands.screen import interruptible, require_tools
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType
-
     from hapax.demo.stage import Stage
     from hapax.demo.story import DemoSummary
 
@@ -77,7 +74,7 @@ def demo(
 
     began_s = time.monotonic()
     try:
-        with _interruptible(), DemoScreen() as screen:
+        with interruptible(), DemoScreen() as screen:
             unbuilt = set_stage(engine, screen, seed=seed, rate=rate)
             screen.phase("Starting Kafka and Redis")
             with unbuilt as stage:
@@ -118,21 +115,3 @@ def _stay(stage: Stage, *, as_json: bool) -> None:
     typer.echo("Kafka and Redis run. Ctrl-C ends them.", err=True)
     with suppress(KeyboardInterrupt):
         signal.pause()
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Make SIGTERM end the demo as Ctrl-C does; while things are cleaned up, ignore both."""
-    signals = (signal.SIGINT, signal.SIGTERM)
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        for one in signals:
-            signal.signal(one, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    before = [signal.signal(one, interrupt) for one in signals]
-    try:
-        yield
-    finally:
-        for one, handler in zip(signals, before, strict=True):
-            signal.signal(one, handler)

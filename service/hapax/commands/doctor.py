@@ -77,7 +77,7 @@ def doctor(
 
 def _examined() -> tuple[Sequence[Finding], Case | None, int]:
     """Return findings, the case that they belong to, and the exit code."""
-    from hapax.operations.doctor import examine, refused
+    from hapax.operations.doctor.examination import examine, refused
     from hapax.settings import load_settings
 
     try:

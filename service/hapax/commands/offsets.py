@@ -1,18 +1,23 @@
-"""``hapax offsets``: where every input partition stands, and how far behind we are."""
+"""``hapax offsets``: where every input partition stands, and how far behind the group is."""
 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hapax.commands.offsets_moves import rewind, set_, skip
-from hapax.commands.screen import JsonFlag, print_json, print_table, refusals
-from hapax.commands.times import age_text, span_ms
+from hapax.commands.offsets_screen import figures, show
+from hapax.commands.screen import (
+    JsonFlag,
+    environment_settings,
+    print_json,
+    refusals,
+)
+from hapax.commands.times import span_ms
 from hapax.core.errors import ConfigurationError, PreflightError
 
 if TYPE_CHECKING:
@@ -22,18 +27,6 @@ if TYPE_CHECKING:
     from hapax.operations.offsets import Look
 
 PAUSE_MIN_S = 0.2
-_COLUMNS = (
-    "partition",
-    "low",
-    "committed",
-    "position",
-    "stable",
-    "high",
-    "lag",
-    "lag time",
-    "undecided",
-    "remark",
-)
 
 
 app = typer.Typer(name="offsets", invoke_without_command=True)
@@ -68,9 +61,7 @@ def offsets(
         interval_s = min(86_400.0, span_ms("--interval", interval) / 1000)
         if interval_s < PAUSE_MIN_S:
             raise ConfigurationError([f"--interval {interval}: at least {PAUSE_MIN_S * 1000:g}ms"])
-        from hapax.settings import load_settings
-
-        settings = load_settings(dict(os.environ))
+        settings = environment_settings()
         from hapax.operations.offsets import looks
 
         with looks(settings) as asked:
@@ -115,70 +106,3 @@ def _watch(look: Callable[[], list[Look]], interval_s: float, *, as_json: bool) 
             time.sleep(max(PAUSE_MIN_S, interval_s - (time.monotonic() - began_s)))
     except KeyboardInterrupt:
         return
-
-
-def figures(found: list[Look]) -> dict[str, Any]:
-    """Return all of it as JSON can have it."""
-    now_ms = int(time.time() * 1000)
-    lags_s = [lag_s for one in found if (lag_s := one.lag_s(now_ms)) is not None]
-    return {
-        "time_ms": now_ms,
-        "lag": sum(one.lag for one in found),
-        "lag_seconds": round(max(lags_s, default=0.0), 3) if len(lags_s) == len(found) else None,
-        "partitions": [
-            one.figures()
-            | {
-                "lag_seconds": one.lag_s(now_ms),
-                "stuck": None if one.stuck is None else one.stuck._asdict(),
-            }
-            for one in found
-        ],
-    }
-
-
-def show(found: list[Look]) -> None:
-    """Print the table, its sums at the end."""
-    now_ms = int(time.time() * 1000)
-    rows: list[tuple[str, ...]] = [
-        (
-            f"{one.topic}/{one.partition}",
-            f"{one.log.log_start:,}",
-            "-" if one.committed is None else f"{one.committed:,}",
-            "-" if one.position is None else f"{one.position:,}",
-            f"{one.log.last_stable:,}",
-            f"{one.log.high_watermark:,}",
-            f"{one.lag:,}",
-            age_text(one.lag_s(now_ms)),
-            f"{one.log.last_stable_offset_lag:,}",
-            _remark(one),
-        )
-        for one in found
-    ]
-    ages_s = [one.lag_s(now_ms) for one in found]
-    known = [age_s for age_s in ages_s if age_s is not None]
-    rows.append(
-        (
-            "total",
-            *[""] * 5,
-            f"{sum(one.lag for one in found):,}",
-            age_text(max(known, default=0.0) if len(known) == len(ages_s) else None),
-            f"{sum(one.log.last_stable_offset_lag for one in found):,}",
-            "",
-        )
-    )
-    print_table(_COLUMNS, rows, numbers=_COLUMNS[1:-1])
-
-
-def _remark(one: Look) -> str:
-    if one.lost:
-        return f"LOST {one.lost:,}: deleted before they were read"
-    if one.stuck is not None:
-        place = f"{one.topic}/{one.partition}/{one.stuck.offset}"
-        return f"STUCK: the set at {one.stuck.offset} cannot be decoded; hapax offsets skip {place}"
-    if one.position is None:
-        return "no committed offset, and HAPAX_INPUT__START is refuse"
-    if one.committed is not None and one.committed > one.log.high_watermark:
-        return "committed beyond the end: the topic was recreated, or truncated"
-    if one.committed is None:
-        return "no committed offset yet"
-    return "an open transaction holds readers back" if one.log.last_stable_offset_lag else ""

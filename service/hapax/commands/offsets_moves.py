@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from hapax.commands.screen import JsonFlag, print_json, print_table, printable, refusals, telling
+from hapax.commands.offsets_screen import show_moves, show_skip
+from hapax.commands.screen import (
+    JsonFlag,
+    environment_settings,
+    progress_line,
+    refusals,
+)
 from hapax.commands.times import point_ms
 from hapax.core.errors import ConfigurationError
 from hapax.core.offset_moves import Target
 from hapax.core.records import Coordinates
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hapax.core.offset_moves import Move, Skip
-    from hapax.settings import Settings
 
 Yes = Annotated[
     bool, typer.Option("--yes", help="Apply the change. Without this option nothing is changed.")
@@ -32,8 +31,6 @@ KeepClaims = Annotated[
         help="Keep the claims of the skipped records: they had their effects before a rewind.",
     ),
 ]
-_COLUMNS = ("partition", "committed", "becomes", "passed", "again", "remark")
-_NOTHING = "Nothing was changed: add --yes to apply it."
 
 
 def set_(
@@ -67,14 +64,14 @@ def set_(
         goal = _goal("TO", to) if to else 0
         if isinstance(goal, int) and to and target.partition is None:
             raise ConfigurationError([f"{place} {to}: an offset belongs to one partition"])
-        settings = _settings()
+        settings = environment_settings()
         from hapax.operations.moving import moving
 
-        with telling() as told, moving(settings, told.tell) as work:
+        with progress_line() as line, moving(settings, line.show) as work:
             moves = work.set(target, goal)
             members = work.members()
             forgotten = work.carry_out(moves, keep_claims=keep_claims) if yes else 0
-    _show(moves, forgotten, members, done=yes, as_json=as_json)
+    show_moves(moves, forgotten, members, done=yes, as_json=as_json)
 
 
 def rewind(
@@ -114,15 +111,15 @@ def rewind(
             raise ConfigurationError(["--to-offset: name the partition, as TOPIC/PARTITION"])
         goal: str | int = 0 if to is None else f"time:{point_ms('--to', to)}"
         goal = goal if to_offset is None else to_offset
-        settings = _settings()
+        settings = environment_settings()
         from hapax.operations.moving import moving
 
-        with telling() as told, moving(settings, told.tell) as work:
+        with progress_line() as line, moving(settings, line.show) as work:
             moves = work.rewind(target, by=by, to=goal)
             members = work.members()
             if yes:
                 work.carry_out(moves)
-    _show(moves, 0, members, done=yes, as_json=as_json)
+    show_moves(moves, 0, members, done=yes, as_json=as_json)
 
 
 def skip(
@@ -154,14 +151,14 @@ def skip(
         target = Target.parse(place)
         if target.partition is None or target.offset is None:
             raise ConfigurationError([f"{place}: write TOPIC/PARTITION/OFFSET"])
-        settings = _settings()
+        settings = environment_settings()
         if dead_letter and settings.dead_letter.topic is None:
             raise ConfigurationError(
                 ["HAPAX_DEAD_LETTER__TOPIC is not set: --dead-letter needs it"]
             )
         from hapax.operations.moving import moving
 
-        with telling() as told, moving(settings, told.tell) as work:
+        with progress_line() as line, moving(settings, line.show) as work:
             found, move = work.skip(Coordinates(target.topic, target.partition, target.offset))
             members = work.members()
             truncated = found.record is None
@@ -171,97 +168,7 @@ def skip(
                 # What cannot be decoded never made a claim.
                 work.carry_out([move], keep_claims=found.record is None)
     letter = settings.dead_letter.topic if dead_letter else None
-    _show_skip(found, letter, members, truncated=truncated, done=yes, as_json=as_json)
-
-
-def _show(
-    moves: Sequence[Move], forgotten: int, members: dict[str, str], *, done: bool, as_json: bool
-) -> None:
-    if as_json:
-        print_json(
-            {
-                "dry_run": not done,
-                "moves": [_figures(one) for one in moves],
-                "claims_forgotten": forgotten,
-                "members": [] if done else list(members),
-            }
-        )
-        return
-    print_table(_COLUMNS, [_row(one) for one in moves], numbers=_COLUMNS[1:-1])
-    changed = sum(one.changes for one in moves)
-    if not changed:
-        typer.echo("No offset changes.")
-    elif not done:
-        _show_nothing(members)
-    else:
-        typer.echo(f"{changed:,} offsets were set, {forgotten:,} claims forgotten")
-
-
-def _row(one: Move) -> tuple[str, ...]:
-    committed = one.placed.committed
-    return (
-        f"{one.placed.topic}/{one.placed.partition}",
-        "-" if committed is None else f"{committed:,}",
-        f"{one.offset:,}",
-        f"{one.skipped:,}",
-        f"{one.again:,}",
-        one.remark,
-    )
-
-
-def _figures(one: Move) -> dict[str, Any]:
-    return {
-        "topic": one.placed.topic,
-        "partition": one.placed.partition,
-        "committed": one.placed.committed,
-        "offset": one.offset,
-        "passed": one.skipped,
-        "again": one.again,
-        "remark": one.remark,
-    }
-
-
-def _show_skip(
-    found: Skip,
-    letter: str | None,
-    members: dict[str, str],
-    *,
-    truncated: bool,
-    done: bool,
-    as_json: bool,
-) -> None:
-    if as_json:
-        print_json(
-            {
-                "dry_run": not done,
-                "topic": found.at.topic,
-                "partition": found.at.partition,
-                "offset": found.at.offset,
-                "next": found.next,
-                "decodable": found.record is not None,
-                "reason": found.reason or None,
-                "dead_letter_topic": letter,
-                "truncated": truncated if letter else None,
-                "members": [] if done else list(members),
-            }
-        )
-        return
-    last = found.next - 1
-    what = str(found.at) if last == found.at.offset else f"{found.at} to {last}"
-    verb = "was passed" if done else "would be passed"
-    why = f" (cannot be decoded: {found.reason})" if found.reason else ""
-    value = "without its value " if truncated else ""
-    also = f", a dead letter {value}{'is' if done else 'would be'} in {letter}" if letter else ""
-    typer.echo(printable(f"{what}{why} {verb}{also}; the group continues at {found.next}"))
-    if not done:
-        _show_nothing(members)
-
-
-def _show_nothing(members: dict[str, str]) -> None:
-    if members:
-        named = ", ".join(f"{name} ({host})" for name, host in members.items())
-        typer.echo(printable(f"The group has members; stop them first: {named}"))
-    typer.echo(_NOTHING)
+    show_skip(found, letter, members, truncated=truncated, done=yes, as_json=as_json)
 
 
 def _goal(option: str, text: str) -> str | int:
@@ -275,9 +182,3 @@ def _goal(option: str, text: str) -> str | int:
 def _check(*, yes: bool, dry_run: bool) -> None:
     if yes and dry_run:
         raise ConfigurationError(["--yes and --dry-run exclude each other"])
-
-
-def _settings() -> Settings:
-    from hapax.settings import load_settings
-
-    return load_settings(dict(os.environ))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from pathlib import Path
@@ -10,13 +9,19 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from hapax.commands.screen import JsonFlag, print_json, printable, refusals, telling
+from hapax.commands.screen import (
+    JsonFlag,
+    environment_settings,
+    print_json,
+    printable,
+    progress_line,
+    refusals,
+)
 from hapax.core.errors import ConfigurationError, ExitCode
 from hapax.core.id_sources import id_source
 
 if TYPE_CHECKING:
-    from hapax.operations.line_parser import Lines
-    from hapax.operations.publish import PublishSummary
+    from hapax.operations.publish import Lines, PublishSummary
     from hapax.settings import Settings
 
 
@@ -66,9 +71,7 @@ def publish(
       hapax publish orders.jsonl --id-from-content --transactional --json
     """
     with refusals(as_json=as_json):
-        from hapax.settings import load_settings
-
-        settings = load_settings(dict(os.environ))
+        settings = environment_settings()
         ways = [name for name in (event_id, id_pointer, id_from_content) if name]
         if len(ways) > 1:
             raise ConfigurationError(
@@ -76,7 +79,7 @@ def publish(
             )
         if key is not None and key_pointer:
             raise ConfigurationError(["--key and --key-pointer exclude each other"])
-        from hapax.operations.line_parser import CONTENT, RANDOM, Lines
+        from hapax.operations.publish import CONTENT, RANDOM, Lines
 
         how = Lines(
             topic=_topic(topic, settings),
@@ -111,11 +114,11 @@ def publish(
 def _published(settings: Settings, how: Lines, file: str, *, transactional: bool) -> PublishSummary:
     from hapax.operations.publish import publish as run
 
-    with telling() as told:
+    with progress_line() as line:
         if file == "-":
-            return run(settings, how, sys.stdin.buffer, told.tell, transactional=transactional)
+            return run(settings, how, sys.stdin.buffer, line.show, transactional=transactional)
         with _opened(file) as lines:
-            return run(settings, how, lines, told.tell, transactional=transactional)
+            return run(settings, how, lines, line.show, transactional=transactional)
 
 
 def _opened(file: str) -> IO[bytes]:

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapax.commands.screen import require_tools
+from hapax.commands.screen import interruptible, require_tools
 from hapax.core.errors import StopError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import FrameType
 
 _PARTITIONS = 4
 _PARTITIONS_MAX = 10_000
@@ -37,10 +36,6 @@ app = typer.Typer(
 @app.callback()
 def _installed() -> None:
     require_tools("sandbox")
-
-
-class _StopRequested(BaseException):
-    """SIGTERM or Ctrl-C: the way out of a wait, for nobody to catch on the way."""
 
 
 @app.command()
@@ -189,18 +184,8 @@ def _refusals() -> Iterator[None]:
 @contextmanager
 def _stop_signals() -> Iterator[None]:
     """Leave the block at the first SIGINT or SIGTERM; ignore further ones while servers end."""
-    signals = (signal.SIGINT, signal.SIGTERM)
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        for one in signals:
-            signal.signal(one, signal.SIG_IGN)
-        raise _StopRequested
-
-    before = {one: signal.signal(one, stop) for one in signals}
-    try:
-        yield
-    except _StopRequested:
-        typer.echo("Stopped.", err=True)
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+    with interruptible():
+        try:
+            yield
+        except KeyboardInterrupt:
+            typer.echo("Stopped.", err=True)

@@ -1,6 +1,6 @@
 """What all commands show alike: tables, JSON, and errors as sentences.
 
-Bytes of strangers are made printable before a terminal sees them.
+Bytes of others are made printable before a terminal sees them.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import base64
 import json
 import os
 import re
+import signal
 import sys
 import time
 from contextlib import contextmanager
@@ -20,12 +21,18 @@ import typer
 from hapax.core.errors import ConfigurationError, ExitCode, HapaxError, StopError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from types import FrameType
 
     from rich.text import Text
 
+    from hapax.settings import Settings
+
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 YesFlag = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+OutputTopics = Annotated[
+    list[str] | None, typer.Option(help="A topic that the transform chooses; repeatable.")
+]
 
 # A table that is piped into a file or a pager is not folded to 80 columns.
 COLUMNS_WITHOUT_TERMINAL = 240
@@ -88,6 +95,13 @@ def refusals(
                 typer.echo(f"{prefix}{problem}", err=True)
         code = error.exit_code if isinstance(error, StopError) else otherwise
         raise typer.Exit(int(code)) from error
+
+
+def environment_settings(changes: Mapping[str, str] | None = None) -> Settings:
+    """Return the settings of the environment, some variables changed."""
+    from hapax.settings import load_settings
+
+    return load_settings({**os.environ, **(changes or {})})
 
 
 def require_tools(command: str) -> None:
@@ -164,23 +178,23 @@ def confirm(question: str, *, yes: bool) -> None:
         raise typer.Exit(ExitCode.UNEXPECTED)
 
 
-class Told:
-    """Says how far long work is, on standard error: one live line on a terminal, else a few."""
+class ProgressLine:
+    """Shows how far long work is, on standard error: one live line on a terminal, else a few."""
 
     INTERVAL_S = 5.0
 
     def __init__(self) -> None:
         self._live = sys.stderr.isatty()
-        self._told_s = time.monotonic()
+        self._shown_s = time.monotonic()
 
-    def tell(self, text: str) -> None:
+    def show(self, text: str) -> None:
         """Show what goes on; off a terminal now and then, and nothing of what is soon over."""
         if self._live:
             sys.stderr.write(f"\r\x1b[K{printable(text)}")
             sys.stderr.flush()
             return
-        if time.monotonic() - self._told_s > self.INTERVAL_S:
-            self._told_s = time.monotonic()
+        if time.monotonic() - self._shown_s > self.INTERVAL_S:
+            self._shown_s = time.monotonic()
             typer.echo(printable(text), err=True)
 
     def close(self) -> None:
@@ -191,10 +205,28 @@ class Told:
 
 
 @contextmanager
-def telling() -> Iterator[Told]:
-    """Give one who tells, and clean up after it."""
-    told = Told()
+def progress_line() -> Iterator[ProgressLine]:
+    """Give a progress line, and remove it afterwards."""
+    line = ProgressLine()
     try:
-        yield told
+        yield line
     finally:
-        told.close()
+        line.close()
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Make SIGTERM end the block as Ctrl-C does; ignore both while it cleans up."""
+    signals = (signal.SIGINT, signal.SIGTERM)
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        for one in signals:
+            signal.signal(one, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = [signal.signal(one, interrupt) for one in signals]
+    try:
+        yield
+    finally:
+        for one, handler in zip(signals, before, strict=True):
+            signal.signal(one, handler)

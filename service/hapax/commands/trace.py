@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,12 +9,14 @@ import typer
 
 from hapax.commands.screen import (
     JsonFlag,
+    OutputTopics,
+    environment_settings,
     id_bytes,
     json_bytes,
     print_json,
     printable,
+    progress_line,
     refusals,
-    telling,
 )
 from hapax.commands.times import moment_text, point_ms
 from hapax.core.errors import ConfigurationError, HapaxError
@@ -48,9 +49,7 @@ def trace(
             "time, for an id 24h."
         ),
     ] = None,
-    output_topic: Annotated[
-        list[str] | None, typer.Option(help="A topic that the transform chooses; repeatable.")
-    ] = None,
+    output_topic: OutputTopics = None,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Show what happened to a record: waiting, done, dead letter, duplicate or filtered.
@@ -71,15 +70,13 @@ def trace(
         if bool(which) == bool(event_id):
             raise ConfigurationError(["name one id, by itself or with --id, or one place"])
         since_ms = None if since is None else point_ms("--since", since)
-        from hapax.settings import load_settings
-
-        settings = load_settings(dict(os.environ))
+        settings = environment_settings()
         from hapax.operations.trace import following
 
         topics = {*settings.input.topics, settings.output.topic, settings.dead_letter.topic}
         at = None if event_id else _place(which, topics | set(output_topic or ()))
         which = which or event_id
-        with telling() as told, following(settings, output_topic or (), told.tell) as asked:
+        with progress_line() as line, following(settings, output_topic or (), line.show) as asked:
             from_ms = point_ms("--since", since or _DEFAULT_SINCE)
             if at is not None:
                 found = asked.place(at, since_ms)

@@ -1,11 +1,10 @@
-"""``hapax transactions``: what our transactional ids have open, and ending it by hand."""
+"""``hapax transactions``: what this pipeline's ids have open, and ending it by hand."""
 
 from __future__ import annotations
 
-import os
 import time
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,23 +12,28 @@ from hapax.commands.screen import (
     JsonFlag,
     YesFlag,
     confirm,
+    environment_settings,
     print_json,
     print_table,
     printable,
+    progress_line,
     refusals,
-    telling,
 )
-from hapax.commands.times import age_text, moment_text
+from hapax.commands.transactions_screen import (
+    COLUMNS,
+    figures,
+    gap_figures,
+    marker_question,
+    question,
+    row,
+    show_gaps,
+)
 from hapax.core.errors import ConfigurationError, HapaxError
 from hapax.core.offset_moves import Target
 
 if TYPE_CHECKING:
-    from hapax.core.transaction_states import Holder, TransactionState
-    from hapax.operations.transactions import Gap, Open
-    from hapax.settings import Settings
+    from hapax.operations.transactions import Gap
 
-_COLUMNS = ("transactional id", "state", "age", "timeout", "producer", "last", "alive", "open in")
-_PARTITIONS_SHOWN = 4
 _NAME_IT = "name a transactional id, or --partition together with --producer-id"
 
 
@@ -60,22 +64,22 @@ def list_(as_json: JsonFlag = False) -> None:
       hapax transactions list --json
     """
     with refusals(as_json=as_json):
-        settings = _settings()
+        settings = environment_settings()
         from hapax.operations.transactions import transactions
 
-        with telling() as told, transactions(settings, told.tell) as asked:
+        with progress_line() as line, transactions(settings, line.show) as asked:
             found = asked.look()
     now_ms = int(time.time() * 1000)
     if as_json:
-        print_json(_figures(found, now_ms))
+        print_json(figures(found, now_ms))
         return
     if found.states is None:
         typer.echo(f"States are not known: {printable(found.reason)}")
         names = ", ".join(sorted(found.live or {})) or "none"
         typer.echo(f"Members of the group: {printable(names)}")
     else:
-        print_table(_COLUMNS, [_row(one, found, now_ms) for one in found.states])
-    _tell_gaps(found.gaps)
+        print_table(COLUMNS, [row(one, found, now_ms) for one in found.states])
+    show_gaps(found.gaps)
     if found.untold:
         typer.echo(f"Producers in these partitions are not known: {printable(found.untold)}")
 
@@ -128,25 +132,25 @@ def abort(
             return
         if not transactional_id:
             raise ConfigurationError([_NAME_IT])
-        settings = _settings()
+        settings = environment_settings()
         from hapax.operations.transactions import transactions
 
         gaps: list[Gap] = []
-        with telling() as told, transactions(settings, told.tell) as asked:
+        with progress_line() as line, transactions(settings, line.show) as asked:
             state = asked.state(transactional_id, foreign=foreign)
             aborted = state is None or state.undecided
             if aborted:
-                told.close()
-                confirm(_question(transactional_id, state), yes=yes)
+                line.close()
+                confirm(question(transactional_id, state), yes=yes)
                 gaps = asked.abort(transactional_id)
     if as_json:
-        print_json({"aborted": aborted, "undecided": [_gap(one) for one in gaps]})
+        print_json({"aborted": aborted, "undecided": [gap_figures(one) for one in gaps]})
         return
     if not aborted:
         typer.echo(f"{printable(transactional_id)} has no open transaction: nothing to abort")
         return
     typer.echo(f"{printable(transactional_id)} is fenced, and its open transaction is ended")
-    _tell_gaps(gaps)
+    show_gaps(gaps)
 
 
 def _end_hanging(
@@ -155,12 +159,12 @@ def _end_hanging(
     target = Target.parse(partition)
     if target.partition is None or target.offset is not None:
         raise ConfigurationError([f"--partition {partition}: write TOPIC/PARTITION"])
-    settings = _settings()
+    settings = environment_settings()
     from hapax.operations.transactions import transactions
 
-    with telling() as told, transactions(settings, told.tell) as asked:
+    with progress_line() as line, transactions(settings, line.show) as asked:
         one = asked.hanging((target.topic, target.partition), producer_id)
-        told.close()
+        line.close()
         commit = outcome is AbortOutcome.COMMIT
         if one.decided == "committed" and outcome is None:
             raise HapaxError(
@@ -169,131 +173,11 @@ def _end_hanging(
                 "--outcome commit makes"
                 " its records visible, --outcome abort drops them permanently"
             )
-        question = (
-            f"{'Commit' if commit else 'Roll back'} what producer {one.producer_id} (epoch"
-            f" {one.epoch}) has open in {partition} from {one.start} on, last written"
-            f" {_since(one)} ago? No coordinator knows of it."
-        )
-        confirm(question, yes=yes)
+        confirm(marker_question(one, partition, commit=commit), yes=yes)
         gaps = asked.end_hanging(one, commit=commit)
     if as_json:
-        print_json({"aborted": not commit, "undecided": [_gap(each) for each in gaps]})
+        print_json({"aborted": not commit, "undecided": [gap_figures(each) for each in gaps]})
         return
     how = "committed" if commit else "rolled back"
     typer.echo(f"the transaction of producer {producer_id} in {printable(partition)} is {how}")
-    _tell_gaps(gaps)
-
-
-def _since(one: Holder) -> str:
-    return age_text((time.time() * 1000 - one.last_ms) / 1000)
-
-
-def _question(transactional_id: str, state: TransactionState | None) -> str:
-    what = "whatever it has open"
-    if state is not None:
-        age = age_text(state.age_s(int(time.time() * 1000)))
-        what = f"its transaction of {age} in {_places(state)}"
-    return (
-        f"End {what} by fencing {printable(transactional_id)}? A live worker with this id "
-        "repeats its batch."
-    )
-
-
-def _row(one: TransactionState, found: Open, now_ms: int) -> tuple[str, ...]:
-    alive = "?" if found.live is None else found.live.get(one.transactional_id, "")
-    return (
-        one.transactional_id,
-        f"{one.state} OVERDUE" if one.overdue(now_ms) else one.state,
-        age_text(one.age_s(now_ms)) if one.undecided else "",
-        age_text(one.timeout_ms / 1000),
-        f"{one.producer_id}/{one.epoch}",
-        moment_text(one.updated_ms),
-        alive,
-        _places(one) if one.undecided else "",
-    )
-
-
-def _places(one: TransactionState) -> str:
-    shown = [f"{topic}/{number}" for topic, number in one.partitions[:_PARTITIONS_SHOWN]]
-    more = len(one.partitions) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")
-
-
-def _tell_gaps(gaps: list[Gap]) -> None:
-    if not gaps:
-        typer.echo("No transaction is open: readers reach the end of every partition.")
-    for gap in gaps:
-        who = ", ".join(gap.blamed) or (
-            "an unknown producer: another program, or a hanging transaction"
-        )
-        typer.echo(
-            printable(
-                f"{gap.topic}/{gap.partition}: {gap.high - gap.stable:,} undecided from"
-                f" {gap.stable:,} on, by {who}"
-            )
-        )
-        for one in gap.holders or ():
-            known = one.transactional_id or "unknown transactional id"
-            hangs = "HANGING, no coordinator knows of it: abort it with --partition, --producer-id"
-            typer.echo(
-                printable(
-                    f"  producer {one.producer_id}, epoch {one.epoch}, from {one.start:,} on, last"
-                    f" written {_since(one)} ago: {hangs if one.hanging else known}"
-                )
-            )
-
-
-def _figures(found: Open, now_ms: int) -> dict[str, Any]:
-    return {
-        "states_known": found.states is not None,
-        "reason": found.reason,
-        "transactions": [
-            {
-                "transactional_id": one.transactional_id,
-                "state": one.state,
-                "undecided": one.undecided,
-                "overdue": one.overdue(now_ms),
-                "age_seconds": one.age_s(now_ms),
-                "timeout_ms": one.timeout_ms,
-                "producer_id": one.producer_id,
-                "epoch": one.epoch,
-                "updated_ms": one.updated_ms,
-                "alive": None if found.live is None else one.transactional_id in found.live,
-                "partitions": [f"{topic}/{number}" for topic, number in one.partitions],
-            }
-            for one in found.states or []
-        ],
-        "members": found.live,
-        "undecided": [_gap(one) for one in found.gaps],
-        "producers_unknown": found.untold or None,
-    }
-
-
-def _gap(one: Gap) -> dict[str, Any]:
-    return {
-        "topic": one.topic,
-        "partition": one.partition,
-        "last_stable": one.stable,
-        "high_watermark": one.high,
-        "transactional_ids": one.blamed,
-        "producers": None
-        if one.holders is None
-        else [
-            {
-                "producer_id": each.producer_id,
-                "epoch": each.epoch,
-                "start_offset": each.start,
-                "last_written_ms": each.last_ms,
-                "transactional_id": each.transactional_id,
-                "hanging": each.hanging,
-                "decided": each.decided,
-            }
-            for each in one.holders
-        ],
-    }
-
-
-def _settings() -> Settings:
-    from hapax.settings import load_settings
-
-    return load_settings(dict(os.environ))
+    show_gaps(gaps)

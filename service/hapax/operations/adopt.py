@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -43,12 +44,10 @@ class Adopting:
         """Return what would be adopted; change nothing."""
         self._refuse_members()
         store = self._store()
-        try:
-            before = None if store is None else store.cluster()
-        finally:
-            if store is not None:
-                store.close()
-        return Adoption(here=self._here, before=before, claims=store is not None)
+        if store is None:
+            return Adoption(here=self._here, before=None, claims=False)
+        with closing(store):
+            return Adoption(here=self._here, before=store.cluster(), claims=True)
 
     def adopt(self) -> Adoption:
         """Adopt the offsets, then the claims; may be repeated when it was cut off in between."""
@@ -56,10 +55,8 @@ class Adopting:
         found.offsets = recommit_here(self._settings)
         store = self._store()
         if store is not None:
-            try:
+            with closing(store):
                 store.adopt()
-            finally:
-                store.close()
         return found
 
     def _store(self) -> ClaimStore | None:

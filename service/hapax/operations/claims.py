@@ -1,9 +1,9 @@
-"""Composition of ``hapax claims``: look claims up, forget them, make them again from outputs."""
+"""Composition of ``hapax claims``: look claims up, forget them, rebuild them from outputs."""
 
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,18 +14,17 @@ from hapax.core.headers import ID, SOURCE, coordinates
 from hapax.core.records import Record
 from hapax.kafka.admin.adoption import cluster_id
 from hapax.kafka.read.offset_client import OffsetClient
-from hapax.kafka.read.range_reader import RangeReader
 from hapax.operations.claim_sources import ClaimSources
+from hapax.operations.reading import read_ranges
 from hapax.wiring.claims import claim_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from hapax.core.claim_store import ClaimStore, Owned
     from hapax.core.records import Coordinates
+    from hapax.operations.reading import Tell
     from hapax.settings import Settings
-
-    Tell = Callable[[str], None]
 
 IDS_AT_ONCE = 2_000
 
@@ -38,7 +37,7 @@ class Rebuilt(msgspec.Struct, kw_only=True):
     elsewhere  ids that belong to another record: replays, duplicates that passed, new claims
     untold     ids of which more than one source may have been the origin
     without_id outputs of records without an id
-    foreign    records that no record of ours wrote
+    foreign    records that no record of this pipeline wrote
     """
 
     records: int = 0
@@ -80,14 +79,11 @@ class PipelineClaims:
         if since_ms is None:
             since_ms = int(time.time() * 1000) - self._settings.dedup.ttl_ms
         self._store.cluster_id = cluster_id(self._settings)
-        client = OffsetClient(self._settings)
-        try:
-            rebuilt = Rebuilt()
-            dead = self._settings.dead_letter.topic
+        rebuilt = Rebuilt()
+        dead = self._settings.dead_letter.topic
+        with closing(OffsetClient(self._settings)) as client:
             for topics in ([dead] if dead else [], [self._settings.output.topic, *more_topics]):
                 self._rebuild(client, list(dict.fromkeys(topics)), since_ms, rebuilt, tell)
-        finally:
-            client.close()
         return rebuilt
 
     def _rebuild(
@@ -96,11 +92,7 @@ class PipelineClaims:
         places = client.partitions(topics) if topics else []
         starts, ends = client.at_time(places, since_ms), client.last_stable(places)
         spans = {where: (starts.get(where, end), end) for where, end in ends.items()}
-        total = sum(max(0, end - start) for start, end in spans.values())
-        read = 0
-        for chunk in RangeReader(self._settings).read(spans):
-            read += len(chunk)
-            tell(f"reading {', '.join(topics)}: {read:,} of at most {total:,}")
+        for chunk in read_ranges(self._settings, spans, tell, f"reading {', '.join(topics)}"):
             # Notes of what was replayed are of no record.
             effects = [seen.record for seen in chunk if not is_note(seen.record)]
             self._claim(effects, since_ms, rebuilt)
@@ -128,7 +120,7 @@ class PipelineClaims:
             rebuilt.claimed += len(batch) - len(others)
 
     def _effect(self, record: Record, rebuilt: Rebuilt) -> tuple[bytes | None, Coordinates | None]:
-        """Return the claim that a record of ours stands for, and its owner."""
+        """Return the claim that a record of this pipeline stands for, and its owner."""
         headers = dict(record.headers)
         event_id, source = headers.get(ID), headers.get(SOURCE)
         letter = dead_letter(record)
@@ -150,7 +142,7 @@ class PipelineClaims:
 
 @contextmanager
 def claims(settings: Settings) -> Iterator[PipelineClaims]:
-    """Give the one who asks; raises ConfigurationError where there is no claim store."""
+    """Open the claims for the block. Raises ConfigurationError where there is no claim store."""
 
     def emptied() -> None:
         asked.emptied = True
@@ -161,7 +153,5 @@ def claims(settings: Settings) -> Iterator[PipelineClaims]:
             ["HAPAX_DEDUP__REDIS_URL is not set: this pipeline makes no claims"]
         )
     asked = PipelineClaims(settings, store)
-    try:
+    with closing(store):
         yield asked
-    finally:
-        store.close()

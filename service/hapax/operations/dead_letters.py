@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter, deque
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
@@ -13,16 +12,17 @@ from hapax.core.dead_letters import DeadLetter, Replayed, dead_letter, is_origin
 from hapax.core.errors import ConfigurationError, HapaxError
 from hapax.kafka.read.offset_client import OffsetClient
 from hapax.kafka.read.range_reader import RangeReader
+from hapax.operations.reading import read_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from hapax.core.dead_letters import Wanted
     from hapax.core.records import TopicPartition
     from hapax.kafka.read.range_reader import ReadRecord
+    from hapax.operations.reading import Tell
     from hapax.settings import Settings
 
-    Tell = Callable[[str], None]
     Bounds = dict[TopicPartition, tuple[int, int]]
 
 REASONS_MAX = 20
@@ -53,7 +53,7 @@ class DeadLetters:
             )
         self.topic = topic
         self._client = client
-        self._reader = RangeReader(settings)
+        self._settings = settings
         self._tell = tell
 
     def bounds(self) -> Bounds:
@@ -120,25 +120,19 @@ class DeadLetters:
         place, offset = (one.source.topic, one.source.partition), one.source.offset
         if place not in self._client.partitions([one.source.topic]):
             return None
-        for chunk in self._reader.read({place: (offset, offset + 1)}):
+        for chunk in RangeReader(self._settings).read({place: (offset, offset + 1)}):
             for record, readable in chunk:
                 if record.offset == offset and is_original(one, record):
                     return msgspec.structs.replace(one, content=record, readable=readable)
         return None
 
     def _each(self, bounds: Bounds, what: str) -> Iterator[ReadRecord]:
-        total = sum(end - start for start, end in bounds.values())
-        read, told_s = 0, time.monotonic()
-        for chunk in self._reader.read(bounds):
+        for chunk in read_ranges(self._settings, bounds, self._tell, what):
             yield from chunk
-            read += len(chunk)
-            if time.monotonic() - told_s > 1:
-                told_s = time.monotonic()
-                self._tell(f"{what}: {read:,} of at most {total:,}")
 
 
 @contextmanager
 def dead_letters(settings: Settings, tell: Tell) -> Iterator[DeadLetters]:
-    """Give the one who looks; close its connections afterwards."""
+    """Open them for the block; close the connections afterwards."""
     with closing(OffsetClient(settings)) as client:
         yield DeadLetters(settings, client, tell)

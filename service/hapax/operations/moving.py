@@ -22,9 +22,7 @@ from hapax.core.errors import (
     BatchAbortedError,
     ConfigurationError,
     HapaxError,
-    PreflightError,
 )
-from hapax.core.identity import Identity
 from hapax.core.offset_moves import (
     Move,
     Placed,
@@ -40,20 +38,16 @@ from hapax.kafka.admin.adoption import topic_ids
 from hapax.kafka.produce.group_offsets import GroupOffsets
 from hapax.kafka.read.offset_client import OffsetClient
 from hapax.kafka.read.probe import first_from
-from hapax.kafka.read.range_reader import RangeReader
-from hapax.operations.skipping import letter, skip_of
+from hapax.operations.skipping import forget_passed, letter, skip_of
 from hapax.wiring.builders import SystemClock
-from hapax.wiring.claims import claim_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from hapax.core.committed_metadata import CommittedMetadata
     from hapax.core.records import Coordinates, TopicPartition
-    from hapax.kafka.read.range_reader import ReadRecord
+    from hapax.operations.reading import Tell
     from hapax.settings import Settings
-
-    Tell = Callable[[str], None]
 
 
 class Moving:
@@ -134,7 +128,7 @@ class Moving:
         if not due:
             return 0
         self._group.await_empty(self._tell)
-        forgotten = 0 if keep_claims else self._forget(due)
+        forgotten = 0 if keep_claims else forget_passed(self._settings, due, self._tell)
         self._group.commit(self._written(due))
         return forgotten
 
@@ -226,49 +220,9 @@ class Moving:
             for move in moves
         }
 
-    def _forget(self, moves: list[Move]) -> int:
-        """Forget claims that records in the passed stretches own."""
-        store = claim_store(self._settings)
-        if store is None:
-            return 0
-        spans = {
-            move.placed.where: (
-                move.offset - move.skipped,
-                move.offset,
-            )
-            for move in moves
-            if move.skipped
-        }
-        identity, forgotten, read = Identity(self._settings.dedup.id), 0, 0
-        try:
-            for chunk in self._passed(spans):
-                records = [seen.record for seen in chunk]
-                claims = identity.identify(records).claims
-                forgotten += store.release(
-                    [
-                        (claim, record.coordinates)
-                        for claim, record in zip(claims, records, strict=True)
-                        if claim
-                    ]
-                )
-                read += len(records)
-                self._tell(f"forgetting claims: {read:,} records read")
-        finally:
-            store.close()
-        return forgotten
-
-    def _passed(self, spans: dict[TopicPartition, tuple[int, int]]) -> Iterator[list[ReadRecord]]:
-        try:
-            yield from RangeReader(self._settings).read(spans)
-        except PreflightError as error:
-            raise HapaxError(
-                f"the records that are passed cannot be read to forget their claims ({error});"
-                " nothing was moved. --keep-claims moves without it"
-            ) from error
-
 
 @contextmanager
 def moving(settings: Settings, tell: Tell) -> Iterator[Moving]:
-    """Give the one who moves; close its connections afterwards."""
+    """Open it for the block; close its connections afterwards."""
     with closing(OffsetClient(settings)) as client:
         yield Moving(settings, client, tell)

@@ -42,7 +42,7 @@ class Look(PartitionOffsets, frozen=True, kw_only=True):
 
 
 class Looks:
-    """Looks at all input partitions, as often as it is told to."""
+    """Looks at all input partitions, as often as it is asked to."""
 
     def __init__(self, settings: Settings, client: OffsetClient) -> None:
         self._settings = settings
@@ -84,7 +84,7 @@ class Looks:
 
 
 def _dated(one: Look, oldest: dict[TopicPartition, ReadRecord | None]) -> Look:
-    """Return it with the age of its oldest unread record, as far as its broker told."""
+    """Return it with the age of its oldest unread record, as far as its broker answered."""
     if one.where not in oldest:
         return one
     first = oldest[one.where]
@@ -95,6 +95,6 @@ def _dated(one: Look, oldest: dict[TopicPartition, ReadRecord | None]) -> Look:
 
 @contextmanager
 def looks(settings: Settings) -> Iterator[Looks]:
-    """Give the one who asks; close its connections afterwards."""
+    """Open it for the block; close its connections afterwards."""
     with closing(OffsetClient(settings)) as client:
         yield Looks(settings, client)

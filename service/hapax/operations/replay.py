@@ -24,20 +24,18 @@ from hapax.core.headers import TRUNCATED
 from hapax.kafka.produce.standalone import KafkaReplay, ReplayInterruptedError
 from hapax.kafka.read.offset_client import OffsetClient
 from hapax.operations.dead_letters import DeadLetters
+from hapax.operations.reading import await_decided
 from hapax.wiring.builders import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hapax.core.dead_letters import Wanted
-    from hapax.core.records import TopicPartition
-    from hapax.operations.dead_letters import Bounds, Tell
+    from hapax.operations.dead_letters import Bounds
+    from hapax.operations.reading import Tell
     from hapax.settings import Settings
 
 RECORDS_MAX, BYTES_MAX, ATTEMPTS_MAX = 500, 4 << 20, 3
-SETTLE_MARGIN_S, SETTLE_REST_S = 12.0, 0.1
-"""Longer than a transaction's timeout: brokers look for those of dead producers every 10 s."""
-
 
 GONE = (
     f"written without the value (header {TRUNCATED}), and the original is no longer at its"
@@ -153,7 +151,7 @@ class Replay:
             if not self._wanted.has(one):
                 continue
             if one in replayed:
-                # Tried by us and noted: an earlier session of this very replay did it.
+                # Tried here and noted: an earlier session of this very replay did it.
                 if (one.record.partition, one.record.offset) in self._tried:
                     outcome.replayed += 1
                 else:
@@ -192,34 +190,28 @@ class Replay:
 
         A note that stands behind an open transaction is not seen, and would be forgotten.
         """
-        begun = self._highs()
-        give_up_s = time.monotonic() + self._settings.transaction.timeout_ms / 1000
-        give_up_s += SETTLE_MARGIN_S
-        while True:
-            bounds = self._letters.bounds()
-            behind = [where for where, (_, end) in bounds.items() if end < begun.get(where, 0)]
-            if not behind:
-                return bounds
-            if time.monotonic() > give_up_s:
-                raise PreflightError(
-                    [
-                        f"{topic}/{number}: a transaction has been open at"
-                        f" {bounds[(topic, number)][1]} for long, and replayed records may come "
-                        "after it; see hapax transactions list"
-                        for topic, number in behind
-                    ]
-                )
-            self._tell("waiting for an open transaction in the dead letters")
-            time.sleep(SETTLE_REST_S)
-
-    def _highs(self) -> dict[TopicPartition, int]:
-        return self._client.high_watermarks(self._client.partitions([self._letters.topic]))
+        places = self._client.partitions([self._letters.topic])
+        _, behind = await_decided(
+            self._client,
+            places,
+            self._settings.transaction.timeout_ms,
+            lambda: self._tell("waiting for an open transaction in the dead letters"),
+        )
+        if behind:
+            raise PreflightError(
+                [
+                    f"{topic}/{number}: a transaction has been open at {end} for long, and replayed"
+                    " records may come after it; see hapax transactions list"
+                    for (topic, number), (end, _) in behind.items()
+                ]
+            )
+        return self._letters.bounds()
 
 
 @contextmanager
 def replaying(
     settings: Settings, wanted: Wanted, tell: Tell, *, rate: float | None
 ) -> Iterator[Replay]:
-    """Give the one who replays; close its connections afterwards."""
+    """Open a replay for the block; close its connections afterwards."""
     with closing(OffsetClient(settings)) as client:
         yield Replay(settings, client, wanted, tell, rate=rate)

@@ -1,21 +1,30 @@
-"""What ``hapax offsets skip`` passes, and the dead letter of it."""
+"""What moved offsets pass: the record, its dead letter, and its claim."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from hapax.core.errors import HapaxError
+from hapax.core.errors import HapaxError, PreflightError
 from hapax.core.headers import TRUNCATED
 from hapax.core.identity import Identity
 from hapax.core.offset_moves import Skip, Unreadable
 from hapax.core.plan import Destinations, Planner
 from hapax.core.records import Coordinates, Record
 from hapax.core.transform import Cut, Failure
+from hapax.operations.reading import read_ranges
+from hapax.wiring.claims import claim_store
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from hapax.core.offset_moves import Move
     from hapax.core.ports import Message
+    from hapax.core.records import TopicPartition
+    from hapax.kafka.read.range_reader import ReadRecord
+    from hapax.operations.reading import Tell
     from hapax.settings import Settings
 
 
@@ -64,3 +73,40 @@ def skip_of(at: Coordinates, found: tuple[Record, bool] | Unreadable | None) -> 
         )
     first = at._replace(offset=found.first)
     return Skip(at=first, next=found.last + 1, record=None, reason=found.reason)
+
+
+def forget_passed(settings: Settings, moves: Iterable[Move], tell: Tell) -> int:
+    """Forget the claims of records that these moves pass; return how many."""
+    store = claim_store(settings)
+    if store is None:
+        return 0
+    spans = {
+        move.placed.where: (move.offset - move.skipped, move.offset)
+        for move in moves
+        if move.skipped
+    }
+    identity, forgotten = Identity(settings.dedup.id), 0
+    with closing(store):
+        for chunk in _passed(settings, spans, tell):
+            records = [seen.record for seen in chunk]
+            claims = identity.identify(records).claims
+            forgotten += store.release(
+                [
+                    (claim, record.coordinates)
+                    for claim, record in zip(claims, records, strict=True)
+                    if claim
+                ]
+            )
+    return forgotten
+
+
+def _passed(
+    settings: Settings, spans: dict[TopicPartition, tuple[int, int]], tell: Tell
+) -> Iterator[list[ReadRecord]]:
+    try:
+        yield from read_ranges(settings, spans, tell, "reading records to forget their claims")
+    except PreflightError as error:
+        raise HapaxError(
+            f"the records that are passed cannot be read to forget their claims ({error});"
+            " nothing was moved. --keep-claims moves without it"
+        ) from error

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
@@ -19,16 +18,16 @@ from hapax.core.identity import Identity
 from hapax.kafka.read.offset_client import OffsetClient
 from hapax.kafka.read.range_reader import RangeReader, undecodable_problem
 from hapax.operations.claim_sources import ClaimSources
+from hapax.operations.reading import read_ranges
 from hapax.operations.trace_result import Effect, Sighting
 from hapax.wiring.claims import claim_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from hapax.core.records import Coordinates, Record, TopicPartition
+    from hapax.operations.reading import Tell
     from hapax.settings import Settings
-
-    Tell = Callable[[str], None]
 
 ONE_WITHIN_S = 10.0
 
@@ -148,14 +147,8 @@ class Trace:
         ends = ends or self._client.last_stable(places)
         starts = self._client.at_time(places, since_ms)
         spans = {where: (starts.get(where, end), end) for where, end in ends.items()}
-        total = sum(max(0, end - start) for start, end in spans.values())
-        read, told_s = 0, time.monotonic()
-        for chunk in RangeReader(self._settings).read(spans):
+        for chunk in read_ranges(self._settings, spans, self._tell, f"reading {what}"):
             yield [seen.record for seen in chunk]
-            read += len(chunk)
-            if time.monotonic() - told_s > 1:
-                told_s = time.monotonic()
-                self._tell(f"reading {what}: {read:,} of at most {total:,}")
 
     def _one(self, at: Coordinates, isolation: str = "read_committed") -> Record | None:
         where = (at.topic, at.partition)
@@ -212,6 +205,6 @@ def _effect(record: Record, *, visible: bool) -> Effect | None:
 
 @contextmanager
 def following(settings: Settings, more_topics: Sequence[str], tell: Tell) -> Iterator[Trace]:
-    """Give the one who follows; close its connections afterwards."""
+    """Open a trace for the block; close its connections afterwards."""
     with closing(OffsetClient(settings)) as client:
         yield Trace(settings, client, more_topics, tell)

@@ -35,7 +35,7 @@ class Sighting(msgspec.Struct, kw_only=True):
     """One input record and all that is known of it.
 
     record    None: deleted by retention, or not there yet
-    event_id  b"": it has none, or nobody knows
+    event_id  b"": it has none, or it is not known
     owners    by source of ids, who owns its claim; None: not asked
     undecodable  why it cannot be decoded, and what to do; empty: it can, or it is not there
     before, after  the group's offset before and after the outputs were looked at
@@ -58,7 +58,7 @@ class Sighting(msgspec.Struct, kw_only=True):
 
     @property
     def owner(self) -> Coordinates | None:
-        """Whom its claim belongs to, if to somebody else than itself or its original."""
+        """Whom its claim belongs to, if to another record than itself or its original."""
         own = {self.at, self.original}
         others = [one for one in (self.owners or {}).values() if one not in own]
         return others[0] if others else None

@@ -1,4 +1,4 @@
-"""Composition of ``hapax transactions``: what our transactional ids have open, and ending it."""
+"""``hapax transactions``: what the transactional ids of a pipeline have open, and ending it."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ from hapax.kafka.admin.requests import producers, wire_properties, write_marker
 from hapax.kafka.admin.wire import WireError
 from hapax.kafka.produce.standalone import fence
 from hapax.kafka.read.offset_client import OffsetClient
-from hapax.kafka.read.range_reader import RangeReader
+from hapax.operations.reading import read_ranges, undecided
 from hapax.wiring.builders import SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from hapax.core.records import TopicPartition
+    from hapax.operations.reading import Tell, Undecided
     from hapax.settings import Settings
-
-    Tell = Callable[[str], None]
 
 LOG = "__transaction_state"
 
@@ -40,7 +39,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
 
     blamed   the transactional ids that are known to have a transaction open in it
     holders  the producers that have one open in it, whoever they are, the first offset first; None:
-             its leader does not tell
+             its leader does not report them
     """
 
     topic: str
@@ -54,10 +53,10 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
 class Open(msgspec.Struct, kw_only=True):
     """What was found.
 
-    states  of the ids that can be ours; None when the coordinators' log may not be read
+    states  of the ids that can be the pipeline's; None when the coordinators' log may not be read
     reason  why it may not
-    untold  why leaders do not tell of the producers in their partitions; empty: they do
-    live    transactional ids of the group's members, each with its host; None: not told
+    untold  why leaders do not report the producers in their partitions; empty: they do
+    live    transactional ids of the group's members, each with its host; None: not known
     gaps    partitions of inputs, outputs and dead letters with undecided records
     """
 
@@ -118,7 +117,7 @@ class Transactions:
     def state(self, transactional_id: str, *, foreign: bool = False) -> TransactionState | None:
         """Return what its coordinator wrote down; None when that may not be read.
 
-        Raises ConfigurationError for an id that is not ours unless ``foreign`` allows it,
+        Raises ConfigurationError for an id of another program unless ``foreign`` allows it,
         HapaxError for one that is unknown.
         """
         app = self._settings.app
@@ -138,7 +137,7 @@ class Transactions:
         return states[transactional_id]
 
     def abort(self, transactional_id: str) -> list[Gap]:
-        """End what the id has open; return what is still undecided in our partitions."""
+        """End what the id has open; return what is still undecided in the pipeline's partitions."""
         fence(self._settings, transactional_id, SystemClock())
         return self.look().gaps
 
@@ -187,7 +186,7 @@ class Transactions:
         return self.look().gaps
 
     def _holders(self, places: list[TopicPartition]) -> tuple[list[Holder] | None, str]:
-        """Ask the leaders who has transactions open; None and why when they do not tell."""
+        """Ask the leaders who has transactions open; None and why when they do not answer."""
         found: list[Holder] = []
         by_leader: dict[tuple[str, int], list[TopicPartition]] = {}
         leaders = self._client.leaders() if places else {}
@@ -202,30 +201,22 @@ class Transactions:
             return None, str(error)
         return found, ""
 
-    def _gaps(self) -> dict[TopicPartition, tuple[int, int]]:
+    def _gaps(self) -> Undecided:
         settings = self._settings
         topics = [*settings.input.topics, settings.output.topic]
         if settings.dead_letter.topic:
             topics.append(settings.dead_letter.topic)
         places = self._client.partitions(dict.fromkeys(topics))
-        highs = self._client.high_watermarks(places)
-        # Later than the ends: what a stable offset has passed meanwhile is decided.
-        stable = self._client.last_stable(places)
-        return {
-            where: (stable[where], highs[where]) for where in places if stable[where] < highs[where]
-        }
+        return undecided(self._client, places)
 
     def _states(self) -> dict[str, TransactionState]:
         """Read the coordinators' log, which holds a few records for each id and the recent ones."""
         places = self._client.partitions([LOG])
         lows, ends = self._client.log_starts(places), self._client.high_watermarks(places)
         spans = {where: (lows[where], ends[where]) for where in places}
-        total = sum(end - start for start, end in spans.values())
         states: dict[str, TransactionState] = {}
-        read = 0
-        for chunk in RangeReader(self._settings, "read_uncommitted").read(spans):
-            read += len(chunk)
-            self._tell(f"reading {LOG}: {read:,} of at most {total:,}")
+        found = read_ranges(self._settings, spans, self._tell, f"reading {LOG}", "read_uncommitted")
+        for chunk in found:
             for seen in chunk:
                 state = state_of(seen.record.key, seen.record.value)
                 if isinstance(state, str):
@@ -244,6 +235,6 @@ def _of(
 
 @contextmanager
 def transactions(settings: Settings, tell: Tell) -> Iterator[Transactions]:
-    """Give the one who looks; close its connections afterwards."""
+    """Open them for the block; close the connections afterwards."""
     with closing(OffsetClient(settings)) as client:
         yield Transactions(settings, client, tell)

@@ -1,48 +1,16 @@
 """Environment to frozen groups.
 
 model         the whole tree; its groups are in pipeline (the way of a record), kafka and spark
-value_types, validators  how a value is written; units reads durations and sizes
-kafka_properties, spark_properties  further properties, and why some are refused
-rules         what two settings must keep together; pipeline_rules for the DataFrame form
-environment   finds the variables, validates, and reports every problem at once
+base          what a group is, what a variable is, what a problem is
+value_types, validators  how a value is written; properties: of the Kafka client and of Spark
+rules         what two settings must keep together; dataframe_rules for the DataFrame form
+environment   finds the variables, validates, and reports every problem at once; renamed variables
 redaction     what is secret by its name or by its place; secrets: by its value, in any text
-unknown_variables  variables that nothing reads, and the names of renamed ones
 reference     the table for people
 """
 
 from hapax.settings.environment import load_settings, load_with_origins
-from hapax.settings.kafka import GroupSettings, KafkaSettings, SecuritySettings, TransactionSettings
+from hapax.settings.kafka import SecuritySettings
 from hapax.settings.model import VARIABLES, Settings
-from hapax.settings.pipeline import (
-    DeadLetterSettings,
-    DedupSettings,
-    InputSettings,
-    OutputSettings,
-    RetrySettings,
-    ShutdownSettings,
-    StopAfterSettings,
-    TelemetrySettings,
-    WatchdogSettings,
-)
-from hapax.settings.spark import SparkSettings
 
-__all__ = [
-    "VARIABLES",
-    "DeadLetterSettings",
-    "DedupSettings",
-    "GroupSettings",
-    "InputSettings",
-    "KafkaSettings",
-    "OutputSettings",
-    "RetrySettings",
-    "SecuritySettings",
-    "Settings",
-    "ShutdownSettings",
-    "SparkSettings",
-    "StopAfterSettings",
-    "TelemetrySettings",
-    "TransactionSettings",
-    "WatchdogSettings",
-    "load_settings",
-    "load_with_origins",
-]
+__all__ = ["VARIABLES", "SecuritySettings", "Settings", "load_settings", "load_with_origins"]

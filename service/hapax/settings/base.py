@@ -1,4 +1,4 @@
-"""What every group of settings is: frozen, closed, and listed variable by variable."""
+"""What every group of settings is: frozen, closed, listed by variable; what is wrong with one."""
 
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
@@ -9,6 +9,16 @@ from pydantic.fields import FieldInfo
 from hapax.settings.value_types import Form
 
 PREFIX: Final = "HAPAX_"
+
+
+class Problem(NamedTuple):
+    """What is wrong, in one sentence.
+
+    ``variables``: those it is about. A rule is not judged when one of them is wrong by itself.
+    """
+
+    variables: tuple[str, ...]
+    sentence: str
 
 
 class SettingsGroup(BaseModel):

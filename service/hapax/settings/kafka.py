@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr
 
 from hapax.settings.base import SettingsGroup
-from hapax.settings.kafka_properties import KAFKA_PROPERTIES
+from hapax.settings.properties import KAFKA_PROPERTIES
 from hapax.settings.validators import HTTP_URL, PATH, SECRET, SERVERS, TEXT
 from hapax.settings.value_types import choice, duration, size, whole
 

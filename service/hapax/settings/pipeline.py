@@ -179,7 +179,7 @@ class WatchdogSettings(SettingsGroup):
 
 
 class TelemetrySettings(SettingsGroup):
-    """What the service tells."""
+    """What the service reports."""
 
     port: Annotated[int, whole(0, 65_535)] = Field(
         default=9464, description="Port of metrics, probes and status page; 0: any free one."

@@ -46,7 +46,7 @@ _WORDS: Final = frozenset(
         "pin",
         "key",  # secret.key, account.key.<account>, ssl.key.pem, encryption.key
         "keys",
-        "pem",  # a text with a private key in it, or a certificate, which nobody misses
+        "pem",  # a text with a private key in it, or a certificate, which is no loss
         "sas",  # shared access signature of Azure
     }
 )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from hapax.settings.claim_rules import claim_problems
-from hapax.settings.pipeline_rules import pipeline_problems
-from hapax.settings.problem import Problem
-from hapax.settings.units import duration_text
+from hapax.claims.store import kind_of
+from hapax.settings.base import Problem
+from hapax.settings.dataframe_rules import dataframe_problems
+from hapax.settings.value_types import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -22,7 +22,9 @@ _TRANSACTION_TIMEOUT: Final = "HAPAX_TRANSACTION__TIMEOUT"
 _SESSION_TIMEOUT: Final = "HAPAX_GROUP__SESSION_TIMEOUT"
 _POLL_INTERVAL: Final = "HAPAX_GROUP__MAX_POLL_INTERVAL"
 _WATCHDOG: Final = "HAPAX_WATCHDOG__TIMEOUT"
-_CLAIM: Final = "HAPAX_DEDUP__TTL"
+_DEDUP: Final = "HAPAX_DEDUP__"
+_CLAIM: Final = f"{_DEDUP}TTL"
+_CLAIMS_URL: Final = f"{_DEDUP}REDIS_URL"
 _CALL: Final = "HAPAX_CALL__TIMEOUT"
 _INPUT: Final = "HAPAX_INPUT__TOPICS"
 _OUTPUT: Final = "HAPAX_OUTPUT__TOPIC"
@@ -32,12 +34,12 @@ _DEAD_LETTER: Final = "HAPAX_DEAD_LETTER__TOPIC"
 def broken_rules(settings: Settings) -> Iterator[Problem]:
     """Yield every rule that these settings break."""
     yield from _times(settings)
-    yield from pipeline_problems(settings)
+    yield from dataframe_problems(settings)
     yield from _membership(settings)
     yield from _topics(settings)
     yield from _sasl(settings)
     yield from _tls(settings)
-    yield from claim_problems(settings)
+    yield from _claim_store(settings)
 
 
 def _times(settings: Settings) -> Iterator[Problem]:
@@ -165,8 +167,40 @@ def _tls(settings: Settings) -> Iterator[Problem]:
         )
 
 
+def _claim_store(settings: Settings) -> Iterator[Problem]:
+    dedup = settings.dedup
+    files = {
+        "CA_FILE": dedup.ca_file,
+        "CERTIFICATE_FILE": dedup.certificate_file,
+        "KEY_FILE": dedup.key_file,
+        "KEY_PASSWORD": dedup.key_password,
+    }
+    if dedup.claims_url is None:
+        return
+    kind = kind_of(dedup.claims_url)
+    encrypted = kind.transport(dedup.claims_url).encrypted
+    for name, value in files.items():
+        # Left alone, the service would connect without the protection that was asked for.
+        if value is not None and not encrypted:
+            yield Problem(
+                (_CLAIMS_URL, _DEDUP + name),
+                f"{_DEDUP}{name} is set but {_CLAIMS_URL} has no TLS: begin the address with "
+                f"{kind.tls_scheme}:// or remove the other",
+            )
+    for name, needed in (
+        ("CERTIFICATE_FILE", "KEY_FILE"),
+        ("KEY_FILE", "CERTIFICATE_FILE"),
+        ("KEY_PASSWORD", "KEY_FILE"),
+    ):
+        if files[name] is not None and files[needed] is None:
+            yield Problem(
+                (_DEDUP + name, _DEDUP + needed),
+                f"{_DEDUP}{name} needs {_DEDUP}{needed}, which is unset: set both or neither",
+            )
+
+
 def _idle(settings: Settings, given: Mapping[str, object], wanted: str) -> Iterator[Problem]:
-    # Left alone, the service would connect without the protection that somebody asked for.
+    # Left alone, the service would connect without the protection that was asked for.
     protocol = settings.kafka.security.protocol
     for name, value in given.items():
         if value is not None:

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from hapax.settings.base import SettingsGroup
-from hapax.settings.spark_properties import SPARK_PROPERTIES
+from hapax.settings.properties import SPARK_PROPERTIES
 from hapax.settings.validators import ADDRESS, FUNCTION, PATH
 from hapax.settings.value_types import duration, whole
 

@@ -2,24 +2,45 @@
 
 A form stands in the annotation of its field. Pydantic calls ``parse`` for text, the reference
 prints ``allowed``, and whatever leaves the process (log line, ``config show``) goes through
-``show``. Forms of text are in texts.py.
+``show``. Forms of text are in validators.py. Durations and sizes are whole milliseconds and bytes,
+read and written back without loss.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from pydantic_core import core_schema
 
 from hapax.settings.redaction import secrets_in
-from hapax.settings.units import duration_ms, duration_text, size_bytes, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 _TRUE: Final = frozenset({"true", "yes", "on", "1"})
 _FALSE: Final = frozenset({"false", "no", "off", "0"})
+_QUANTITY: Final = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,9}))? ?([^\s0-9.]*)")
+
+_DURATION_UNITS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SIZE_UNITS: Final = {
+    "": 1,
+    "b": 1,
+    "kb": 1_000,
+    "mb": 1_000**2,
+    "gb": 1_000**3,
+    "kib": 1 << 10,
+    "mib": 1 << 20,
+    "gib": 1 << 30,
+}
+# Largest first; 90s and 24h read better than 1.5m and 1d, so a unit must fit at least twice
+# before it replaces the one below. Seconds always win over milliseconds.
+_DURATION_STEPS: Final = (("d", 2), ("h", 2), ("m", 2), ("s", 1))
+_SIZE_STEPS: Final = ("GiB", "MiB", "KiB", "GB", "MB", "kB")
+
+_DURATION_HINT: Final = "write a duration with its unit, like 250ms, 1.5s, 5m, 24h or 7d"
+_SIZE_HINT: Final = "write a size like 16MiB, 512KiB, 1MB or a plain number of bytes"
 
 
 @dataclass(frozen=True)
@@ -130,3 +151,54 @@ def _within(read: Callable[[str], int], low: str, high: str) -> Callable[[str], 
         return value
 
     return parse
+
+
+def duration_ms(text: str) -> int:
+    """Read ``1.5s`` as 1500 ms; raise ValueError with a hint when it is no duration."""
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise ValueError(_DURATION_HINT)
+    unit = match[3]
+    if not unit:
+        raise ValueError(f"the unit is missing: {text}ms or {text}s? {_DURATION_HINT}")
+    if unit not in _DURATION_UNITS:
+        raise ValueError(f"{unit} is no unit of time here; {_DURATION_HINT}")
+    return _whole(match[1], match[2] or "", _DURATION_UNITS[unit], "a millisecond")
+
+
+def duration_text(value_ms: int) -> str:
+    """Write milliseconds so that ``duration_ms`` reads the same number again."""
+    for unit, least in _DURATION_STEPS:
+        count, rest = divmod(value_ms, _DURATION_UNITS[unit])
+        if rest == 0 and count >= least:
+            return f"{count}{unit}"
+    return f"{value_ms}ms"
+
+
+def size_bytes(text: str) -> int:
+    """Read ``16MiB`` (2**20) and ``1MB`` (10**6); a plain number is bytes."""
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise ValueError(_SIZE_HINT)
+    factor = _SIZE_UNITS.get(match[3].lower())
+    if factor is None:
+        raise ValueError(f"{match[3]} is no unit of size here; {_SIZE_HINT}")
+    return _whole(match[1], match[2] or "", factor, "a byte")
+
+
+def size_text(value_bytes: int) -> str:
+    """Write bytes so that ``size_bytes`` reads the same number again."""
+    for unit in _SIZE_STEPS:
+        count, rest = divmod(value_bytes, _SIZE_UNITS[unit.lower()])
+        if rest == 0 and count:
+            return f"{count}{unit}"
+    return str(value_bytes)
+
+
+def _whole(whole: str, fraction: str, factor: int, smallest: str) -> int:
+    # Integers only: 0.3s is 300 ms, not 299.99999999999994.
+    parts: int = 10 ** len(fraction)
+    value, rest = divmod(int(whole + fraction) * factor, parts)
+    if rest:
+        raise ValueError(f"it is finer than {smallest}, the smallest step there is")
+    return value

@@ -13,6 +13,7 @@ lost     no report: plan again, a limited number of times without progress
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from hapax.core.errors import (
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 LOST_MAX = 10
 """Tasks of one lane in a row that end without a report and without progress."""
 HOLD_S = 0.2
+_PYTHON_ERROR = re.compile(r"(?:\w+\.)+\w*Error: ")
 
 
 class TaskStopError(StopError):
@@ -100,7 +102,7 @@ class Reports:
         """React to a task without a report. Raises StopError when it cannot go on like this."""
         lane.rest(now_s)
         lane.lose()
-        reason = _cause(error)
+        reason = cause(error)
         self._events.task_lost(lane.number, reason, lane.lost, _starts(lane))
         if lane.lost >= LOST_MAX:
             raise StopError(
@@ -218,11 +220,12 @@ def _spans(report: RangeReport) -> dict[TopicPartition, tuple[int, int]]:
     return spans
 
 
-def _cause(error: Exception) -> str:
+def cause(error: Exception) -> str:
     """Return the line of Spark's long story that says what happened."""
     lines = [line.strip(" :") for line in str(error).splitlines() if line.strip(" :")]
+    named = [line for line in lines if _PYTHON_ERROR.match(line)]
     telling = [line for line in lines if "Error" in line or "Exception" in line or "crash" in line]
-    return (telling or lines or [type(error).__name__])[-1 if len(telling) == 1 else 0]
+    return (named or telling or lines or [type(error).__name__])[0]
 
 
 def _starts(lane: Lane) -> Progress:

@@ -12,22 +12,22 @@ The Spark engine states the same rules as DataFrames; tests compare the two.
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import defaultdict
+from collections import deque
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from hapax.operations.audit.local_counts import LocalCounts
 from hapax.operations.audit.local_effects import FoundEffects, differs
-from hapax.operations.audit.result import NAMES, Audit, Offence, OutputFindings, Scope, audit_of
+from hapax.operations.audit.local_rows import GroupedRows
+from hapax.operations.audit.result import Offence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hapax.operations.audit.local_rows import AuditRows, Row
+    from hapax.operations.audit.local_rows import AuditRows, Key, Row
+    from hapax.operations.audit.result import Audit, OutputFindings, Scope
     from hapax.operations.audit.steps import Report
-
-    Key = tuple[int, int]
 
 REPORT_ROWS = 100_000
 ROWS_AT_ONCE = 10_000
@@ -40,8 +40,7 @@ class LocalJudgement:
         self._rows = rows
         self._scope = scope
         self._report = report
-        self._counts: dict[int, dict[str, int]] = defaultdict(dict)
-        self._examples: dict[str, list[tuple[Key, Offence]]] = {name: [] for name in NAMES}
+        self._found = LocalCounts(scope)
         self._copies: list[Row] = []
         self._done, self._total = 0, 0
 
@@ -51,7 +50,7 @@ class LocalJudgement:
         if self._scope.claimed:
             self._rows.index_ids()
         self._place()
-        disordered = _Grouped(self._rows.disordered())
+        disordered = GroupedRows(self._rows.disordered())
         for key, given, effects in self._matched():
             found = FoundEffects(effects)
             if given is None:
@@ -62,12 +61,7 @@ class LocalJudgement:
                     self._order(key, found, disordered)
         self._flush(0)
         self._share()
-        audit = audit_of(self._scope, self._counts, outputs)
-        audit.examples = {
-            name: [offence.sentence(name, self._scope) for _key, offence in self._examples[name]]
-            for name in (audit.anomalies if self._scope.examples_max else ())
-        }
-        return audit
+        return self._found.audit(outputs)
 
     # -- effects by lane ------------------------------------------------------------------
 
@@ -81,7 +75,7 @@ class LocalJudgement:
             if where:
                 name = "orphaned" if where == "nowhere" else where
                 offence = Offence(place, offset, lane, at)
-                self._add(name, (place, offset), offence)
+                self._found.add(name, (place, offset), offence)
                 continue
             rank, top = (offset, slot), highest.get((lane, place), (-1, -1))
             if rank >= top:
@@ -110,7 +104,9 @@ class LocalJudgement:
 
     def _matched(self) -> Iterator[tuple[Key, Row | None, Iterator[Row]]]:
         """Yield each record with its effects, and effects that name no record."""
-        effects = _Grouped(row for row in self._rows.effects_by_record() if self._judged(row[:2]))
+        effects = GroupedRows(
+            row for row in self._rows.effects_by_record() if self._judged(row[:2])
+        )
         for given in self._rows.inputs():
             self._progress()
             key = given[:2]
@@ -135,30 +131,30 @@ class LocalJudgement:
             return
         offence = Offence(*key, found.lane, found.at, found.effects, due)
         if not visible:
-            self._add("hidden", key)
-            self._add("from_aborted", key, offence, found.effects)
+            self._found.add("hidden", key)
+            self._found.add("from_aborted", key, offence, found.effects)
             return
-        self._add("records", key)
-        self._add("outputs", key, count=found.outs)
-        self._add("doubled", key, offence, found.extra + bool(found.outs and found.dead))
+        self._found.add("records", key)
+        self._found.add("outputs", key, count=found.outs)
+        self._found.add("doubled", key, offence, found.extra + bool(found.outs and found.dead))
         if not found.effects:
             self._effectless(key, due, shared=shared, event_id=event_id)
             return
-        self._add("with_outputs" if found.outs else "dead_letters", key)
+        self._found.add("with_outputs" if found.outs else "dead_letters", key)
         if found.unchecked:
-            self._add("unchecked", key)
+            self._found.add("unchecked", key)
         if not found.outs and due is not None and due >= 0:
-            self._add("unexpected_dead", key)
+            self._found.add("unexpected_dead", key)
         if found.torn:
-            self._add("torn", key, offence)
+            self._found.add("torn", key, offence)
         elif differs(self._scope.compare, found, due, content):
-            self._add("wrong", key, offence)
+            self._found.add("wrong", key, offence)
 
     def _effectless(
         self, key: Key, due: int | None, *, shared: bool, event_id: bytes | None
     ) -> None:
         if due == 0:
-            self._add("filtered", key)
+            self._found.add("filtered", key)
         elif not self._scope.claimed or event_id is None:
             self._without("alone", key, due)
         elif not shared:
@@ -173,27 +169,27 @@ class LocalJudgement:
                lost       the first of several, and none of them has an effect
         """
         if event == "elsewhere":
-            self._add("duplicates", key)
+            self._found.add("duplicates", key)
         elif due is None:
-            self._add("unexplained", key)
+            self._found.add("unexplained", key)
         else:
-            self._add("missing" if event == "alone" else "dedup_loss", key, Offence(*key))
+            self._found.add("missing" if event == "alone" else "dedup_loss", key, Offence(*key))
 
     def _orphaned(self, key: Key, found: FoundEffects) -> None:
         offence = Offence(*key, found.lane, found.at, found.effects)
         compacted = self._scope.inputs[key[0]].compacted
-        self._add("gone" if compacted else "orphaned", key, offence, found.effects)
+        self._found.add("gone" if compacted else "orphaned", key, offence, found.effects)
 
-    def _order(self, key: Key, found: FoundEffects, disordered: _Grouped) -> None:
+    def _order(self, key: Key, found: FoundEffects, disordered: GroupedRows) -> None:
         """Count effects out of order; those that are repeated are doubled, and counted as such."""
         while disordered.key is not None and disordered.key < key:
-            _exhaust(disordered.take())
+            deque(disordered.take(), 0)  # records that are not judged
         if disordered.key != key:
             return
         for place, offset, slot, parts, lane, at, last in disordered.take():
             if (slot, parts) in found.single:
                 offence = Offence(place, offset, lane, at, last=last)
-                self._add("out_of_order", key, offence, order=(lane, at))
+                self._found.add("out_of_order", key, offence, order=(lane, at))
 
     # -- records that share an id ---------------------------------------------------------
 
@@ -223,7 +219,7 @@ class LocalJudgement:
             return
         if effects:
             if counts and owner != first_owner:
-                self._add("repeated", key, Offence(*key, lane, at, effects, due))
+                self._found.add("repeated", key, Offence(*key, lane, at, effects, due))
         elif due != 0:
             if owner == first_owner:
                 event = "alone"
@@ -233,54 +229,13 @@ class LocalJudgement:
                 event = "lost" if key == first else "elsewhere"
             self._without(event, key, due)
 
-    # -- counts ---------------------------------------------------------------------------
+    # -- all ------------------------------------------------------------------------------
 
     def _judged(self, key: Key) -> bool:
         bounds = self._scope.inputs[key[0]]
         return bounds.start <= key[1] < bounds.until
 
-    def _add(
-        self,
-        name: str,
-        key: Key,
-        offence: Offence | None = None,
-        count: int = 1,
-        *,
-        order: Key | None = None,
-    ) -> None:
-        if not count:
-            return
-        counts = self._counts[key[0]]
-        counts[name] = counts.get(name, 0) + count
-        examples = self._examples.get(name)
-        if offence is not None and examples is not None:
-            insort(examples, (order or key, offence), key=itemgetter(0))
-            del examples[self._scope.examples_max :]
-
     def _progress(self) -> None:
         self._done += 1
         if self._done % REPORT_ROWS == 1:
             self._report("judging (rows)", self._done, self._total)
-
-
-class _Grouped:
-    """Rows that are sorted by their first two columns, taken key by key."""
-
-    def __init__(self, rows: Iterator[Row]) -> None:
-        self._groups = groupby(rows, itemgetter(0, 1))
-        self.key: Key | None = None
-        self._rows: Iterator[Row] = iter(())
-        self._next()
-
-    def take(self) -> Iterator[Row]:
-        """Yield the rows of ``key``, then go to the next one; exhaust it before the next call."""
-        yield from self._rows
-        self._next()
-
-    def _next(self) -> None:
-        self.key, self._rows = next(self._groups, (None, iter(())))
-
-
-def _exhaust(rows: Iterator[Row]) -> None:
-    for _row in rows:
-        pass

@@ -8,6 +8,8 @@ whatever is read. The database is a workspace of one thread: no journal, no comm
 from __future__ import annotations
 
 import sqlite3
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from hapax.operations.audit.result import IncompleteError
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     Row = tuple[Any, ...]
+    Key = tuple[int, int]
 
 CACHE_KB = 64 * 1024
 """Memory of the tables; each sort may take as much again."""
@@ -130,6 +133,24 @@ class AuditRows:
             yield from self._base.execute(statement, values)
         except sqlite3.Error as error:
             raise _failed(error) from error
+
+
+class GroupedRows:
+    """Rows that are sorted by their first two columns, taken key by key."""
+
+    def __init__(self, rows: Iterator[Row]) -> None:
+        self._groups = groupby(rows, itemgetter(0, 1))
+        self.key: Key | None = None
+        self._rows: Iterator[Row] = iter(())
+        self._next()
+
+    def take(self) -> Iterator[Row]:
+        """Yield the rows of ``key``, then go to the next one; exhaust it before the next call."""
+        yield from self._rows
+        self._next()
+
+    def _next(self) -> None:
+        self.key, self._rows = next(self._groups, (None, iter(())))
 
 
 def _failed(error: sqlite3.Error) -> IncompleteError:

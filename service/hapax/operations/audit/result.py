@@ -54,7 +54,7 @@ NAMES = tuple(one.name for one in ANOMALIES)
 
 ACCOUNTS = ("with_outputs", "dead_letters", "filtered", "duplicates", "unexplained")
 """What a record that is no anomaly may have come to; ``unexplained``: without effect, and without
-a transform nobody can say whether it should have one."""
+a transform it is not known whether it should have one."""
 
 
 class InputBounds(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """Records to narrow rows: what an input record asks for, and which record an output names.
 
 An audit moves rows between machines, never payloads: ids and contents are hashes. A partition is
-its place in a list that everybody shares.
+its place in a list that all tasks share.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ POISON = -1
 """In place of the number of outputs: a dead letter is due."""
 VISIBLE = True
 FOREIGN, NOWHERE = -1, -2
-"""Places of sources that are not ours, and of those that cannot be."""
+"""Places of sources of other pipelines, and of those that cannot be."""
 DIGITS_MAX = 18
-"""Of offsets that strangers write into headers: what fits into the column."""
+"""Of offsets that other programs write into headers: what fits into the column."""
 
 
 class InputRow(NamedTuple):
@@ -40,7 +40,7 @@ class InputRow(NamedTuple):
     offset        of the record
     visible       false: its transaction was aborted
     owner_place, owner_offset  in whose name it claims its id: its own, or the original's
-    id            hash of its id and 1 byte for the source of ids; None: nobody asks
+    id            hash of its id and 1 byte for the source of ids; None: it is not needed
     outputs       how many are due; POISON: a dead letter; None: not known
     content       of all that is due; None: not compared
     topics        those that its outputs name themselves
@@ -57,7 +57,7 @@ class InputRow(NamedTuple):
 
 
 def aborted_row(place: int, offset: int) -> InputRow:
-    """Return the row of a record that nobody may see."""
+    """Return the row of an aborted record."""
     return InputRow(offset, not VISIBLE, place, offset, None, None, None, None)
 
 
@@ -83,7 +83,7 @@ class EffectRow(NamedTuple):
 
 
 class InputRows:
-    """Says what records ask for. ``transformer`` None: nobody knows what their outputs are."""
+    """Says what records ask for. ``transformer`` None: their outputs are not known."""
 
     def __init__(
         self,

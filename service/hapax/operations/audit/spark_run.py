@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from hapax.core.errors import HapaxError
+from hapax.engines.spark.reports import cause
 from hapax.engines.spark.session import SparkOptions, open_session
 from hapax.operations.audit.result import IncompleteError
 from hapax.operations.audit.spark import AuditJudgement, Tables
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 SHUFFLE_OFFSETS, SHUFFLE_MIN = 250_000, 2
 CAUSE_CHARS_MAX = 300
-_ERROR = re.compile(r"(?:\w+\.)+\w*Error: ")
 _SHUFFLES = "spark.sql.shuffle.partitions"
 
 
@@ -48,7 +47,8 @@ def opened(settings: Settings, report: Report) -> Iterator[SparkAudit]:
     except HapaxError:
         raise
     except Exception as error:  # a task that failed comes in many disguises, none of them short
-        raise IncompleteError(f"Spark did not finish: {_cause(error)}") from error
+        why = cause(error)[:CAUSE_CHARS_MAX]
+        raise IncompleteError(f"Spark did not finish: {why}") from error
     finally:
         spark.stop()
 
@@ -98,13 +98,6 @@ class SparkAudit:
         with reporting(self._spark, what, self._report):
             check_complete(frame, ranges)
         return frame
-
-
-def _cause(error: Exception) -> str:
-    """Return the line that names the error of the task, or else the first one."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    named = [line for line in lines if _ERROR.match(line)]
-    return (named or lines or [type(error).__name__])[0][:CAUSE_CHARS_MAX]
 
 
 def _size_shuffles(spark: SparkSession, scope: Scope) -> None:

@@ -78,7 +78,7 @@ def differs(compare: Compare) -> Column:
 def with_ids(matched: DataFrame, effects: DataFrame) -> DataFrame:
     """Add what the other records of an id say.
 
-    event  alone      nobody else has the id, or the record is its owner
+    event  alone      no other record has the id, or the record is its owner
            elsewhere  another record had or will have the effect, or was filtered
            lost       the first of several, and none of them has an effect
     again  its effects come after those of another owner of the id

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 STRETCH_MIN, STRETCH_MAX = 50_000, 1_000_000
 TASKS_PER_CORE = 3
+EMPTY_FETCH_MS = 10
 
 
 class ReadInputs(msgspec.Struct, frozen=True):
@@ -40,7 +41,7 @@ class ReadInputs(msgspec.Struct, frozen=True):
         """Yield a row for each record, aborted ones included, and one that counts them."""
         stretch = self.stretches[number]
         rows, place, count = self._rows(), stretch.place, 0
-        reader = AuditRangeReader(reader_properties(self.settings), stretch)
+        reader = AuditRangeReader(_reader(self.settings), stretch)
         for records, unreadable in reader.committed():
             count += len(records)
             yield [(place, *row, None) for row in rows.rows(records, unreadable)]
@@ -77,7 +78,7 @@ class ReadEffects(msgspec.Struct, frozen=True):
     compare: Compare
 
     def __call__(self, number: int) -> Iterator[list[Row]]:
-        """Yield a row for each effect of ours, and one that counts everything."""
+        """Yield a row for each effect of this pipeline, and one that counts everything."""
         stretch = self.stretches[number]
         rows = EffectRows(
             {where: place for place, where in enumerate(self.places)},
@@ -86,7 +87,7 @@ class ReadEffects(msgspec.Struct, frozen=True):
             compare=self.compare,
         )
         lane, count, foreign = stretch.place, 0, 0
-        reader = AuditRangeReader(reader_properties(self.settings), stretch)
+        reader = AuditRangeReader(_reader(self.settings), stretch)
         for records, _unreadable in reader.committed():
             found = [row for record in records if (row := rows.row(record)) is not None]
             count += len(records)
@@ -94,6 +95,11 @@ class ReadEffects(msgspec.Struct, frozen=True):
             yield [(lane, *row, None, None, None) for row in found]
         hidden = sum(len(offsets) for offsets in reader.hidden())
         yield [(lane, *([None] * 8), count, foreign, hidden)]
+
+
+def _reader(settings: Settings) -> dict[str, Any]:
+    # The end of a stretch is often an empty fetch: behind markers, and where a topic ends.
+    return reader_properties(settings) | {"fetch.wait.max.ms": EMPTY_FETCH_MS}
 
 
 def cut(spans: Sequence[tuple[str, int, int, int]], cores: int) -> list[OffsetRange]:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from hapax.operations.audit.result import Compare, OutputBounds
 from hapax.operations.audit.tasks import ReadEffects, ReadInputs, cut
+from hapax.operations.reading import await_decided
 
 if TYPE_CHECKING:
     from hapax.core.records import Progress, TopicPartition
     from hapax.kafka.read.offset_client import OffsetClient
     from hapax.operations.audit.steps import Report
     from hapax.settings import Settings
-
-SETTLE_MARGIN_S, SETTLE_REST_S = 12.0, 0.1
-"""Longer than a transaction's timeout: brokers look for those of dead producers every 10 s."""
 
 
 class AuditOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,22 +107,16 @@ class AuditTopics:
 
     def _stable(self, lanes: list[TopicPartition]) -> Progress:
         """Wait until all that was begun by now is decided; return the last stable offsets."""
-        begun = self._client.high_watermarks(lanes)
-        give_up_s = time.monotonic() + self._settings.transaction.timeout_ms / 1000
-        give_up_s += SETTLE_MARGIN_S
-        while True:
-            ends = self._client.last_stable(lanes)
-            behind = [where for where in lanes if ends[where] < begun[where]]
-            if not behind:
-                return ends
-            if time.monotonic() > give_up_s:
-                break
-            self._report("waiting for open transactions in the output", 0, 0)
-            time.sleep(SETTLE_REST_S)
+        ends, behind = await_decided(
+            self._client,
+            lanes,
+            self._settings.transaction.timeout_ms,
+            lambda: self._report("waiting for open transactions in the output", 0, 0),
+        )
         self.remarks += [
-            f"{topic}/{number}: a transaction is open at {ends[(topic, number)]}, and readers do "
-            f"not see the records after it up to {begun[(topic, number)]}"
-            for topic, number in behind
+            f"{topic}/{number}: a transaction is open at {end}, and readers do not see the records"
+            f" after it up to {begun}"
+            for (topic, number), (end, begun) in behind.items()
         ]
         return ends
 

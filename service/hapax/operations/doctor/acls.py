@@ -32,7 +32,7 @@ _PREFIXED = "PREFIXED"
 def kafka_rights(settings: Settings, outputs: Iterable[str] = ()) -> tuple[Right, ...]:
     """Return what this pipeline's user must be granted, and what it may be; mandatory ones first.
 
-    ``outputs``: topics that the business code names itself, which no setting tells.
+    ``outputs``: topics that the business code names itself, which no setting names.
     """
     written = {settings.output.topic: "outputs are written"}
     written |= dict.fromkeys(outputs, "outputs that the business code sends here are written")

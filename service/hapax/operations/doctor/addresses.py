@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from hapax.operations.doctor.check import Check, fail, good, listed, untold, warn
+from hapax.operations.doctor.check import check, fail, listed, ok, unknown, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hapax.operations.doctor.check import Case, Said
+    from hapax.operations.doctor.check import Case, CheckResult
 
 KIP_447 = 3
 """Version of TxnOffsetCommit from which on group metadata fence offsets: brokers from 2.5."""
@@ -17,24 +17,38 @@ KIP_890 = 5
 """Version of EndTxn of brokers that know transactions of the second kind: from 4.0."""
 
 SILENCE = ("no answer", "_TIMED_OUT", "_TRANSPORT", "_WAIT_COORD")
-"""How reasons begin where nobody answered; others are answers that say no."""
+"""How reasons begin where no answer came; others are refusals."""
 
 
-def _bootstrap(case: Case) -> Iterator[Said]:
+@check(
+    "bootstrap",
+    "every address in `HAPAX_KAFKA__BOOTSTRAP_SERVERS`: name service and TCP",
+    "FAIL: none can be reached. WARN: some cannot.",
+    needs="addresses",
+    now=True,
+)
+def _bootstrap(case: Case) -> Iterator[CheckResult]:
     addresses = case.kafka.bootstrap
     dead = [each for each in addresses if each.problem is not None]
     if not dead:
-        yield good(f"{len(addresses)} addresses answer: {listed(each.place for each in addresses)}")
+        yield ok(f"{len(addresses)} addresses answer: {listed(each.place for each in addresses)}")
     for each in dead:
         saw = f"HAPAX_KAFKA__BOOTSTRAP_SERVERS: {each.place}: {each.problem}"
         fix = "fix the address, the DNS or the network, or remove the address"
         yield fail(saw, fix) if len(dead) == len(addresses) else warn(saw, fix)
 
 
-def _brokers(case: Case) -> Iterator[Said]:
+@check(
+    "brokers",
+    "whether brokers answer there: encryption, login, metadata",
+    "FAIL: a port that is open, and no answer. WARN: no controller.",
+    needs="addresses",
+    now=True,
+)
+def _brokers(case: Case) -> Iterator[CheckResult]:
     kafka = case.kafka
     if all(each.problem for each in kafka.bootstrap):
-        yield untold("no bootstrap address can be reached")
+        yield unknown("no bootstrap address can be reached")
     elif not kafka.listeners:
         yield fail(
             f"a bootstrap address can be reached, but no broker answers there: {kafka.problem}",
@@ -43,13 +57,20 @@ def _brokers(case: Case) -> Iterator[Said]:
     elif kafka.problem is None and kafka.controller < 0:
         yield warn("the cluster has no controller", "check the controllers of the cluster")
     else:
-        yield good(f"{len(kafka.listeners)} brokers: {listed(kafka.listeners)}")
+        yield ok(f"{len(kafka.listeners)} brokers: {listed(kafka.listeners)}")
 
 
-def _listeners(case: Case) -> Iterator[Said]:
+@check(
+    "listeners",
+    "every address that a broker advertises: name service and TCP",
+    "FAIL: one cannot be reached from here, or accepts connections and does not answer.",
+    needs="addresses",
+    now=True,
+)
+def _listeners(case: Case) -> Iterator[CheckResult]:
     listeners = case.kafka.listeners
     if not listeners:
-        yield untold("no broker returned its address")
+        yield unknown("no broker returned its address")
         return
     sound = True
     for number, each in listeners.items():
@@ -68,7 +89,7 @@ def _listeners(case: Case) -> Iterator[Said]:
                 "check that broker: it hangs, is overloaded, or is still starting",
             )
     if sound:
-        yield good(f"every broker answers at {listed(each.place for each in listeners.values())}")
+        yield ok(f"every broker answers at {listed(each.place for each in listeners.values())}")
 
 
 def _silence(case: Case, broker: int) -> str:
@@ -80,10 +101,16 @@ def _silence(case: Case, broker: int) -> str:
     return ""
 
 
-def _versions(case: Case) -> Iterator[Said]:
+@check(
+    "broker-versions",
+    "the requests that the brokers support",
+    "FAIL: no transactions with fenced offsets (KIP-447, from 2.5), or no KIP-848 where "
+    "`HAPAX_GROUP__PROTOCOL` asks for it.",
+)
+def _versions(case: Case) -> Iterator[CheckResult]:
     apis = case.kafka.apis
     if not apis:
-        yield untold("the client did not report which requests the brokers support")
+        yield unknown("the client did not report which requests the brokers support")
         return
     sound = True
     if case.settings.mode.transactional and apis.get("TxnOffsetCommit", -1) < KIP_447:
@@ -100,40 +127,4 @@ def _versions(case: Case) -> Iterator[Said]:
         )
     if sound:
         recent = "4.0 or later" if apis.get("EndTxn", -1) >= KIP_890 else "2.5 or later"
-        yield good(f"the requests that the brokers support are those of Kafka {recent}")
-
-
-CHECKS: Final = (
-    Check(
-        "bootstrap",
-        "every address in `HAPAX_KAFKA__BOOTSTRAP_SERVERS`: name service and TCP",
-        "FAIL: none can be reached. WARN: some cannot.",
-        "addresses",
-        _bootstrap,
-        now=True,
-    ),
-    Check(
-        "brokers",
-        "whether brokers answer there: encryption, login, metadata",
-        "FAIL: a port that is open, and no answer. WARN: no controller.",
-        "addresses",
-        _brokers,
-        now=True,
-    ),
-    Check(
-        "listeners",
-        "every address that a broker advertises: name service and TCP",
-        "FAIL: one cannot be reached from here, or accepts connections and does not answer.",
-        "addresses",
-        _listeners,
-        now=True,
-    ),
-    Check(
-        "broker-versions",
-        "the requests that the brokers support",
-        "FAIL: no transactions with fenced offsets (KIP-447, from 2.5), or no KIP-848 where "
-        "`HAPAX_GROUP__PROTOCOL` asks for it.",
-        "brokers",
-        _versions,
-    ),
-)
+        yield ok(f"the requests that the brokers support are those of Kafka {recent}")

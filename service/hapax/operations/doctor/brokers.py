@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING
 
 from hapax.operations.doctor.check import (
     DAY_MS,
     HOUR_MS,
     MINUTE_MS,
-    Check,
+    check,
     fail,
-    good,
-    untold,
+    ok,
+    unknown,
     warn,
 )
 from hapax.operations.doctor.check import number as read
-from hapax.operations.doctor.replication import graded, in_sync_min, replicas
-from hapax.settings.units import duration_text
+from hapax.operations.doctor.durability import graded, in_sync_min, replicas
+from hapax.settings.value_types import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hapax.operations.doctor.check import Case, Said
+    from hapax.operations.doctor.check import Case, CheckResult
 
 GROUP_SESSION_MIN, GROUP_SESSION_MAX = (
     "group.min.session.timeout.ms",
@@ -30,11 +31,16 @@ GROUP_SESSION_MIN, GROUP_SESSION_MAX = (
 OFFSETS_KEPT_MIN_MS = DAY_MS
 
 
-def _transaction_timeout(case: Case) -> Iterator[Said]:
+@check(
+    "transaction-timeout",
+    "`transaction.max.timeout.ms` against `HAPAX_TRANSACTION__TIMEOUT`",
+    "FAIL: the setting is longer.",
+)
+def _transaction_timeout(case: Case) -> Iterator[CheckResult]:
     allowed = _least(case, "transaction.max.timeout.ms")
     ours = case.settings.transaction.timeout_ms
     if allowed is None:
-        yield _not_told(case, "transaction.max.timeout.ms")
+        yield _not_reported(case, "transaction.max.timeout.ms")
     elif ours > allowed:
         yield fail(
             f"HAPAX_TRANSACTION__TIMEOUT={duration_text(ours)} is longer than "
@@ -42,10 +48,10 @@ def _transaction_timeout(case: Case) -> Iterator[Said]:
             "lower the first or raise the second",
         )
     else:
-        yield good(f"HAPAX_TRANSACTION__TIMEOUT={duration_text(ours)} of at most {allowed} ms")
+        yield ok(f"HAPAX_TRANSACTION__TIMEOUT={duration_text(ours)} of at most {allowed} ms")
 
 
-def _internal(case: Case, topic: str, factor: str, in_sync: str) -> Iterator[Said]:
+def _internal(case: Case, topic: str, factor: str, in_sync: str) -> Iterator[CheckResult]:
     """Grade the topic as it is, or as the brokers would make it."""
     found = case.kafka.topics.get(topic)
     count, least = _least(case, factor), _least(case, in_sync)
@@ -59,33 +65,42 @@ def _internal(case: Case, topic: str, factor: str, in_sync: str) -> Iterator[Sai
         )
         return
     if count is None or least is None:
-        yield _not_told(case, factor)
+        yield _not_reported(case, factor)
         return
     yield graded(topic, count, least, f"move {topic} to 3 replicas, and set min.insync.replicas=2")
 
 
-def _transaction_log(case: Case) -> Iterator[Said]:
-    yield from _internal(
-        case,
-        "__transaction_state",
-        "transaction.state.log.replication.factor",
-        "transaction.state.log.min.isr",
+_transaction_log = check(
+    "transaction-log",
+    "replicas and in-sync minimum of `__transaction_state`",
+    "As for durability. FAIL: fewer brokers than its replicas.",
+)(
+    partial(
+        _internal,
+        topic="__transaction_state",
+        factor="transaction.state.log.replication.factor",
+        in_sync="transaction.state.log.min.isr",
     )
-
-
-def _offsets_log(case: Case) -> Iterator[Said]:
-    yield from _internal(
-        case,
-        "__consumer_offsets",
-        "offsets.topic.replication.factor",
-        "min.insync.replicas",
+)
+_offsets_log = check(
+    "offsets-log",
+    "replicas and in-sync minimum of `__consumer_offsets`",
+    "As for durability. FAIL: fewer brokers than its replicas.",
+)(
+    partial(
+        _internal,
+        topic="__consumer_offsets",
+        factor="offsets.topic.replication.factor",
+        in_sync="min.insync.replicas",
     )
+)
 
 
-def _id_expiry(case: Case) -> Iterator[Said]:
+@check("transactional-id-expiry", "`transactional.id.expiration.ms`", "WARN: shorter than an hour.")
+def _id_expiry(case: Case) -> Iterator[CheckResult]:
     kept_ms = _least(case, "transactional.id.expiration.ms")
     if kept_ms is None:
-        yield _not_told(case, "transactional.id.expiration.ms")
+        yield _not_reported(case, "transactional.id.expiration.ms")
     elif kept_ms < HOUR_MS:
         yield warn(
             f"transactional.id.expiration.ms={kept_ms}: a worker that is idle for this long "
@@ -93,13 +108,18 @@ def _id_expiry(case: Case) -> Iterator[Said]:
             "raise it to an hour or more; the default is 7 days",
         )
     else:
-        yield good(f"transactional ids are kept for {duration_text(kept_ms)}")
+        yield ok(f"transactional ids are kept for {duration_text(kept_ms)}")
 
 
-def _offsets_kept(case: Case) -> Iterator[Said]:
+@check(
+    "offsets-retention",
+    "`offsets.retention.minutes`",
+    "FAIL: shorter than a day: a stopped pipeline loses its offsets.",
+)
+def _offsets_kept(case: Case) -> Iterator[CheckResult]:
     kept = _least(case, "offsets.retention.minutes")
     if kept is None:
-        yield _not_told(case, "offsets.retention.minutes")
+        yield _not_reported(case, "offsets.retention.minutes")
     elif kept * MINUTE_MS < OFFSETS_KEPT_MIN_MS:
         yield fail(
             f"offsets.retention.minutes={kept}: a pipeline that is stopped for longer loses its "
@@ -107,17 +127,22 @@ def _offsets_kept(case: Case) -> Iterator[Said]:
             "raise it above the longest stop, to a day at least; the default is 7 days",
         )
     else:
-        yield good(f"positions of a stopped group are kept for {duration_text(kept * MINUTE_MS)}")
+        yield ok(f"positions of a stopped group are kept for {duration_text(kept * MINUTE_MS)}")
 
 
-def _session_timeout(case: Case) -> Iterator[Said]:
+@check(
+    "session-timeout",
+    "`HAPAX_GROUP__SESSION_TIMEOUT` against what the brokers allow",
+    "FAIL: outside of it.",
+)
+def _session_timeout(case: Case) -> Iterator[CheckResult]:
     ours = case.settings.group.session_timeout_ms
     if case.settings.group.protocol == "consumer":
-        yield good("HAPAX_GROUP__PROTOCOL=consumer: the brokers choose the session timeout")
+        yield ok("HAPAX_GROUP__PROTOCOL=consumer: the brokers choose the session timeout")
         return
     lowest, highest = _most(case, GROUP_SESSION_MIN), _least(case, GROUP_SESSION_MAX)
     if lowest is None or highest is None:
-        yield _not_told(case, GROUP_SESSION_MIN)
+        yield _not_reported(case, GROUP_SESSION_MIN)
     elif not lowest <= ours <= highest:
         yield fail(
             f"HAPAX_GROUP__SESSION_TIMEOUT={duration_text(ours)} is not within "
@@ -125,13 +150,14 @@ def _session_timeout(case: Case) -> Iterator[Said]:
             "choose one that the brokers allow",
         )
     else:
-        yield good(f"HAPAX_GROUP__SESSION_TIMEOUT={duration_text(ours)} is allowed")
+        yield ok(f"HAPAX_GROUP__SESSION_TIMEOUT={duration_text(ours)} is allowed")
 
 
-def _auto_create(case: Case) -> Iterator[Said]:
+@check("auto-create", "`auto.create.topics.enable`", "WARN: true.")
+def _auto_create(case: Case) -> Iterator[CheckResult]:
     told = case.broker_settings("auto.create.topics.enable")
     if not told:
-        yield _not_told(case, "auto.create.topics.enable")
+        yield _not_reported(case, "auto.create.topics.enable")
     elif "true" in told.values():
         yield warn(
             "auto.create.topics.enable=true: a misspelt topic is created with default "
@@ -139,7 +165,7 @@ def _auto_create(case: Case) -> Iterator[Said]:
             "set auto.create.topics.enable=false on the brokers",
         )
     else:
-        yield good("topics are not created automatically")
+        yield ok("topics are not created automatically")
 
 
 def _least(case: Case, name: str) -> int | None:
@@ -155,59 +181,6 @@ def _numbers(case: Case, name: str) -> list[int]:
     return [each for each in found if each is not None]
 
 
-def _not_told(case: Case, name: str) -> Said:
+def _not_reported(case: Case, name: str) -> CheckResult:
     why = next((why for what, why in case.kafka.untold.items() if "of broker" in what), "")
-    return untold(f"{name}: no broker returns it{why and ': '}{why}")
-
-
-CHECKS: Final = (
-    Check(
-        "transaction-timeout",
-        "`transaction.max.timeout.ms` against `HAPAX_TRANSACTION__TIMEOUT`",
-        "FAIL: the setting is longer.",
-        "brokers",
-        _transaction_timeout,
-    ),
-    Check(
-        "transaction-log",
-        "replicas and in-sync minimum of `__transaction_state`",
-        "As for durability. FAIL: fewer brokers than its replicas.",
-        "brokers",
-        _transaction_log,
-    ),
-    Check(
-        "offsets-log",
-        "replicas and in-sync minimum of `__consumer_offsets`",
-        "As for durability. FAIL: fewer brokers than its replicas.",
-        "brokers",
-        _offsets_log,
-    ),
-    Check(
-        "transactional-id-expiry",
-        "`transactional.id.expiration.ms`",
-        "WARN: shorter than an hour.",
-        "brokers",
-        _id_expiry,
-    ),
-    Check(
-        "offsets-retention",
-        "`offsets.retention.minutes`",
-        "FAIL: shorter than a day: a stopped pipeline loses its offsets.",
-        "brokers",
-        _offsets_kept,
-    ),
-    Check(
-        "session-timeout",
-        "`HAPAX_GROUP__SESSION_TIMEOUT` against what the brokers allow",
-        "FAIL: outside of it.",
-        "brokers",
-        _session_timeout,
-    ),
-    Check(
-        "auto-create",
-        "`auto.create.topics.enable`",
-        "WARN: true.",
-        "brokers",
-        _auto_create,
-    ),
-)
+    return unknown(f"{name}: no broker returns it{why and ': '}{why}")

@@ -13,17 +13,17 @@ import os
 import tarfile
 import tempfile
 import time
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import msgspec
 
 from hapax import __version__
-from hapax.core.errors import ConfigurationError
+from hapax.core.errors import ConfigurationError, HapaxError
 from hapax.core.partition_offsets import PartitionOffsets, position
 from hapax.operations.doctor.findings import counts
+from hapax.operations.local_process import LocalProcess
 from hapax.settings.secrets import Strike, secrets_around, secrets_of
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from hapax.operations.doctor.findings import Finding
     from hapax.settings import Settings
 
-STATUS_TIMEOUT_S, STATUS_BYTES_MAX = 1.0, 1 << 20
+STATUS_TIMEOUT_S = 1.0
 FOLDER = "hapax-doctor"
 SECRET_LENGTH_MIN = 2
-"""An archive leaves the house: rather a text with holes than a short password in it."""
+"""An archive is sent to others: better a text with gaps than a short password in it."""
 
 
 def write_bundle(
@@ -136,17 +136,12 @@ def _offsets(case: Case, where: TopicPartition, log: Log) -> dict[str, Any]:
 
 
 def _status(settings: Settings) -> Any:
-    """Return what a service on this machine says of itself; None where there is none."""
-    host = settings.telemetry.address
-    if host in {"0.0.0.0", "::"}:  # noqa: S104 - asked here, not listened on
-        host = "127.0.0.1"
-    host = f"[{host}]" if ":" in host else host
-    address = f"http://{host}:{settings.telemetry.port}/status.json"
+    """Return what a service on this machine reports; None where there is none."""
     try:
-        with urlopen(address, timeout=STATUS_TIMEOUT_S) as answer:
-            return json.loads(answer.read(STATUS_BYTES_MAX))
-    except (URLError, OSError, ValueError):
+        code, status = LocalProcess(settings).ask("GET", "/status.json", STATUS_TIMEOUT_S)
+    except HapaxError:
         return None
+    return status if code == HTTPStatus.OK else None
 
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:

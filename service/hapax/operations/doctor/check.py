@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator  # noqa: TC003 - of a NamedTuple
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from hapax.operations.doctor.findings import Verdict
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from hapax.core.certificates import Certificate
     from hapax.core.claim_store import StoreHealth
     from hapax.core.cluster_state import ClusterState, Log, ProcessState, Topic
@@ -16,11 +18,11 @@ if TYPE_CHECKING:
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 
 TRANSACTION_AGE_MAX_MS = 15 * MINUTE_MS
-"""``transaction.max.timeout.ms`` of brokers that were told nothing else: no sender's transaction
+"""``transaction.max.timeout.ms`` of brokers that are set to nothing else: no sender's transaction
 may be open for longer."""
 
 
-class Said(NamedTuple):
+class CheckResult(NamedTuple):
     """A finding without the name of its check."""
 
     verdict: Verdict
@@ -45,7 +47,7 @@ class Case(NamedTuple):
     @property
     def outputs(self) -> dict[str, Topic]:
         """The output and the dead-letter topic, if they are there."""
-        return self._there(written(self.settings))
+        return self._there(output_topics(self.settings))
 
     def _there(self, names: tuple[str, ...]) -> dict[str, Topic]:
         topics = self.kafka.topics
@@ -70,12 +72,16 @@ class Case(NamedTuple):
         return f"offsets of {', '.join(missing)}{why and ': '}{why}" if missing else ""
 
     def broker_settings(self, name: str) -> dict[int, str]:
-        """Return one setting of every broker that tells it."""
+        """Return one setting of every broker that reports it."""
         return {
             number: settings[name]
             for number, settings in self.kafka.settings.items()
             if name in settings
         }
+
+
+Judge = Callable[[Case], Iterator[CheckResult]]
+Needs = Literal["process", "addresses", "brokers", "claims", "claims or nothing"]
 
 
 class Check(NamedTuple):
@@ -89,32 +95,45 @@ class Check(NamedTuple):
     name: str
     looks_at: str
     finds: str
-    needs: Literal["process", "addresses", "brokers", "claims", "claims or nothing"]
-    judge: Callable[[Case], Iterator[Said]]
+    needs: Needs
+    judge: Judge
     now: bool = False
 
 
-def good(saw: str) -> Said:
+def check(
+    name: str, looks_at: str, finds: str, needs: Needs = "brokers", *, now: bool = False
+) -> Callable[[Judge], Check]:
+    """Declare the function below as a check."""
+    return lambda judge: Check(name, looks_at, finds, needs, judge, now)
+
+
+def declared(*modules: ModuleType) -> tuple[Check, ...]:
+    """Return the checks of these modules, in the order in which they stand there."""
+    values = (value for module in modules for value in vars(module).values())
+    return tuple(value for value in values if isinstance(value, Check))
+
+
+def ok(saw: str) -> CheckResult:
     """Return that all is well."""
-    return Said(Verdict.PASS, saw)
+    return CheckResult(Verdict.PASS, saw)
 
 
-def warn(saw: str, fix: str) -> Said:
+def warn(saw: str, fix: str) -> CheckResult:
     """Return what will cost something one day."""
-    return Said(Verdict.WARN, saw, fix)
+    return CheckResult(Verdict.WARN, saw, fix)
 
 
-def fail(saw: str, fix: str) -> Said:
+def fail(saw: str, fix: str) -> CheckResult:
     """Return where records are, or can be, lost, doubled or stuck."""
-    return Said(Verdict.FAIL, saw, fix)
+    return CheckResult(Verdict.FAIL, saw, fix)
 
 
-def untold(why: str) -> Said:
+def unknown(why: str) -> CheckResult:
     """Return that it could not be looked at."""
-    return Said(Verdict.UNTOLD, why)
+    return CheckResult(Verdict.UNTOLD, why)
 
 
-def written(settings: Settings) -> tuple[str, ...]:
+def output_topics(settings: Settings) -> tuple[str, ...]:
     """Return the topics that the pipeline writes by its settings."""
     dead_letter = settings.dead_letter.topic
     return (settings.output.topic, *([dead_letter] if dead_letter else []))
@@ -134,7 +153,7 @@ def listed(words: Iterable[object]) -> str:
 
 
 def kept_ms(topic: Topic) -> int | None:
-    """Return ``retention.ms``; None where records are kept for ever, or nothing is told."""
+    """Return ``retention.ms``; None where records are kept for ever, or nothing is reported."""
     kept = number(topic.settings.get("retention.ms"))
     deleted = "delete" in topic.settings.get("cleanup.policy", "delete")
     return kept if kept is not None and kept >= 0 and deleted else None

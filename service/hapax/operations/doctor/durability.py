@@ -1,7 +1,7 @@
 """How safe an acknowledged record is: acks, replicas and min.insync.replicas in one grade.
 
     replicas  acks  min.insync.replicas  grade
-    any       0     any                  lowest   nobody has promised anything
+    any       0     any                  lowest   no broker has promised anything
     2         all   1                    low      the leader alone may be in sync
     3         1     1                    medium   the leader alone answers, two more follow
     3         all   2                    high     tolerates 1 broker being away
@@ -16,9 +16,15 @@ records can still be written?
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
+
+from hapax.operations.doctor.check import fail, number, ok, warn
+
+if TYPE_CHECKING:
+    from hapax.core.cluster_state import Topic
+    from hapax.operations.doctor.check import CheckResult
 
 Acks = Literal["0", "1", "all"]
 
@@ -72,3 +78,28 @@ def _level_of_leader(replicas: int) -> Level:
     if replicas <= 1:
         return Level.LOWEST
     return Level.MEDIUM if replicas >= _COPIES_MANY else Level.LOW
+
+
+def replicas(topic: Topic) -> int:
+    """Return the replicas of the partition that has the fewest."""
+    return min(len(each.replicas) for each in topic.partitions.values())
+
+
+def in_sync_min(topic: Topic, otherwise: int | None = None) -> int | None:
+    """Return ``min.insync.replicas`` of the topic, as far as it is reported."""
+    told = number(topic.settings.get("min.insync.replicas"))
+    return otherwise if told is None else told
+
+
+def graded(what: str, count: int, in_sync: int, fix: str) -> CheckResult:
+    """Return the grade for writers with ``acks=all``, which is what this service writes with."""
+    grade = durability(replicas=count, acks="all", in_sync_min=in_sync)
+    ground = f"{what}: {count} replicas, acks=all, min.insync.replicas={in_sync}"
+    saw = f"{ground}: {grade.level.name.lower()}, brokers that may be away: {grade.tolerates}"
+    if grade.level <= Level.LOW:
+        return fail(f"{saw}; one lost disk can lose acknowledged records", fix)
+    if grade.level is Level.MEDIUM:
+        return warn(f"{saw}; records that only the leader has are acknowledged", fix)
+    if grade.tolerates == 0:
+        return warn(f"{saw}: the first one that is away stops all writers", fix)
+    return ok(saw)

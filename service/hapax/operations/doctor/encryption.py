@@ -1,4 +1,4 @@
-"""Checks of what travels in the open, whom we believe, and until when."""
+"""Checks of what is sent unencrypted, and of certificates: verified, and valid until when."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Final
 from hapax.claims.store import kind_of
 from hapax.kafka.connection import split
 from hapax.operations.doctor.check import Check, fail, good, listed, untold, warn
+from hapax.kafka.tcp_probe import split
+from hapax.operations.doctor.check import check, fail, listed, ok, unknown, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hapax.operations.doctor.check import Case, Said
+    from hapax.operations.doctor.check import Case, CheckResult
 
 DAY_S: Final = 86_400
 EXPIRY_WARNING_DAYS: Final = 30
@@ -21,7 +23,13 @@ PROPERTIES: Final = "HAPAX_KAFKA__PROPERTIES"
 PROTOCOL: Final = "HAPAX_KAFKA__SECURITY__PROTOCOL"
 
 
-def _plaintext(case: Case) -> Iterator[Said]:
+@check(
+    "kafka-plaintext",
+    "`HAPAX_KAFKA__SECURITY__PROTOCOL` and where the brokers are",
+    "WARN: plaintext or sasl_plaintext beyond this machine.",
+    needs="process",
+)
+def _plaintext(case: Case) -> Iterator[CheckResult]:
     protocol = case.settings.kafka.security.protocol
     met = (*case.kafka.bootstrap, *case.kafka.listeners.values())
     dead = {each.place for each in met if each.problem is not None}
@@ -31,12 +39,12 @@ def _plaintext(case: Case) -> Iterator[Said]:
             *(each.place for each in case.kafka.listeners.values()),
         ]
     )
-    # To an address where nobody answers nothing travels; another check speaks of it.
+    # Nothing is sent to an address that does not answer; another check reports it.
     outside = [one for one in places if one not in dead and not _loopback(split(one)[0])]
     if not protocol.endswith("plaintext"):
-        yield good(f"connections to Kafka are encrypted ({PROTOCOL}={protocol})")
+        yield ok(f"connections to Kafka are encrypted ({PROTOCOL}={protocol})")
     elif not outside:
-        yield good(f"{PROTOCOL}={protocol}, within this machine")
+        yield ok(f"{PROTOCOL}={protocol}, within this machine")
     else:
         login = protocol.startswith("sasl") and case.settings.kafka.security.sasl_mechanism
         open_login = f", and the login of {login}" if login in {"PLAIN", "OAUTHBEARER"} else ""
@@ -46,10 +54,16 @@ def _plaintext(case: Case) -> Iterator[Said]:
         )
 
 
-def _verification(case: Case) -> Iterator[Said]:
+@check(
+    "kafka-verification",
+    "`enable.ssl.certificate.verification`, `ssl.endpoint.identification.algorithm`",
+    "WARN: certificates of brokers, or the names in them, are not verified.",
+    needs="process",
+)
+def _verification(case: Case) -> Iterator[CheckResult]:
     settings = case.settings
     if not settings.kafka.security.protocol.endswith("ssl"):
-        yield good("without TLS there is nothing to verify")
+        yield ok("without TLS there is nothing to verify")
         return
     given = settings.kafka.properties
     wrong = [
@@ -66,18 +80,25 @@ def _verification(case: Case) -> Iterator[Said]:
             f"remove it, and name the authorities in {PROTOCOL.replace('PROTOCOL', 'CA_FILE')}",
         )
     else:
-        yield good("the brokers' certificates and their names are verified")
+        yield ok("the brokers' certificates and their names are verified")
 
 
-def _claim_store(case: Case) -> Iterator[Said]:
+@check(
+    "redis-encryption",
+    "the scheme and the options of `HAPAX_DEDUP__REDIS_URL`",
+    "WARN: no TLS beyond this machine, or TLS that verifies nothing (`ssl_cert_reqs`, "
+    "`ssl_check_hostname`).",
+    needs="process",
+)
+def _claim_store(case: Case) -> Iterator[CheckResult]:
     url = case.settings.dedup.claims_url
     if url is None:
-        yield good(f"{URL} is unset")
+        yield ok(f"{URL} is unset")
         return
     kind = kind_of(url)
     way = kind.transport(url)
     if way.host is None or (not way.encrypted and _loopback(way.host)):
-        yield good("the claim store is within this machine")
+        yield ok("the claim store is within this machine")
     elif not way.encrypted:
         yield warn(
             f"{URL} has no TLS: password and ids are sent unencrypted to {way.host}",
@@ -90,15 +111,23 @@ def _claim_store(case: Case) -> Iterator[Said]:
             "remove it from the address, and name the authorities in HAPAX_DEDUP__CA_FILE",
         )
     else:
-        yield good(f"the certificate of {kind.name} is verified")
+        yield ok(f"the certificate of {kind.name} is verified")
 
 
-def _certificates(case: Case) -> Iterator[Said]:
+@check(
+    "certificates",
+    "until when the configured certificates and authorities are valid, and those that brokers "
+    "and Redis present in a handshake",
+    "FAIL: one has expired. WARN: one expires within 30 days.",
+    needs="process",
+    now=True,
+)
+def _certificates(case: Case) -> Iterator[CheckResult]:
     now_s, sound = time.time(), 0
     for each in case.certificates:
         what = f"certificate of {each.role} at {each.place}"
         if each.expires_s is None:
-            yield untold(f"{what}: {each.problem or 'none was shown'}")
+            yield unknown(f"{what}: {each.problem or 'none was shown'}")
             continue
         left_days = (each.expires_s - now_s) / DAY_S
         date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(each.expires_s))
@@ -110,45 +139,10 @@ def _certificates(case: Case) -> Iterator[Said]:
         else:
             sound += 1
     if not case.certificates:
-        yield good("no certificates are used")
+        yield ok("no certificates are used")
     elif sound == len(case.certificates):
-        yield good(f"{sound} certificates are valid for {EXPIRY_WARNING_DAYS} days or more")
+        yield ok(f"{sound} certificates are valid for {EXPIRY_WARNING_DAYS} days or more")
 
 
 def _loopback(host: str) -> bool:
     return host in {"localhost", "::1"} or host.startswith("127.")
-
-
-CHECKS: Final = (
-    Check(
-        "kafka-plaintext",
-        "`HAPAX_KAFKA__SECURITY__PROTOCOL` and where the brokers are",
-        "WARN: plaintext or sasl_plaintext beyond this machine.",
-        "process",
-        _plaintext,
-    ),
-    Check(
-        "kafka-verification",
-        "`enable.ssl.certificate.verification`, `ssl.endpoint.identification.algorithm`",
-        "WARN: certificates of brokers, or the names in them, are not verified.",
-        "process",
-        _verification,
-    ),
-    Check(
-        "redis-encryption",
-        "the scheme and the options of `HAPAX_DEDUP__REDIS_URL`",
-        "WARN: no TLS beyond this machine, or TLS that verifies nothing (`ssl_cert_reqs`, "
-        "`ssl_check_hostname`).",
-        "process",
-        _claim_store,
-    ),
-    Check(
-        "certificates",
-        "until when the configured certificates and authorities are valid, and those that "
-        "brokers and Redis present in a handshake",
-        "FAIL: one has expired. WARN: one expires within 30 days.",
-        "process",
-        _certificates,
-        now=True,
-    ),
-)

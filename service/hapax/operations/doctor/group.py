@@ -1,4 +1,4 @@
-"""Checks of the consumer group and of our rights."""
+"""Checks of the consumer group and of the rights of the user."""
 
 from __future__ import annotations
 
@@ -6,24 +6,56 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from hapax.operations.doctor.acls import kafka_rights
-from hapax.operations.doctor.check import Check, fail, good, untold, warn
+from hapax.operations.doctor.check import check, fail, ok, unknown, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hapax.core.cluster_state import ConsumerGroup
     from hapax.core.rights import Right
-    from hapax.operations.doctor.check import Case, Said
+    from hapax.operations.doctor.check import Case, CheckResult
     from hapax.settings import Settings
 
 ASSIGNOR: Final = "cooperative-sticky"
 UNUSED: Final = {"DEAD", "UNKNOWN", "UNKOWN"}  # the second spelling is the client's
 
 
-def _state(case: Case) -> Iterator[Said]:
+@check(
+    "rights",
+    "what the user may do with topics and group, as the brokers report it, and with its "
+    "transactional id, by trying",
+    "FAIL: something that the service needs is not allowed.",
+    now=True,
+)
+def _rights(case: Case) -> Iterator[CheckResult]:
+    missing = False
+    for right in kafka_rights(case.settings):
+        if right.optional:
+            continue
+        allowed, why = _allowed(case, right)
+        what = f"{right.operation} on {right.resource.lower()} {right.name}"
+        if why:
+            yield unknown(f"{what}: {why}")
+        elif right.operation not in allowed and "ALL" not in allowed:
+            missing = True
+            yield fail(
+                f"the user lacks {what}: {right.reason}",
+                "grant it; hapax doctor --acls lists all that is needed",
+            )
+    if not missing:
+        yield ok("the permissions that the brokers report are sufficient")
+
+
+@check(
+    "group-state",
+    "the consumer group",
+    "WARN: it has no members and there are unread records, or it keeps rebalancing.",
+    now=True,
+)
+def _state(case: Case) -> Iterator[CheckResult]:
     group = case.kafka.group
     if group is None:
-        yield untold(_why(case))
+        yield unknown(_why(case))
         return
     name = case.settings.app
     waiting = [place for topic in case.inputs for place, log in case.logs(topic) if log.unread]
@@ -40,15 +72,22 @@ def _state(case: Case) -> Iterator[Said]:
             "start the service, or read the last line of its log",
         )
     elif group.state in UNUSED:
-        yield good(f"group {name} was never used")
+        yield ok(f"group {name} was never used")
     else:
-        yield good(f"group {name} is {group.state} with {len(group.members)} members")
+        yield ok(f"group {name} is {group.state} with {len(group.members)} members")
 
 
-def _members(case: Case) -> Iterator[Said]:
+@check(
+    "group-members",
+    "the members of the consumer group",
+    "FAIL: one of another program, another protocol, one static name twice. WARN: more than "
+    "partitions.",
+    now=True,
+)
+def _members(case: Case) -> Iterator[CheckResult]:
     group = case.kafka.group
     if group is None:
-        yield untold(_why(case))
+        yield unknown(_why(case))
         return
     found = [*_strangers(case, group), *_protocols(case, group), *_doubles(group)]
     partitions = sum(len(topic.partitions) for topic in case.inputs.values())
@@ -60,10 +99,10 @@ def _members(case: Case) -> Iterator[Said]:
                 "stop some processes, or add partitions to the input",
             )
         )
-    yield from found or [good(f"{len(group.members)} members, all of this pipeline")]
+    yield from found or [ok(f"{len(group.members)} members, all of this pipeline")]
 
 
-def _strangers(case: Case, group: ConsumerGroup) -> Iterator[Said]:
+def _strangers(case: Case, group: ConsumerGroup) -> Iterator[CheckResult]:
     inputs = set(case.settings.input.topics)
     for member in group.members:
         who = f"member {member.client_id} at {member.host}"
@@ -75,7 +114,7 @@ def _strangers(case: Case, group: ConsumerGroup) -> Iterator[Said]:
             yield fail(f"{who} reads {other}, which is no input here", fix)
 
 
-def _protocols(case: Case, group: ConsumerGroup) -> Iterator[Said]:
+def _protocols(case: Case, group: ConsumerGroup) -> Iterator[CheckResult]:
     wanted = case.settings.group.protocol
     if not group.members:
         return
@@ -93,7 +132,7 @@ def _protocols(case: Case, group: ConsumerGroup) -> Iterator[Said]:
         )
 
 
-def _doubles(group: ConsumerGroup) -> Iterator[Said]:
+def _doubles(group: ConsumerGroup) -> Iterator[CheckResult]:
     names = Counter(each.static_name for each in group.members if each.static_name)
     for name, count in names.items():
         if count > 1:
@@ -103,27 +142,8 @@ def _doubles(group: ConsumerGroup) -> Iterator[Said]:
             )
 
 
-def _rights(case: Case) -> Iterator[Said]:
-    missing = False
-    for right in kafka_rights(case.settings):
-        if right.optional:
-            continue
-        allowed, why = _allowed(case, right)
-        what = f"{right.operation} on {right.resource.lower()} {right.name}"
-        if why:
-            yield untold(f"{what}: {why}")
-        elif right.operation not in allowed and "ALL" not in allowed:
-            missing = True
-            yield fail(
-                f"the user lacks {what}: {right.reason}",
-                "grant it; hapax doctor --acls lists all that is needed",
-            )
-    if not missing:
-        yield good("the permissions that the brokers report are sufficient")
-
-
 def _allowed(case: Case, right: Right) -> tuple[tuple[str, ...], str]:
-    """Return what we may do, or why that is not known."""
+    """Return what the user may do, or why that is not known."""
     if right.resource == "TOPIC":
         topic = case.kafka.topics.get(right.name)
         if topic is not None and topic.problem and "AUTHORIZATION" in topic.problem:
@@ -158,33 +178,3 @@ def tried_ids(settings: Settings) -> list[str]:
 
 def _why(case: Case) -> str:
     return case.kafka.untold.get("consumer group", "the brokers do not report it")
-
-
-CHECKS: Final = (
-    Check(
-        "rights",
-        "what the user may do with topics and group, as the brokers report it, and with its "
-        "transactional id, by trying",
-        "FAIL: something that the service needs is not allowed.",
-        "brokers",
-        _rights,
-        now=True,
-    ),
-    Check(
-        "group-state",
-        "the consumer group",
-        "WARN: it has no members and there are unread records, or it keeps rebalancing.",
-        "brokers",
-        _state,
-        now=True,
-    ),
-    Check(
-        "group-members",
-        "the members of the consumer group",
-        "FAIL: one of another program, another protocol, one static name twice. WARN: more than "
-        "partitions.",
-        "brokers",
-        _members,
-        now=True,
-    ),
-)

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from hapax.operations.doctor.check import (
     DAY_MS,
-    Check,
+    check,
     fail,
-    good,
     kept_ms,
     number,
+    ok,
     set_topic,
-    untold,
+    unknown,
     warn,
 )
-from hapax.settings.units import duration_text
+from hapax.settings.value_types import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hapax.core.cluster_state import Topic
-    from hapax.operations.doctor.check import Case, Said
+    from hapax.operations.doctor.check import Case, CheckResult
 
 DEAD_LETTERS_KEPT_MIN_MS = 7 * DAY_MS
-"""Somebody has to see them, and to mend what made them: a week."""
+"""Long enough to see them and to fix their cause: a week."""
 
 
 def half(kept: int) -> int:
@@ -37,14 +37,20 @@ def most(kept: int) -> int:
     return kept * 9 // 10
 
 
-def _retention(case: Case) -> Iterator[Said]:
+@check(
+    "retention",
+    "the age of the next unread record against `retention.ms`",
+    "FAIL: nine tenths of it. WARN: half of it.",
+    now=True,
+)
+def _retention(case: Case) -> Iterator[CheckResult]:
     for name, topic in case.inputs.items():
         kept = kept_ms(topic)
         if "retention.ms" not in topic.settings:
-            yield untold(f"{name}: the brokers do not report its retention")
+            yield unknown(f"{name}: the brokers do not report its retention")
             continue
         if kept is None:
-            yield good(f"{name}: no record is deleted for its age")
+            yield ok(f"{name}: no record is deleted for its age")
             continue
         late, soon = _unread(case, name, most(kept)), _unread(case, name, half(kept))
         fix = f"{set_topic(name, 'retention.ms=…')} to a longer time, and add processes"
@@ -58,16 +64,17 @@ def _retention(case: Case) -> Iterator[Said]:
         elif soon:
             yield warn(f"{', '.join(soon)}: unread records are older than half of {ground}", fix)
         elif why := case.unseen(name):
-            yield untold(why)
+            yield unknown(why)
         else:
-            yield good(f"{name}: unread records are far younger than {ground}")
+            yield ok(f"{name}: unread records are far younger than {ground}")
 
 
-def _bytes(case: Case) -> Iterator[Said]:
+@check("retention-bytes", "`retention.bytes` of the input", "WARN: set.")
+def _bytes(case: Case) -> Iterator[CheckResult]:
     for name, topic in case.inputs.items():
         most_bytes = number(topic.settings.get("retention.bytes"))
         if most_bytes is None:
-            yield untold(f"{name}: the brokers do not report its retention")
+            yield unknown(f"{name}: the brokers do not report its retention")
         elif most_bytes >= 0:
             yield warn(
                 f"{name}: retention.bytes={most_bytes}: a burst deletes unread records, however "
@@ -75,12 +82,17 @@ def _bytes(case: Case) -> Iterator[Said]:
                 set_topic(name, "retention.bytes=-1"),
             )
         else:
-            yield good(f"{name}: no record is deleted for the size of its log")
+            yield ok(f"{name}: no record is deleted for the size of its log")
 
 
-def _claims(case: Case) -> Iterator[Said]:
+@check(
+    "claim-ttl",
+    "`HAPAX_DEDUP__TTL` against the retention of the input, and against unread records",
+    "FAIL: unread records are older. WARN: shorter than the retention.",
+)
+def _claims(case: Case) -> Iterator[CheckResult]:
     if not case.settings.dedup.enabled:
-        yield good("no claim store")
+        yield ok("no claim store")
         return
     ttl = case.settings.dedup.ttl_ms
     ours = f"HAPAX_DEDUP__TTL={duration_text(ttl)}"
@@ -93,7 +105,7 @@ def _claims(case: Case) -> Iterator[Said]:
                 "raise HAPAX_DEDUP__TTL above the longest wait of a record, and add processes",
             )
         elif "retention.ms" not in topic.settings:
-            yield untold(f"{name}: the brokers do not report its retention")
+            yield unknown(f"{name}: the brokers do not report its retention")
         elif (kept_ms(topic) or ttl + 1) > ttl:
             yield warn(
                 f"{name}: records are kept for {_kept(topic)}, {ours} ends before: a copy that "
@@ -101,17 +113,18 @@ def _claims(case: Case) -> Iterator[Said]:
                 "raise HAPAX_DEDUP__TTL above the topic's retention, or lower that",
             )
         else:
-            yield good(f"{name}: {ours} outlives its records")
+            yield ok(f"{name}: {ours} outlives its records")
 
 
-def _dead_letters(case: Case) -> Iterator[Said]:
+@check("dead-letter-retention", "how long dead letters are kept", "WARN: less than a week.")
+def _dead_letters(case: Case) -> Iterator[CheckResult]:
     name = case.settings.dead_letter.topic
     if name is None:
-        yield good("HAPAX_DEAD_LETTER__TOPIC is unset: poison stops the service")
+        yield ok("HAPAX_DEAD_LETTER__TOPIC is unset: poison stops the service")
         return
     topic = case.outputs.get(name)
     if topic is None or "retention.ms" not in topic.settings:
-        yield untold(f"{name}: the brokers do not report its retention")
+        yield unknown(f"{name}: the brokers do not report its retention")
         return
     kept = kept_ms(topic)
     if kept is not None and kept < DEAD_LETTERS_KEPT_MIN_MS:
@@ -121,7 +134,7 @@ def _dead_letters(case: Case) -> Iterator[Said]:
             set_topic(name, f"retention.ms={4 * DEAD_LETTERS_KEPT_MIN_MS}"),
         )
     else:
-        yield good(f"{name}: dead letters are kept for {_kept(topic)}")
+        yield ok(f"{name}: dead letters are kept for {_kept(topic)}")
 
 
 def _unread(case: Case, topic: str, age_ms: int) -> list[str]:
@@ -136,36 +149,3 @@ def _unread(case: Case, topic: str, age_ms: int) -> list[str]:
 def _kept(topic: Topic) -> str:
     kept = kept_ms(topic)
     return "ever" if kept is None else duration_text(kept)
-
-
-CHECKS: Final = (
-    Check(
-        "retention",
-        "the age of the next unread record against `retention.ms`",
-        "FAIL: nine tenths of it. WARN: half of it.",
-        "brokers",
-        _retention,
-        now=True,
-    ),
-    Check(
-        "retention-bytes",
-        "`retention.bytes` of the input",
-        "WARN: set.",
-        "brokers",
-        _bytes,
-    ),
-    Check(
-        "claim-ttl",
-        "`HAPAX_DEDUP__TTL` against the retention of the input, and against unread records",
-        "FAIL: unread records are older. WARN: shorter than the retention.",
-        "brokers",
-        _claims,
-    ),
-    Check(
-        "dead-letter-retention",
-        "how long dead letters are kept",
-        "WARN: less than a week.",
-        "brokers",
-        _dead_letters,
-    ),
-)

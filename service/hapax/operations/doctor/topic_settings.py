@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from hapax.operations.doctor.check import Check, fail, good, listed, number, set_topic, untold, warn
-from hapax.operations.doctor.replication import graded, in_sync_min, replicas
+from hapax.operations.doctor.check import check, fail, listed, number, ok, set_topic, unknown, warn
+from hapax.operations.doctor.durability import graded, in_sync_min, replicas
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hapax.operations.doctor.check import Case, Said
+    from hapax.operations.doctor.check import Case, CheckResult
 
 FLUSH_LEAST: Final = {"flush.messages": 1000, "flush.ms": 1000}
 """Below it the brokers sync their disks all the time; replication is what protects records."""
 
 
-def _durability(case: Case) -> Iterator[Said]:
+@check(
+    "durability",
+    "acks, replicas and `min.insync.replicas` of these topics (see below)",
+    "FAIL: lowest or low. WARN: medium, or no broker may be away.",
+)
+def _durability(case: Case) -> Iterator[CheckResult]:
     for name, topic in {**case.inputs, **case.outputs}.items():
         least = in_sync_min(topic)
         if least is None:
-            yield _not_told(case, name)
+            yield _not_reported(case, name)
             continue
         count = replicas(topic)
         fix = set_topic(name, "min.insync.replicas=2")
@@ -29,11 +34,12 @@ def _durability(case: Case) -> Iterator[Said]:
         yield graded(name, count, least, fix)
 
 
-def _election(case: Case) -> Iterator[Said]:
+@check("unclean-election", "`unclean.leader.election.enable`", "FAIL: true.")
+def _election(case: Case) -> Iterator[CheckResult]:
     for name, topic in {**case.inputs, **case.outputs}.items():
         value = topic.settings.get("unclean.leader.election.enable")
         if value is None:
-            yield _not_told(case, name)
+            yield _not_reported(case, name)
         elif value == "true":
             yield fail(
                 f"{name}: unclean.leader.election.enable=true: a broker that lags may become the "
@@ -41,14 +47,19 @@ def _election(case: Case) -> Iterator[Said]:
                 set_topic(name, "unclean.leader.election.enable=false"),
             )
         else:
-            yield good(f"{name}: only replicas in sync become leaders")
+            yield ok(f"{name}: only replicas in sync become leaders")
 
 
-def _flush(case: Case) -> Iterator[Said]:
+@check(
+    "flush",
+    "`flush.messages`, `flush.ms`",
+    "WARN: below 1000, so that the broker syncs its disk all the time.",
+)
+def _flush(case: Case) -> Iterator[CheckResult]:
     for name, topic in {**case.inputs, **case.outputs}.items():
         told = {key: number(topic.settings.get(key)) for key in FLUSH_LEAST}
         if None in told.values():
-            yield _not_told(case, name)
+            yield _not_reported(case, name)
             continue
         low = [f"{key}={value}" for key, value in told.items() if (value or 0) < FLUSH_LEAST[key]]
         if low:
@@ -58,14 +69,15 @@ def _flush(case: Case) -> Iterator[Said]:
                 f"remove {listed(FLUSH_LEAST)} from the topic; replicas protect records, not syncs",
             )
         else:
-            yield good(f"{name}: the operating system decides when to write to the disk")
+            yield ok(f"{name}: the operating system decides when to write to the disk")
 
 
-def _compaction(case: Case) -> Iterator[Said]:
+@check("compaction", "`cleanup.policy` of input and dead letters", "WARN: compact.")
+def _compaction(case: Case) -> Iterator[CheckResult]:
     for name, topic in {**case.inputs, **case.outputs}.items():
         policy = topic.settings.get("cleanup.policy")
         if policy is None:
-            yield _not_told(case, name)
+            yield _not_reported(case, name)
         elif "compact" in policy and name != case.settings.output.topic:
             lost = "records that are overwritten before they are read have no effect"
             if case.settings.dedup.enabled:
@@ -81,14 +93,19 @@ def _compaction(case: Case) -> Iterator[Said]:
                 set_topic(name, "cleanup.policy=delete"),
             )
         else:
-            yield good(f"{name}: cleanup.policy={policy}")
+            yield ok(f"{name}: cleanup.policy={policy}")
 
 
 HEADERS_ADDED = 1024
 """About what our headers take: names, coordinates, an id, the beginning of an error."""
 
 
-def _message_size(case: Case) -> Iterator[Said]:
+@check(
+    "message-size",
+    "`max.message.bytes` of output and dead letters against the input's",
+    "WARN: smaller.",
+)
+def _message_size(case: Case) -> Iterator[CheckResult]:
     told = {
         name: number(topic.settings.get("max.message.bytes"))
         for name, topic in {**case.inputs, **case.outputs}.items()
@@ -97,7 +114,7 @@ def _message_size(case: Case) -> Iterator[Said]:
     for name in case.outputs:
         most = told[name]
         if most is None or not largest:
-            yield _not_told(case, name)
+            yield _not_reported(case, name)
         elif most < largest:
             yield warn(
                 f"{name}: max.message.bytes={most}, the input allows {largest}: what is larger "
@@ -105,48 +122,9 @@ def _message_size(case: Case) -> Iterator[Said]:
                 set_topic(name, f"max.message.bytes={largest + HEADERS_ADDED}"),
             )
         else:
-            yield good(f"{name}: takes records as large as the input's, but for added headers")
+            yield ok(f"{name}: takes records as large as the input's, but for added headers")
 
 
-def _not_told(case: Case, name: str) -> Said:
+def _not_reported(case: Case, name: str) -> CheckResult:
     why = case.kafka.untold.get(f"settings of topic {name}", "the brokers do not report them")
-    return untold(f"settings of topic {name}: {why}")
-
-
-CHECKS: Final = (
-    Check(
-        "durability",
-        "acks, replicas and `min.insync.replicas` of these topics (see below)",
-        "FAIL: lowest or low. WARN: medium, or no broker may be away.",
-        "brokers",
-        _durability,
-    ),
-    Check(
-        "unclean-election",
-        "`unclean.leader.election.enable`",
-        "FAIL: true.",
-        "brokers",
-        _election,
-    ),
-    Check(
-        "flush",
-        "`flush.messages`, `flush.ms`",
-        "WARN: below 1000, so that the broker syncs its disk all the time.",
-        "brokers",
-        _flush,
-    ),
-    Check(
-        "compaction",
-        "`cleanup.policy` of input and dead letters",
-        "WARN: compact.",
-        "brokers",
-        _compaction,
-    ),
-    Check(
-        "message-size",
-        "`max.message.bytes` of output and dead letters against the input's",
-        "WARN: smaller.",
-        "brokers",
-        _message_size,
-    ),
-)
+    return unknown(f"settings of topic {name}: {why}")

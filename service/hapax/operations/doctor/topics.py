@@ -4,34 +4,41 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from hapax.operations.doctor.check import Check, fail, good, listed, untold, warn, written
-from hapax.operations.doctor.replication import in_sync_min
+from hapax.operations.doctor.check import check, fail, listed, ok, output_topics, unknown, warn
+from hapax.operations.doctor.durability import in_sync_min
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hapax.core.cluster_state import Topic
-    from hapax.operations.doctor.check import Case, Said
+    from hapax.operations.doctor.check import Case, CheckResult
 
 REFUSED: Final = "AUTHORIZATION"
 
 
-def _topics(case: Case) -> Iterator[Said]:
+@check("topics", "input, output and dead-letter topics", "FAIL: one does not exist.", now=True)
+def _topics(case: Case) -> Iterator[CheckResult]:
     roles = dict.fromkeys(case.settings.input.topics, "HAPAX_INPUT__TOPICS")
-    roles |= dict.fromkeys(written(case.settings), "HAPAX_DEAD_LETTER__TOPIC")
+    roles |= dict.fromkeys(output_topics(case.settings), "HAPAX_DEAD_LETTER__TOPIC")
     roles[case.settings.output.topic] = "HAPAX_OUTPUT__TOPIC"
     for name, setting in roles.items():
         topic = case.kafka.topics.get(name)
         if topic is not None and topic.partitions:
-            yield good(f"{name}: {len(topic.partitions)} partitions")
+            yield ok(f"{name}: {len(topic.partitions)} partitions")
         elif topic is not None and topic.problem and REFUSED in topic.problem:
-            yield untold(f"{name}: {topic.problem}")
+            yield unknown(f"{name}: {topic.problem}")
         else:
             why = topic.problem if topic is not None and topic.problem else "it does not exist"
             yield fail(f"{setting}: topic {name}: {why}", "create the topic, or fix the name")
 
 
-def _partitions(case: Case) -> Iterator[Said]:
+@check(
+    "partitions",
+    "leaders and in-sync replicas of these topics and of the brokers' own",
+    "FAIL: no leader, or fewer in sync than `min.insync.replicas`. WARN: under-replicated.",
+    now=True,
+)
+def _partitions(case: Case) -> Iterator[CheckResult]:
     for name, topic in {**case.inputs, **case.outputs, **_internal(case)}.items():
         headless = [one for one, each in topic.partitions.items() if each.leader < 0]
         least = in_sync_min(topic, 1) or 1
@@ -57,10 +64,11 @@ def _partitions(case: Case) -> Iterator[Said]:
         if behind:
             yield warn(f"{name}: partitions {listed(behind)} are under-replicated", fix)
         if not headless + stopped + behind:
-            yield good(f"{name}: all replicas of all partitions are in sync")
+            yield ok(f"{name}: all replicas of all partitions are in sync")
 
 
-def _leaders(case: Case) -> Iterator[Said]:
+@check("leaders", "whether the preferred brokers lead", "WARN: another one does.")
+def _leaders(case: Case) -> Iterator[CheckResult]:
     for name, topic in {**case.inputs, **case.outputs}.items():
         moved = [
             one
@@ -73,10 +81,15 @@ def _leaders(case: Case) -> Iterator[Said]:
                 "kafka-leader-election.sh --election-type preferred --all-topic-partitions",
             )
         else:
-            yield good(f"{name}: every partition is led by its preferred broker")
+            yield ok(f"{name}: every partition is led by its preferred broker")
 
 
-def _counts(case: Case) -> Iterator[Said]:
+@check(
+    "partition-counts",
+    "partitions of the inputs and of the output",
+    "WARN: inputs differ, or the output has fewer.",
+)
+def _counts(case: Case) -> Iterator[CheckResult]:
     counts = {name: len(topic.partitions) for name, topic in case.inputs.items()}
     if len(set(counts.values())) > 1:
         yield warn(
@@ -96,13 +109,19 @@ def _counts(case: Case) -> Iterator[Said]:
             "do it before the first record, for keys move",
         )
     elif len(set(counts.values())) == 1:
-        yield good(f"{most} input partitions, {out} output partitions")
+        yield ok(f"{most} input partitions, {out} output partitions")
 
 
-def _partitioner(case: Case) -> Iterator[Said]:
+@check(
+    "partitioner",
+    "`HAPAX_OUTPUT__PARTITIONER`: whether a key has the partition that Java gives it",
+    "WARN: it has not.",
+    needs="process",
+)
+def _partitioner(case: Case) -> Iterator[CheckResult]:
     chosen = case.settings.output.partitioner
     if chosen == "murmur2":
-        yield good("HAPAX_OUTPUT__PARTITIONER=murmur2: a key has the partition that Java gives it")
+        yield ok("HAPAX_OUTPUT__PARTITIONER=murmur2: a key has the partition that Java gives it")
     else:
         yield warn(
             f"HAPAX_OUTPUT__PARTITIONER={chosen}: Java producers put the same key elsewhere, so "
@@ -117,44 +136,3 @@ def _internal(case: Case) -> dict[str, Topic]:
         for name, topic in case.kafka.topics.items()
         if name.startswith("__") and topic.partitions
     }
-
-
-CHECKS: Final = (
-    Check(
-        "topics",
-        "input, output and dead-letter topics",
-        "FAIL: one does not exist.",
-        "brokers",
-        _topics,
-        now=True,
-    ),
-    Check(
-        "partitions",
-        "leaders and in-sync replicas of these topics and of the brokers' own",
-        "FAIL: no leader, or fewer in sync than `min.insync.replicas`. WARN: under-replicated.",
-        "brokers",
-        _partitions,
-        now=True,
-    ),
-    Check(
-        "leaders",
-        "whether the preferred brokers lead",
-        "WARN: another one does.",
-        "brokers",
-        _leaders,
-    ),
-    Check(
-        "partition-counts",
-        "partitions of the inputs and of the output",
-        "WARN: inputs differ, or the output has fewer.",
-        "brokers",
-        _counts,
-    ),
-    Check(
-        "partitioner",
-        "`HAPAX_OUTPUT__PARTITIONER`: whether a key has the partition that Java gives it",
-        "WARN: it has not.",
-        "process",
-        _partitioner,
-    ),
-)

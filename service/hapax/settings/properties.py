@@ -1,20 +1,22 @@
-"""Further properties of the Kafka client, and why some of them are refused.
+"""Further properties of the Kafka client and of Spark, and why some are refused.
 
-Names: librdkafka, CONFIGURATION.md. librdkafka strips a leading ``topic.`` from a name, so
-``topic.acks`` is ``acks``; both are looked up.
+Names of Kafka's: librdkafka, CONFIGURATION.md. librdkafka strips a leading ``topic.`` from a name,
+so ``topic.acks`` is ``acks``; both are looked up.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hapax.settings.redaction import hidden, hidden_values, secrets_in_json
 from hapax.settings.value_types import Form
 
-_NAME: Final = re.compile(r"[a-z0-9._]+")
-_HINT: Final = 'write a JSON object like {"linger.ms": 5}'
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _SECURITY: Final = "HAPAX_KAFKA__SECURITY__"
 _OWN: Final = "it follows from "
 _OFFSETS: Final = "offsets are committed inside the transaction and nowhere else"
@@ -22,7 +24,7 @@ _DURABLE: Final = "an output counts only when all in-sync replicas have it, in o
 _LOGS: Final = "the client's log lines show when a transaction is in doubt"
 _CODE: Final = "it would load foreign code into the process"
 
-_REFUSED: Final[dict[str, str]] = {
+_KAFKA_REFUSED: Final[dict[str, str]] = {
     "bootstrap.servers": "use HAPAX_KAFKA__BOOTSTRAP_SERVERS",
     "metadata.broker.list": "use HAPAX_KAFKA__BOOTSTRAP_SERVERS",
     "enable.auto.commit": _OFFSETS,
@@ -109,48 +111,67 @@ _REFUSED_PATTERNS: Final = (
 )
 
 
+_SPARK_REFUSED: Final[dict[str, str]] = {
+    "spark.app.name": "use HAPAX_APP",
+    "spark.master": "use HAPAX_SPARK__MASTER",
+    "spark.submit.deployMode": "the driver is this very process",
+    "spark.speculation": "a second attempt of a task would only fence the first",
+    "spark.python.use.daemon": "a process for each task would import everything each time",
+    "spark.sql.streaming.checkpointLocation": "use HAPAX_SPARK__CHECKPOINT",
+    "spark.sql.streaming.stopActiveRunOnRestart": "it distinguishes two runs of one query",
+}
+
+
 def refusal(name: str) -> str | None:
-    """Return why this property may not be set; None when it may."""
-    while name.startswith("topic.") and name not in _REFUSED:
+    """Return why this property of the Kafka client may not be set; None when it may."""
+    while name.startswith("topic.") and name not in _KAFKA_REFUSED:
         name = name.removeprefix("topic.")
     if name in _PASSED:
         return None
-    if name in _REFUSED:
-        return _REFUSED[name]
+    if name in _KAFKA_REFUSED:
+        return _KAFKA_REFUSED[name]
     return next((why for pattern, why in _REFUSED_PATTERNS if pattern.fullmatch(name)), None)
 
 
-def _parse(text: str) -> dict[str, str]:
-    try:
-        pairs = json.loads(
-            text, object_pairs_hook=_Pairs, parse_float=str, parse_int=str, parse_constant=str
-        )
-    except (ValueError, RecursionError):
-        raise ValueError(_HINT) from None
-    if not isinstance(pairs, _Pairs):
-        # TRY004 asks for a TypeError, but to the reader of the message it is a wrong value.
-        raise ValueError(_HINT)  # noqa: TRY004
-    return _checked(pairs)
+class _Kind(NamedTuple):
+    """Properties of one library.
 
+    refusal  says why one may not be set
+    repeats  whether one may be given twice; the last one counts
+    """
 
-def _show(properties: dict[str, str]) -> str:
-    return json.dumps(hidden_values(properties), sort_keys=True)
+    library: str
+    name: re.Pattern[str]
+    refusal: Callable[[str], str | None]
+    hint: str
+    repeats: bool = False
 
 
 class _Pairs(list[tuple[str, object]]):
     """A JSON object with its repeats, so that they can be refused."""
 
 
-def _checked(pairs: _Pairs) -> dict[str, str]:
+def _parse(kind: _Kind, text: str) -> dict[str, str]:
+    try:
+        pairs = json.loads(
+            text, object_pairs_hook=_Pairs, parse_float=str, parse_int=str, parse_constant=str
+        )
+    except (ValueError, RecursionError):
+        raise ValueError(kind.hint) from None
+    if not isinstance(pairs, _Pairs):
+        # TRY004 asks for a TypeError, but to the reader of the message it is a wrong value.
+        raise ValueError(kind.hint)  # noqa: TRY004
     properties: dict[str, str] = {}
     problems: list[str] = []
     for name, value in pairs:
-        why = refusal(name)
-        if not _NAME.fullmatch(name):
-            problems.append(f"{json.dumps(hidden(name))} is not the name of a librdkafka property")
+        why = kind.refusal(name)
+        if not kind.name.fullmatch(name):
+            problems.append(
+                f"{json.dumps(hidden(name))} is not the name of a {kind.library} property"
+            )
         elif why is not None:
             problems.append(f"{name} is refused: {why}")
-        elif name in properties:
+        elif name in properties and not kind.repeats:
             problems.append(f"{name} is given more than once")
         elif not isinstance(value, str | bool) or not str(value).isprintable():
             problems.append(f"{name} must be a text on one line, a number, true or false")
@@ -161,12 +182,38 @@ def _checked(pairs: _Pairs) -> dict[str, str]:
     return properties
 
 
-# Not quotable: a secret in the wrong place is still a secret.
-KAFKA_PROPERTIES: Final = Form(
+def _show(properties: dict[str, str]) -> str:
+    return json.dumps(hidden_values(properties), sort_keys=True)
+
+
+def _form(allowed: str, kind: _Kind) -> Form:
+    # Not quotable: a secret in the wrong place is still a secret.
+    return Form(
+        allowed,
+        partial(_parse, kind),
+        show=_show,
+        quotable=False,
+        filed=True,
+        parts=secrets_in_json,
+    )
+
+
+KAFKA_PROPERTIES: Final = _form(
     "JSON object of librdkafka names and plain values",
-    _parse,
-    show=_show,
-    quotable=False,
-    filed=True,
-    parts=secrets_in_json,
+    _Kind(
+        "librdkafka",
+        re.compile(r"[a-z0-9._]+"),
+        refusal,
+        'write a JSON object like {"linger.ms": 5}',
+    ),
+)
+SPARK_PROPERTIES: Final = _form(
+    "JSON object of Spark properties and plain values",
+    _Kind(
+        "Spark",
+        re.compile(r"spark\.[A-Za-z0-9._-]+"),
+        _SPARK_REFUSED.get,
+        'write a JSON object like {"spark.executor.memory": "4g"}',
+        repeats=True,
+    ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from hapax.settings.problem import Problem
+from hapax.settings.base import Problem
 from hapax.settings.redaction import hidden
 
 if TYPE_CHECKING:
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
     from hapax.settings.model import Settings
 
-_PIPELINE: Final = "HAPAX_SPARK__DATAFRAME"
+_DATAFRAME: Final = "HAPAX_SPARK__DATAFRAME"
 _CHECKPOINT: Final = "HAPAX_SPARK__CHECKPOINT"
 _SINK: Final = "--sink"
 
 
-def pipeline_problems(settings: Settings) -> Iterator[Problem]:
+def dataframe_problems(settings: Settings) -> Iterator[Problem]:
     """Yield every rule of the DataFrame form that these settings break."""
     if settings.app.endswith(_SINK):
         yield Problem(
@@ -30,16 +30,16 @@ def pipeline_problems(settings: Settings) -> Iterator[Problem]:
         return
     if settings.engine != "spark":
         yield Problem(
-            (_PIPELINE, "HAPAX_ENGINE"),
-            f"{_PIPELINE}={pipeline} needs HAPAX_ENGINE=spark, which is {settings.engine}: set "
+            (_DATAFRAME, "HAPAX_ENGINE"),
+            f"{_DATAFRAME}={pipeline} needs HAPAX_ENGINE=spark, which is {settings.engine}: set "
             "the engine, or use HAPAX_TRANSFORM",
         )
     yield from _checkpoint(settings)
     for name, given, instead in _foreign(settings):
         if given is not None:
             yield Problem(
-                (_PIPELINE, name),
-                f"{name}={given} does not go with {_PIPELINE}={pipeline}: {instead}",
+                (_DATAFRAME, name),
+                f"{name}={given} does not go with {_DATAFRAME}={pipeline}: {instead}",
             )
 
 
@@ -47,8 +47,8 @@ def _checkpoint(settings: Settings) -> Iterator[Problem]:
     checkpoint, master = settings.spark.checkpoint, settings.spark.master
     if checkpoint is None:
         yield Problem(
-            (_PIPELINE, _CHECKPOINT),
-            f"{_PIPELINE}={settings.spark.dataframe} needs {_CHECKPOINT}, which is unset: its "
+            (_DATAFRAME, _CHECKPOINT),
+            f"{_DATAFRAME}={settings.spark.dataframe} needs {_CHECKPOINT}, which is unset: its "
             "positions and its state live there, so name a folder or an address that outlives "
             "this process",
         )
@@ -62,7 +62,7 @@ def _checkpoint(settings: Settings) -> Iterator[Problem]:
 
 
 def _is_local(checkpoint: str) -> bool:
-    """Whether nobody said that others see it; ``file:///`` says so."""
+    """Whether it is a plain path; ``file:///`` says that others see it."""
     return "://" not in checkpoint
 
 
