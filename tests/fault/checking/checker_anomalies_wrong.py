@@ -126,6 +126,18 @@ def wrong_parts(world: World) -> bool:
     )
 
 
+def wrong_number(world: World) -> bool:
+    def one_more(given: Given) -> None:
+        effects = due(given)
+        world.remove(given)
+        count = len(effects) + 1
+        for effect in (*effects, replace(effects[-1], slot=count)):
+            part = {"hapax-part": b"%d/%d" % (effect.slot, count)}
+            world.insert(replace(effect, headers=effect.headers | part))
+
+    return chosen(world, lambda given: not rules.is_poison(given.number), one_more)
+
+
 def wrong_topic(world: World) -> bool:
     def move(one: Effect) -> Effect:
         return replace(one, way=1 - one.way)
