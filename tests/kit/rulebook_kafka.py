@@ -6,7 +6,7 @@ import struct
 import threading
 import time
 import uuid
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, cast
 
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, TopicPartition
@@ -21,13 +21,9 @@ from confluent_kafka.admin import (
 
 from hapax.kafka.consume.client import parse_metadata
 from hapax.kafka.consume.source import KafkaSource
-from hapax.kafka.produce.base import ProducerConfig
-from hapax.kafka.produce.transaction import KafkaTransaction
-from hapax.kafka.properties import consumer_properties, producer_properties
-from hapax.settings import load_settings
 from tests.kit.committing import Committing
 from tests.kit.faults import Rule
-from tests.kit.parts import MachineClock, Quiet
+from tests.kit.parts import settings_of, source_of, transaction_of
 from tests.kit.proxy import FaultProxy
 from tests.kit.rulebook import PARTITIONS
 from tests.kit.rulebook_memory import TIMEOUT_S
@@ -93,14 +89,7 @@ class KafkaRulebook:
         self._proxy = self._exits.enter_context(FaultProxy.before(sandbox))
 
     def member(self, instance: str) -> KafkaSource:
-        source = KafkaSource(
-            consumer_properties(self._settings(instance, self._bootstrap)),
-            [self.topic],
-            start="earliest",
-            logger=Quiet(),
-            clock=MachineClock(),
-            watch=lambda _call: nullcontext(),
-        )
+        source = source_of(self._settings(instance, self._bootstrap), KafkaSource)
         self._exits.callback(source.close)
         source.subscribe()
         return source
@@ -109,13 +98,7 @@ class KafkaRulebook:
         cast("KafkaSource", source).close()
 
     def producer(self, source: Source | Claim, instance: str = "w") -> Committing:
-        properties = producer_properties(self._settings(instance, self._proxy.bootstrap))
-        transaction = KafkaTransaction(
-            ProducerConfig(properties=properties, deadline_s=8.0),
-            clock=MachineClock(),
-            forward=lambda *_line: None,
-            watch=lambda _call: nullcontext(),
-        )
+        transaction = transaction_of(self._settings(instance, self._proxy.bootstrap))
         self._exits.callback(transaction.close)
         return Committing(transaction, source)
 
@@ -187,17 +170,15 @@ class KafkaRulebook:
         self._exits.close()
 
     def _settings(self, instance: str, bootstrap: str) -> Settings:
-        return load_settings(
-            {
-                "HAPAX_APP": self._app,
-                "HAPAX_INSTANCE": instance,
-                "HAPAX_KAFKA__BOOTSTRAP_SERVERS": bootstrap,
-                "HAPAX_INPUT__TOPICS": self.topic,
-                "HAPAX_OUTPUT__TOPIC": self.target,
-                "HAPAX_TRANSACTION__TIMEOUT": f"{self._timeout_s:g}s",
-                "HAPAX_GROUP__MEMBERSHIP": "static" if self._kind == "static" else "dynamic",
-                "HAPAX_GROUP__PROTOCOL": "consumer" if self._kind == "consumer" else "classic",
-            }
+        return settings_of(
+            bootstrap,
+            self.topic,
+            self.target,
+            self._app,
+            HAPAX_INSTANCE=instance,
+            HAPAX_TRANSACTION__TIMEOUT=f"{self._timeout_s:g}s",
+            HAPAX_GROUP__MEMBERSHIP="static" if self._kind == "static" else "dynamic",
+            HAPAX_GROUP__PROTOCOL="consumer" if self._kind == "consumer" else "classic",
         )
 
     def _end(self, topic: str, isolation: IsolationLevel) -> int:

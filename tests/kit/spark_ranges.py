@@ -14,7 +14,7 @@ from hapax.kafka.consume.range_source import KafkaRange
 from hapax.kafka.properties import consumer_properties, lane_id, transactional_id
 from hapax.settings import load_settings
 from hapax.wiring.task import Task
-from tests.kit.parts import MachineClock, Quiet
+from tests.kit.parts import MachineClock, Quiet, source_of
 from tests.kit.topics import committed, read_back
 
 if TYPE_CHECKING:
@@ -65,14 +65,7 @@ class Application:
 
     def member(self, count: int | None = None, *, start: str = "earliest") -> KafkaMember:
         """Return one more member, once it has ``count`` partitions (default: all)."""
-        member = KafkaMember(
-            consumer_properties(self.settings),
-            self.settings.input.topics,
-            start=start,
-            logger=Quiet(),
-            clock=MachineClock(),
-            watch=lambda _call: nullcontext(),
-        )
+        member = source_of(self.settings, KafkaMember, start)
         self._members.append(member)
         member.subscribe()
         self.settle(len(self.partitions) if count is None else count)
