@@ -36,8 +36,9 @@ from hapax.testing.transaction import MemoryTransaction
 from hapax.wiring.builders import core
 from hapax.wiring.task import Task
 from tests.kit.doubles import CrashError, StuckError, Ticking, Told
-from tests.kit.pipeline import judge, upper
+from tests.kit.pipeline import judge
 from tests.kit.spark_errands import Errand
+from tests.simulation.business import work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -63,7 +64,7 @@ SETTINGS = {
     "HAPAX_OUTPUT__TOPIC": "out",
     "HAPAX_DEAD_LETTER__TOPIC": "dead",
     "HAPAX_DEAD_LETTER__RATE_MAX": "1",
-    "HAPAX_TRANSFORM": "tests.kit.pipeline:upper",
+    "HAPAX_TRANSFORM": "tests.simulation.business:work",
 }
 
 
@@ -264,7 +265,7 @@ class Peer:
             self._source,
             cast("Any", self._transaction),
             None,
-            Transformer(upper, 1),
+            Transformer(work, 1),
             clock=cast("Any", world.clock),
             interrupt=Interrupt(),
         )
