@@ -7,10 +7,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from confluent_kafka import ElectionType, KafkaException, TopicPartition
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import ResourceType
 
 from hapax.sandbox import metadata
 from tests.fault.watching import wire
+from tests.kit.configs import configure
 from tests.kit.waiting import reaches
 
 if TYPE_CHECKING:
@@ -122,26 +123,11 @@ class Cluster:
 
     def configure(self, topics: Iterable[str], name: str, value: str) -> None:
         """Set one configuration of topics."""
-        self._alter(ResourceType.TOPIC, topics, {name: value})
+        configure(self._admin, ResourceType.TOPIC, topics, {name: value})
 
     def configure_group(self, group: str, values: dict[str, str]) -> None:
         """Set configurations of a group: KIP-848 keeps them at the broker."""
-        self._alter(ResourceType.GROUP, [group], values)
-
-    def _alter(self, kind: ResourceType, names: Iterable[str], values: dict[str, str]) -> None:
-        asked = [
-            ConfigResource(
-                kind,
-                name,
-                incremental_configs=[
-                    ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-                    for key, value in values.items()
-                ],
-            )
-            for name in names
-        ]
-        for future in self._admin.incremental_alter_configs(asked).values():
-            future.result(30)
+        configure(self._admin, ResourceType.GROUP, [group], values)
 
     def reassign(self, replicas: Mapping[Place, Sequence[int]]) -> None:
         """Set the replicas of partitions, the preferred leader first."""

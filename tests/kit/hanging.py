@@ -11,15 +11,10 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient, ResourceType
 
 from hapax.kafka.admin.wire import Packer, Wire
+from tests.kit.configs import configure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,13 +54,9 @@ def unverified(bootstrap: str) -> Iterator[None]:
 
 
 def _verify(bootstrap: str, *, value: str) -> None:
-    entry = ConfigEntry(_VERIFIES, value, incremental_operation=AlterConfigOpType.SET)
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for number in admin.list_topics(timeout=30).brokers:
-        name = str(number)
-        resource = ConfigResource(ResourceType.BROKER, name, incremental_configs=[entry])
-        for answer in admin.incremental_alter_configs([resource]).values():
-            answer.result(30)
+    brokers = map(str, admin.list_topics(timeout=30).brokers)
+    configure(admin, ResourceType.BROKER, brokers, {_VERIFIES: value})
 
 
 def _batch(producer_id: int, value: bytes) -> bytes:

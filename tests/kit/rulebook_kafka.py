@@ -10,18 +10,12 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, cast
 
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, TopicPartition
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    OffsetSpec,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient, OffsetSpec, ResourceType
 
 from hapax.kafka.consume.client import parse_metadata
 from hapax.kafka.consume.source import KafkaSource
 from tests.kit.committing import Committing
+from tests.kit.configs import configure
 from tests.kit.faults import Rule
 from tests.kit.parts import settings_of, source_of, transaction_of
 from tests.kit.proxy import FaultProxy
@@ -82,7 +76,9 @@ class KafkaRulebook:
         sandbox.create_topic(self.topic, PARTITIONS)
         sandbox.create_topic(self.target, 1, FOREVER)
         if kind == "consumer":
-            self._quicken()
+            # Members of the new protocol ask every 5 s by default.
+            quick = {"consumer.heartbeat.interval.ms": "500"}
+            configure(self._admin, ResourceType.GROUP, [self._app], quick)
         # Who asks first for a group makes the broker create its topic; a producer might hang.
         committed(self._bootstrap, self._app, self.topic)
         self._exits = ExitStack()
@@ -185,12 +181,3 @@ class KafkaRulebook:
         asked = {TopicPartition(topic, 0): OffsetSpec.latest()}  # type: ignore[no-untyped-call]
         (answer,) = self._admin.list_offsets(asked, isolation_level=isolation).values()
         return int(answer.result(30).offset)
-
-    def _quicken(self) -> None:
-        """Let members of the new protocol ask more often than every 5 s."""
-        entry = ConfigEntry(
-            "consumer.heartbeat.interval.ms", "500", incremental_operation=AlterConfigOpType.SET
-        )
-        resource = ConfigResource(ResourceType.GROUP, self._app, incremental_configs=[entry])
-        for answer in self._admin.incremental_alter_configs([resource]).values():
-            answer.result(30)
