@@ -63,9 +63,9 @@ class Cluster:
             each.leader > 0 and len(each.isrs) == len(each.replicas) for each in partitions
         )
 
-    def await_in_step(self, timeout_s: float = IN_STEP_S) -> bool:
+    def await_in_step(self) -> bool:
         """Wait until the next broker may be taken away without harm to the one before."""
-        return reaches(self.in_step, timeout_s)
+        return reaches(self.in_step, IN_STEP_S)
 
     def restore(self) -> None:
         """Let all run again. Does not wait."""
@@ -80,7 +80,7 @@ class Cluster:
         found = self._admin.list_topics(timeout=ASK_S).topics
         return [(name, each) for name in topics for each in found[name].partitions]
 
-    def await_led(self, places: Sequence[Place], timeout_s: float = IN_STEP_S) -> float:
+    def await_led(self, places: Sequence[Place]) -> float:
         """Wait until brokers that run answer as leaders of all these partitions.
 
         Returns the seconds that it took, which no client can undercut. Asked by plain frames: the
@@ -90,7 +90,7 @@ class Cluster:
         lines = [wire.Line(broker.port, LED_ASK_S) for broker in self.brokers if broker.running]
         missing = set(places)
         try:
-            while missing and time.monotonic() - began_s < timeout_s:
+            while missing and time.monotonic() - began_s < IN_STEP_S:
                 for line in lines:
                     with suppress(OSError):
                         missing -= wire.ends(line, missing, wire.UNCOMMITTED).keys()
@@ -98,7 +98,7 @@ class Cluster:
         finally:
             for line in lines:
                 line.close()
-        assert not missing, f"not led after {timeout_s} s: {sorted(missing)}"
+        assert not missing, f"not led after {IN_STEP_S} s: {sorted(missing)}"
         return time.monotonic() - began_s
 
     def move_leaders(self, places: Sequence[Place]) -> int:

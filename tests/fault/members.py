@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tests.kit.managed_process import WorkerProcess
 
 PROBE_TIMEOUT_S = 2.0
+WORDS = 12
+"""Lines of a log that say why a process left."""
 PROXIED = "w-0"
 """Which member goes through the proxy: one, because the proxy costs as much as it carries."""
 
@@ -160,8 +162,8 @@ class Member:
         if told.fenced:
             self.tally["fenced"] += 1
 
-    def last_words(self, lines: int = 12) -> str:
-        return "\n".join(self.process.text().splitlines()[-lines:])
+    def last_words(self) -> str:
+        return "\n".join(self.process.text().splitlines()[-WORDS:])
 
 
 class _Line(msgspec.Struct):

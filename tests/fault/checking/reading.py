@@ -144,12 +144,12 @@ def _ended(messages: Sequence[Message]) -> set[int]:
     return ended
 
 
-def consumer_of(bootstrap: str, isolation: str, group: str = "fault-reader") -> Consumer:
+def consumer_of(bootstrap: str, isolation: str) -> Consumer:
     """Return a consumer for reading a lot, that commits nothing."""
     return Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "group.id": group,
+            "group.id": "fault-reader",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": isolation,
