@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.fault import rules
-from tests.fault.checking import checker_anomalies_live as live
 from tests.fault.checking import checker_anomalies_wrong as wrong
 from tests.fault.checking.checker_anomalies_wrong import chosen
 from tests.fault.checking.checker_histories import LANES, PARTITIONS, due
@@ -208,10 +207,10 @@ PLANTS: list[tuple[Plant, set[str]]] = [
     (repeated, {"repeated"}),
     (aborted_read, {"G1a"}),
     (aborted_visible, {"G1a"}),
-    (live.precommitted_read, {"precommitted-read"}),
-    (live.inconsistent_offsets, {"inconsistent-offsets"}),
-    (live.poll_skip, {"poll-skip"}),
-    (live.nonmonotonic_poll, {"nonmonotonic-poll"}),
+    (wrong.precommitted_read, {"precommitted-read"}),
+    (wrong.inconsistent_offsets, {"inconsistent-offsets"}),
+    (wrong.poll_skip, {"poll-skip"}),
+    (wrong.nonmonotonic_poll, {"nonmonotonic-poll"}),
     (order, {"order"}),
     (torn_txn, {"torn-txn"}),
     (ahead, {"offset-effect", "unseen"}),

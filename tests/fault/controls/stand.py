@@ -38,7 +38,7 @@ STOP_S = 30.0
 SETTINGS = {
     "HAPAX_GROUP__SESSION_TIMEOUT": "6s",
     "HAPAX_TRANSACTION__TIMEOUT": "4s",
-    "HAPAX_TRANSFORM": "tests.fault.controls.gated:split",
+    "HAPAX_TRANSFORM": "tests.fault.business:split",
 }
 
 
