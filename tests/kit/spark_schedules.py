@@ -38,7 +38,7 @@ from hapax.wiring.task import Task
 from tests.kit.doubles import CrashError, StuckError, Ticking, Told
 from tests.kit.pipeline import judge
 from tests.kit.spark_errands import Errand
-from tests.simulation.business import work
+from tests.simulation.business import work as upper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -265,7 +265,7 @@ class Peer:
             self._source,
             cast("Any", self._transaction),
             None,
-            Transformer(work, 1),
+            Transformer(upper, 1),
             clock=cast("Any", world.clock),
             interrupt=Interrupt(),
         )
