@@ -22,7 +22,6 @@ WORDS = {
 MATCHER = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*"((?:[^"\\]|\\.)*)"')
 CLAUSE = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\(([^)]*)\)")
 NAME = re.compile(r"(?<![\w:.$])([a-zA-Z_:][\w:]*)(\s*\{[^}]*\})?(?!\w|\s*\()")
-COMPLAINT = "{}: {}"
 
 
 class Known(NamedTuple):

@@ -1,4 +1,7 @@
-"""The rules as a transform: what ``HAPAX_TRANSFORM=tests.fault.business:split`` names."""
+"""The rules as a transform: what ``HAPAX_TRANSFORM=tests.fault.business:split`` names.
+
+There is a gate in it, which is open unless the environment names a folder of gates.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hapax import Output
 from tests.fault import rules
+from tests.fault.controls import gate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +22,7 @@ _WHO = f"{os.environ.get('HAPAX_INSTANCE', '')}/{os.getpid()}".encode()
 
 def split(record: Record) -> Iterator[Output]:
     """Yield what the rules ask for; each output says which process made it."""
+    gate.pass_through(record.value or b"")
     second = rules.second_topic(record.topic)
     for way, value in rules.results(record.value or b""):
         yield Output(value, topic=second if way else None, headers=(("who", _WHO),))

@@ -1,7 +1,7 @@
 """One campaign: faults one after another on a real cluster, and what came of them.
 
 ``run(plan)`` returns what the report needs. It is the nemesis that is written here; what strikes
-is in the catalogue (strikes.py), who judges is judge.py.
+is in the catalogue (striking/strikes.py), who judges is judge.py.
 """
 
 from __future__ import annotations
@@ -129,12 +129,11 @@ class _Campaign:
         scene.healed_s = scene.healed_s or time.time()
 
     def _bring_back(self, step: Step) -> None:
-        allowed = {code for fault in step for code in fault.exits}
         for member in self._stage.members:
             if member.frozen:
                 member.thaw()
             code = member.surprise()
-            if code is not None and code not in allowed:
+            if code is not None:
                 names = " with ".join(fault.name for fault in step)
                 self._violate("undefined-exit", f"{member.instance} left with {code} at: {names}")
                 self._say(member.last_words())

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fault.at_work import QUICK, TEN
+from tests.kit.at_work import QUICK, TEN
 from tests.kit.pipeline_under_test import PipelineUnderTest
 
 if TYPE_CHECKING:

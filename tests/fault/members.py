@@ -6,15 +6,14 @@ environment. Whoever ends one says so; an end that nobody asked for is told by `
 
 from __future__ import annotations
 
-import urllib.error
-import urllib.request
+import http.client
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import psutil  # type: ignore[import-untyped] # it carries no types
 
-from tests.kit.probes import free_port
+from tests.kit.probes import ask, free_port
 from tests.kit.spark_process import SparkProcess
 from tests.kit.waiting import reaches
 
@@ -24,7 +23,8 @@ if TYPE_CHECKING:
 
     from tests.kit.managed_process import WorkerProcess
 
-PROBE_TIMEOUT_S = 2.0
+WORDS = 12
+"""Lines of a log that say why a process left."""
 PROXIED = "w-0"
 """Which member goes through the proxy: one, because the proxy costs as much as it carries."""
 
@@ -126,10 +126,8 @@ class Member:
     def probe(self, path: str) -> bool:
         """Ask ``/livez`` or ``/readyz``; no answer counts as no."""
         try:
-            address = f"http://127.0.0.1:{self.port}{path}"
-            with urllib.request.urlopen(address, timeout=PROBE_TIMEOUT_S) as answer:
-                return bool(answer.status == 200)
-        except (urllib.error.URLError, OSError):
+            return ask(self.port, path)[0] == http.client.OK
+        except OSError:
             return False
 
     def usage(self) -> Usage:
@@ -160,8 +158,8 @@ class Member:
         if told.fenced:
             self.tally["fenced"] += 1
 
-    def last_words(self, lines: int = 12) -> str:
-        return "\n".join(self.process.text().splitlines()[-lines:])
+    def last_words(self) -> str:
+        return "\n".join(self.process.text().splitlines()[-WORDS:])
 
 
 class _Line(msgspec.Struct):

@@ -51,7 +51,6 @@ class Fault:
     strike does it all: strikes, heals, and says to the scene what it did
     whom   what it needs for itself: ``worker``, ``broker``, ``redis`` or ``spark``; two of one
            kind never strike at once
-    exits  codes with which a member may leave because of it
     promise  what was promised for such a fault, a key of PROMISES; empty: nothing
     """
 
@@ -59,7 +58,6 @@ class Fault:
     name: str
     strike: Callable[[Scene], None]
     whom: str = "worker"
-    exits: tuple[int, ...] = ()
     promise: str = ""
 
 

@@ -19,7 +19,6 @@ from tests.fault.plans import Wish
 from tests.fault.reporting.matrix import MATRIX
 from tests.fault.reporting.matrix import SPARK as SPARK_MATRIX
 from tests.fault.striking import strikes
-from tests.fault.striking import strikes_around as around
 from tests.fault.striking.crash import POINTS
 from tests.fault.watching.monitor import Progress
 from tests.kit.managed_process import WorkerProcess
@@ -62,7 +61,7 @@ def test_no_two_faults_have_one_name() -> None:
 
 def test_ci_strikes_with_every_fault_of_workers_exactly_once() -> None:
     struck = [fault.name for (fault,) in plans.ci().steps(random.Random(1))]
-    spark = {fault.name for fault in (*around.SPARK, around.ENGINES)}
+    spark = {fault.name for fault in (*strikes.SPARK, strikes.ENGINES)}
     assert sorted(struck) == sorted({fault.name for fault in strikes.CATALOGUE} - spark)
 
 

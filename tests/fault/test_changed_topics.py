@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import NewPartitions, NewTopic
 
-from tests.fault.at_work import (
+from tests.kit.at_work import (
     QUICK,
     TEN,
     admin,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hapax.sandbox import Sandbox, machine
-from tests.fault.at_work import QUICK, at_work, event, numbers, values
+from tests.kit.at_work import QUICK, at_work, event, numbers, values
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.waiting import await_

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fault.at_work import QUICK, at_work, await_told, event, values
+from tests.kit.at_work import QUICK, at_work, await_told, event, values
 from tests.kit.done import source
 from tests.kit.faults import Rule
 from tests.kit.pipeline_under_test import PipelineUnderTest

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from tests.fault.at_work import (
+from tests.kit.at_work import (
     QUICK,
     at_work,
     await_exit,

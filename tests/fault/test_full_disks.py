@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hapax.sandbox import Sandbox
-from tests.fault.at_work import QUICK, at_work, numbers, values
+from tests.kit.at_work import QUICK, at_work, numbers, values
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.waiting import await_

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fault.at_work import QUICK, at_work, await_told, numbers, values
+from tests.kit.at_work import QUICK, at_work, await_told, numbers, values
 from tests.kit.faults import Rule
 from tests.kit.orders import told
 from tests.kit.pipeline_under_test import PipelineUnderTest

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fault.at_work import TEN, admin, at_work, await_exit, values
-from tests.kit.refusals import refused
+from tests.kit.at_work import TEN, admin, at_work, await_exit, refused, values
 
 if TYPE_CHECKING:
     from hapax.sandbox import Sandbox

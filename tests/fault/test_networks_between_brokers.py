@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import Producer
 
 from hapax.sandbox import Sandbox
-from tests.fault.at_work import QUICK, at_work, numbers, partitions_known, values
 from tests.fault.cluster import Cluster
+from tests.kit.at_work import QUICK, at_work, numbers, partitions_known, values
 from tests.kit.faults import ALWAYS, Rule
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proxy import FaultProxy

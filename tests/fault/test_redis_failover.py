@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fault.at_work import QUICK, await_told, event, values
+from tests.kit.at_work import QUICK, await_told, event, values
 from tests.kit.claim_stores import admin, redis_server, tell
 from tests.kit.forwarder import Forwarder
 from tests.kit.pipeline_under_test import PipelineUnderTest

@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from hapax.sandbox import Sandbox
-from tests.fault.at_work import QUICK, at_work, await_exit, await_told, numbers, values
+from tests.kit.at_work import (
+    QUICK,
+    at_work,
+    await_exit,
+    await_told,
+    numbers,
+    refused,
+    untouched,
+    values,
+)
 from tests.kit.pipeline_under_test import PipelineUnderTest
-from tests.kit.refusals import refused, untouched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

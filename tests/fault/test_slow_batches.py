@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fault.at_work import QUICK, TEN, await_told, numbers, values
+from tests.kit.at_work import QUICK, TEN, await_told, numbers, values
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given
 from tests.kit.waiting import await_

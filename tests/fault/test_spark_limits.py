@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from tests.fault.at_work import QUICK, numbers, values
+from tests.kit.at_work import QUICK, numbers, values
 from tests.kit.orders import told
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.spark_process import SparkProcess

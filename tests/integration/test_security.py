@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from tests.kit.at_work import untouched
 from tests.kit.pipeline_under_test import PipelineUnderTest
-from tests.kit.refusals import untouched
 from tests.kit.secured import INSTANCE, SCRAM_PASSWORD, WAYS, Way, login, needed, way
 from tests.kit.waiting import await_
 

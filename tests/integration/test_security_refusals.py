@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from hapax.sandbox.tls import Authority
+from tests.kit.at_work import untouched
 from tests.kit.forwarder import Forwarder
 from tests.kit.pipeline_under_test import PipelineUnderTest
-from tests.kit.refusals import untouched
 from tests.kit.secured import KEY_PASSWORD, way
 from tests.kit.waiting import await_
 

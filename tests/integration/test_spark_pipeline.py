@@ -13,7 +13,7 @@ from hapax.sandbox.ports import Ports
 from tests.kit import topics
 from tests.kit.pipeline_chaos import run
 from tests.kit.pipeline_process import environment, pipeline_process
-from tests.kit.rounds import rounds
+from tests.kit.proof import rounds
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from tests.kit.at_work import at_work
 from tests.kit.flow import PARTITIONS, Flow
-from tests.kit.spark_process import SparkProcess, at_work, ours
+from tests.kit.spark_process import SparkProcess, ours
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def pair(drivers: Pair) -> Iterator[Pair]:
             driver.start()
     flow.feed_beside(EVENTS_PER_S)
     for driver in both:
-        at_work(driver)
+        at_work(driver, 4)
     yield drivers
     flow.stop_feeding()
 
@@ -83,16 +84,16 @@ def test_two_drivers_share_and_workers_that_come_and_go_take_their_part(
     assert ours(first) + ours(second) == PARTITIONS
     before = revocations(first, second)
     worker = flow.worker("w-0")
-    at_work(worker)
-    at_work(first, 1)
-    at_work(second, 1)
+    at_work(worker, 4)
+    at_work(first, 2)
+    at_work(second, 2)
     assert worker.terminate() == 0
     worker.start()  # sooner than the brokers' next heartbeat: it gets its share back
-    at_work(worker)
+    at_work(worker, 4)
     assert worker.terminate() == 0
     await_(lambda: ours(first) + ours(second) == PARTITIONS, 30, first.text)
-    at_work(first, 1)
-    at_work(second, 1)
+    at_work(first, 2)
+    at_work(second, 2)
     judged()
     assert len(worker.lines("partitions_assigned")) >= 2
     assert revocations(first, second) > before
@@ -112,8 +113,8 @@ def test_one_of_two_twins_leaves_with_exit_4_and_the_other_goes_on(
     assert gone.process.wait() == 4
     (stopped,) = gone.lines("service_stopped")
     assert "HAPAX_INSTANCE" in str(stopped["reason"])
-    at_work(alive)
-    at_work(second)
+    at_work(alive, 4)
+    at_work(second, 4)
     twin.close()
     if not first.running:  # under the twin's name it gets its partitions at once
         first.start()

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from tests.kit.at_work import left, refused, untouched
 from tests.kit.done import source, values
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
-from tests.kit.refusals import left, refused, untouched
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kit import topics
+from tests.kit.at_work import at_work
 from tests.kit.pipeline_process import environment, pipeline_process
 from tests.kit.pipeline_under_test import PipelineUnderTest
-from tests.kit.spark_process import SparkProcess, at_work
+from tests.kit.spark_process import SparkProcess
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def test_a_driver_whose_group_is_told_to_stop_finishes_its_ranges_without_a_trac
     driver = route.start(SparkProcess, "s-0")
     await_(lambda: bool(driver.lines("service_ready")), 90, driver.text)
     route.write(*(b"%d" % number for number in range(20_000)))
-    at_work(driver, 1)
+    at_work(driver, 2)
     os.killpg(driver.process.pid, signal.SIGTERM)
     left_in_peace(driver)
     assert not driver.lines("batch_abandoned")

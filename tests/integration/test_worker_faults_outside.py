@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fault.at_work import at_work, await_told
 from tests.fault.cluster import Cluster
+from tests.kit.at_work import at_work, await_told
 from tests.kit.flow import Flow
 from tests.kit.waiting import await_
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hapax.sandbox import Sandbox
+from tests.kit.at_work import left, refused, untouched
 from tests.kit.claim_stores import redis_server, tell
 from tests.kit.pipeline_under_test import PipelineUnderTest
-from tests.kit.refusals import left, refused, untouched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from tests.kit.at_work import await_told
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given, produce_aborted, produce_committed
 from tests.kit.waiting import await_
@@ -61,7 +62,7 @@ def consumer_protocol(
     workers = [route.worker("w-0"), route.worker("w-1")]
     try:
         for worker in workers:
-            at_work(worker)
+            await_told(worker, "partitions_assigned")
         route.write(*(Given(b"%d" % number, partition=number % 2) for number in range(3000)))
         for worker in workers:
             await_(lambda w=worker: bool(w.lines("transaction_committed")), 40, worker.text)  # type: ignore[misc]
@@ -76,10 +77,6 @@ def values(records: list[Record]) -> list[bytes]:
     return sorted(record.value or b"" for record in records)
 
 
-def at_work(worker: WorkerProcess) -> None:
-    await_(lambda: bool(worker.lines("partitions_assigned")), 30, worker.text)
-
-
 # -- where a group starts -----------------------------------------------------------------
 
 
@@ -89,7 +86,7 @@ def test_latest_reads_only_what_is_new_and_keeps_its_place_over_a_kill(
     route = route_of(2, INPUT__START="latest")
     route.write(*(Given(b"old", partition=number % 2) for number in range(10)))
     worker = route.worker()
-    at_work(worker)
+    await_told(worker, "partitions_assigned")
     await_(lambda: None not in route.committed().values(), 10, worker.text)
     worker.kill()
     route.write(Given(b"while away", partition=0), Given(b"while away", partition=1))
@@ -141,7 +138,7 @@ def test_latest_keeps_its_place_when_it_is_stopped_at_once(route_of: MakeRoute) 
     for route in routes:
         route.write(b"old")
         worker = route.worker()
-        at_work(worker)
+        await_told(worker, "partitions_assigned")
         assert worker.terminate() == 0
         route.write(b"while away")
         route.worker()

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hapax.sandbox import Sandbox
+from tests.kit.at_work import refused
 from tests.kit.claim_stores import redis_server
 from tests.kit.pipeline_under_test import PipelineUnderTest, metric
 from tests.kit.probes import ask, free_port, ready
-from tests.kit.refusals import refused
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
 

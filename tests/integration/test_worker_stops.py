@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from tests.fault.at_work import at_work
+from tests.kit.at_work import at_work, refused, untouched
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
-from tests.kit.refusals import refused, untouched
 from tests.kit.topics import Given
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from hapax.core.ports import Batch, Message
 from hapax.kafka.consume.source import KafkaSource
@@ -15,7 +15,10 @@ from hapax.settings import load_settings
 from tests.kit.committing import Committing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hapax.core.records import Record
+    from hapax.settings import Settings
 
 
 class MachineClock:
@@ -29,40 +32,63 @@ class Quiet:
     def log(self, *_line: object) -> None: ...
 
 
+Source = TypeVar("Source", bound=KafkaSource)
+
+
+def settings_of(bootstrap: str, source: str, target: str, app: str, **more: str) -> Settings:
+    """Return what a service called ``test`` would run with; ``more`` with ``HAPAX_``."""
+    return load_settings(
+        {
+            "HAPAX_APP": app,
+            "HAPAX_INSTANCE": "test",
+            "HAPAX_KAFKA__BOOTSTRAP_SERVERS": bootstrap,
+            "HAPAX_INPUT__TOPICS": source,
+            "HAPAX_OUTPUT__TOPIC": target,
+            "HAPAX_TRANSACTION__TIMEOUT": "8s",
+            **more,
+        }
+    )
+
+
+def source_of(settings: Settings, kind: type[Source], start: str = "") -> Source:
+    """Return a client of the group that has not subscribed yet."""
+    return kind(
+        consumer_properties(settings),
+        settings.input.topics,
+        start=start or settings.input.start,
+        logger=Quiet(),
+        clock=MachineClock(),
+        watch=lambda _call: nullcontext(),
+    )
+
+
+def transaction_of(
+    settings: Settings,
+    met: KafkaSource | None = None,
+    forward: Callable[..., None] = lambda *_line: None,
+) -> KafkaTransaction:
+    """Return a producer that is not open yet; it must find the cluster that the source has met."""
+    return KafkaTransaction(
+        ProducerConfig(properties=producer_properties(settings), deadline_s=8.0),
+        clock=MachineClock(),
+        forward=forward,
+        watch=lambda _call: nullcontext(),
+        **({} if met is None else {"meet_cluster": met.meet_cluster}),
+    )
+
+
 class Parts:
     """One member of the group and one producer, as ``hapax run`` would make them."""
 
     def __init__(self, bootstrap: str, source: str, target: str, app: str, **more: str) -> None:
-        self.settings = load_settings(
-            {
-                "HAPAX_APP": app,
-                "HAPAX_INSTANCE": "test",
-                "HAPAX_KAFKA__BOOTSTRAP_SERVERS": bootstrap,
-                "HAPAX_INPUT__TOPICS": source,
-                "HAPAX_OUTPUT__TOPIC": target,
-                "HAPAX_TRANSACTION__TIMEOUT": "8s",
-                **more,
-            }
-        )
-        clock = MachineClock()
+        self.settings = settings_of(bootstrap, source, target, app, **more)
         self.target = target
         self.lines: list[str] = []
-        self.source = KafkaSource(
-            consumer_properties(self.settings),
-            self.settings.input.topics,
-            start=self.settings.input.start,
-            logger=Quiet(),
-            clock=clock,
-            watch=lambda _call: nullcontext(),
-        )
-        transaction = KafkaTransaction(
-            ProducerConfig(properties=producer_properties(self.settings), deadline_s=8.0),
-            meet_cluster=self.source.meet_cluster,
-            clock=clock,
-            forward=lambda _client, _level, facility, text: self.lines.append(
-                f"{facility}: {text}"
-            ),
-            watch=lambda _call: nullcontext(),
+        self.source = source_of(self.settings, KafkaSource)
+        transaction = transaction_of(
+            self.settings,
+            self.source,
+            lambda _client, _level, facility, text: self.lines.append(f"{facility}: {text}"),
         )
         self.transaction = Committing(transaction, self.source)
 

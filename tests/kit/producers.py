@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from hapax.core.offset_commit import GroupOffset, OffsetCommit, require_assigned
 from hapax.kafka.produce import producer as kafka_producer
 from hapax.kafka.produce.base import ProducerConfig
 from hapax.kafka.produce.transaction import KafkaTransaction
 from tests.kit.doubles import Ticking
+from tests.kit.rulebook import Claim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import pytest
 
+    from hapax.core.offset_commit import OffsetCommit
     from hapax.core.ports import Message
 
 
@@ -61,21 +62,9 @@ class FakeProducer:
             raise error
 
 
-class FakeSource:
-    """A live member that owns one partition."""
-
-    ours = frozenset({("in", 0)})
-
-    def offset_commit(
-        self, progress: Mapping[tuple[str, int], int], _marks: object = None
-    ) -> OffsetCommit:
-        require_assigned(progress, self.ours)
-        return commit_of(progress)
-
-
 def commit_of(progress: Mapping[tuple[str, int], int]) -> OffsetCommit:
-    """Return progress in the name of a member."""
-    return OffsetCommit([GroupOffset(*at, offset) for at, offset in progress.items()], b"member")
+    """Return progress in the name of a live member that owns these partitions."""
+    return Claim(b"member", *progress).offset_commit(progress)
 
 
 def transaction(

@@ -6,28 +6,18 @@ import struct
 import threading
 import time
 import uuid
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, cast
 
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, TopicPartition
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    OffsetSpec,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient, OffsetSpec, ResourceType
 
 from hapax.kafka.consume.client import parse_metadata
 from hapax.kafka.consume.source import KafkaSource
-from hapax.kafka.produce.base import ProducerConfig
-from hapax.kafka.produce.transaction import KafkaTransaction
-from hapax.kafka.properties import consumer_properties, producer_properties
-from hapax.settings import load_settings
 from tests.kit.committing import Committing
+from tests.kit.configs import configure
 from tests.kit.faults import Rule
-from tests.kit.parts import MachineClock, Quiet
+from tests.kit.parts import settings_of, source_of, transaction_of
 from tests.kit.proxy import FaultProxy
 from tests.kit.rulebook import PARTITIONS
 from tests.kit.rulebook_memory import TIMEOUT_S
@@ -86,21 +76,16 @@ class KafkaRulebook:
         sandbox.create_topic(self.topic, PARTITIONS)
         sandbox.create_topic(self.target, 1, FOREVER)
         if kind == "consumer":
-            self._quicken()
+            # Members of the new protocol ask every 5 s by default.
+            quick = {"consumer.heartbeat.interval.ms": "500"}
+            configure(self._admin, ResourceType.GROUP, [self._app], quick)
         # Who asks first for a group makes the broker create its topic; a producer might hang.
         committed(self._bootstrap, self._app, self.topic)
         self._exits = ExitStack()
         self._proxy = self._exits.enter_context(FaultProxy.before(sandbox))
 
     def member(self, instance: str) -> KafkaSource:
-        source = KafkaSource(
-            consumer_properties(self._settings(instance, self._bootstrap)),
-            [self.topic],
-            start="earliest",
-            logger=Quiet(),
-            clock=MachineClock(),
-            watch=lambda _call: nullcontext(),
-        )
+        source = source_of(self._settings(instance, self._bootstrap), KafkaSource)
         self._exits.callback(source.close)
         source.subscribe()
         return source
@@ -109,13 +94,7 @@ class KafkaRulebook:
         cast("KafkaSource", source).close()
 
     def producer(self, source: Source | Claim, instance: str = "w") -> Committing:
-        properties = producer_properties(self._settings(instance, self._proxy.bootstrap))
-        transaction = KafkaTransaction(
-            ProducerConfig(properties=properties, deadline_s=8.0),
-            clock=MachineClock(),
-            forward=lambda *_line: None,
-            watch=lambda _call: nullcontext(),
-        )
+        transaction = transaction_of(self._settings(instance, self._proxy.bootstrap))
         self._exits.callback(transaction.close)
         return Committing(transaction, source)
 
@@ -187,29 +166,18 @@ class KafkaRulebook:
         self._exits.close()
 
     def _settings(self, instance: str, bootstrap: str) -> Settings:
-        return load_settings(
-            {
-                "HAPAX_APP": self._app,
-                "HAPAX_INSTANCE": instance,
-                "HAPAX_KAFKA__BOOTSTRAP_SERVERS": bootstrap,
-                "HAPAX_INPUT__TOPICS": self.topic,
-                "HAPAX_OUTPUT__TOPIC": self.target,
-                "HAPAX_TRANSACTION__TIMEOUT": f"{self._timeout_s:g}s",
-                "HAPAX_GROUP__MEMBERSHIP": "static" if self._kind == "static" else "dynamic",
-                "HAPAX_GROUP__PROTOCOL": "consumer" if self._kind == "consumer" else "classic",
-            }
+        return settings_of(
+            bootstrap,
+            self.topic,
+            self.target,
+            self._app,
+            HAPAX_INSTANCE=instance,
+            HAPAX_TRANSACTION__TIMEOUT=f"{self._timeout_s:g}s",
+            HAPAX_GROUP__MEMBERSHIP="static" if self._kind == "static" else "dynamic",
+            HAPAX_GROUP__PROTOCOL="consumer" if self._kind == "consumer" else "classic",
         )
 
     def _end(self, topic: str, isolation: IsolationLevel) -> int:
         asked = {TopicPartition(topic, 0): OffsetSpec.latest()}  # type: ignore[no-untyped-call]
         (answer,) = self._admin.list_offsets(asked, isolation_level=isolation).values()
         return int(answer.result(30).offset)
-
-    def _quicken(self) -> None:
-        """Let members of the new protocol ask more often than every 5 s."""
-        entry = ConfigEntry(
-            "consumer.heartbeat.interval.ms", "500", incremental_operation=AlterConfigOpType.SET
-        )
-        resource = ConfigResource(ResourceType.GROUP, self._app, incremental_configs=[entry])
-        for answer in self._admin.incremental_alter_configs([resource]).values():
-            answer.result(30)

@@ -103,17 +103,6 @@ class SparkProcess(WorkerProcess):
         return [each for each in psutil.process_iter() if _session(each) in self._sessions]
 
 
-def at_work(member: WorkerProcess, more: int = 3) -> None:
-    """Wait for so many transactions more; a process that has left never comes to them."""
-    settled = len(member.lines("transaction_committed"))
-    await_(
-        lambda: not member.running or len(member.lines("transaction_committed")) > settled + more,
-        120,
-        member.text,
-    )
-    assert member.running, member.text()
-
-
 def ours(member: WorkerProcess) -> int:
     """Return how many partitions a member has, as far as it knows."""
     lines = [each for each in member.lines() if str(each["event"]).startswith("partitions_")]

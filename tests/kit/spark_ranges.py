@@ -16,6 +16,8 @@ from hapax.kafka.properties import consumer_properties, lane_id, transactional_i
 from hapax.settings import load_settings
 from hapax.wiring.task import RangeParts
 from tests.kit.parts import MachineClock, Quiet
+from hapax.wiring.task import Task
+from tests.kit.parts import MachineClock, Quiet, source_of
 from tests.kit.topics import committed, read_back
 
 if TYPE_CHECKING:
@@ -66,14 +68,7 @@ class Application:
 
     def member(self, count: int | None = None, *, start: str = "earliest") -> KafkaMember:
         """Return one more member, once it has ``count`` partitions (default: all)."""
-        member = KafkaMember(
-            consumer_properties(self.settings),
-            self.settings.input.topics,
-            start=start,
-            logger=Quiet(),
-            clock=MachineClock(),
-            watch=lambda _call: nullcontext(),
-        )
+        member = source_of(self.settings, KafkaMember, start)
         self._members.append(member)
         member.subscribe()
         self.settle(len(self.partitions) if count is None else count)

@@ -38,8 +38,9 @@ from hapax.testing.transaction import MemoryTransaction
 from hapax.wiring.builders import steps
 from hapax.wiring.task import RangeParts
 from tests.kit.doubles import CrashError, StuckError, Ticking, Told
-from tests.kit.pipeline import judge, upper
+from tests.kit.pipeline import judge
 from tests.kit.spark_errands import Errand
+from tests.simulation.business import work as upper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -65,7 +66,7 @@ SETTINGS = {
     "HAPAX_OUTPUT__TOPIC": "out",
     "HAPAX_DEAD_LETTER__TOPIC": "dead",
     "HAPAX_DEAD_LETTER__RATE_MAX": "1",
-    "HAPAX_TRANSFORM": "tests.kit.pipeline:upper",
+    "HAPAX_TRANSFORM": "tests.simulation.business:work",
 }
 
 

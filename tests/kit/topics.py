@@ -27,6 +27,8 @@ Isolation = Literal["read_committed", "read_uncommitted"]
 FOREVER = {"retention.ms": "-1"}
 """For topics whose records have old timestamps: brokers delete those half a minute after their
 start, and every five minutes, in the middle of a test."""
+QUEUED_MAX = 50_000
+"""Records on their way: the client refuses more than twice as many."""
 _TIMEOUT_S = 60.0
 _ANSWER_S = 10.0
 """For what is asked again with a new client: one that met a dying broker may wait in vain."""
@@ -242,6 +244,8 @@ def _send(producer: Producer, topic: str, records: Iterable[bytes | Given]) -> N
 
     for one in records:
         given = one if isinstance(one, Given) else Given(one)
+        while len(producer) > QUEUED_MAX:
+            producer.poll(0.1)
         producer.produce(
             topic,
             value=given.value,

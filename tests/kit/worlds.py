@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import time
 import uuid
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 from hapax.core.ports import Message
-from hapax.kafka.produce.base import ProducerConfig
-from hapax.kafka.produce.transaction import KafkaTransaction
-from hapax.kafka.properties import producer_properties
 from hapax.testing.broker import MemoryBroker
 from hapax.testing.source import MemorySource
 from hapax.testing.transaction import MemoryTransaction
 from tests.kit.committing import Committing
 from tests.kit.doubles import Ticking
-from tests.kit.parts import MachineClock, Parts
+from tests.kit.parts import Parts, transaction_of
 from tests.kit.topics import FOREVER, Given, committed, ends, produce, produce_aborted, read_back
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from hapax.core.ports import Batch
     from hapax.core.records import Progress, Record
+    from hapax.kafka.produce.transaction import KafkaTransaction
     from hapax.sandbox import Sandbox
     from tests.kit.rulebook import Member
 
@@ -126,13 +123,7 @@ class KafkaWorld:
         self._parts.source.subscribe()
 
     def twin(self) -> Committing:
-        twin = KafkaTransaction(
-            ProducerConfig(properties=producer_properties(self._parts.settings), deadline_s=8.0),
-            meet_cluster=self._parts.source.meet_cluster,
-            clock=MachineClock(),
-            forward=lambda *_line: None,
-            watch=lambda _call: nullcontext(),
-        )
+        twin = transaction_of(self._parts.settings, self._parts.source)
         self._twins.append(twin)
         return Committing(twin, self._parts.source)
 

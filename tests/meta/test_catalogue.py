@@ -1,5 +1,7 @@
 """Everything that shows that the tests can fail: none of it vanishes without a line of a diff.
 
+One table: what is broken or planted, where it is judged, and the classes of which one must show.
+
 ``python -m tests.meta.test_catalogue`` writes the catalogue again.
 """
 
@@ -19,7 +21,7 @@ from tests.simulation.mutants import MUTANTS as SIMULATED
 from tests.unit.test_spark_mutants import MUTANTS as SPARK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 CATALOGUE = Path(__file__).with_name("catalogue.txt")
 
@@ -29,20 +31,26 @@ def catalogue() -> str:
     kinds: dict[str, Iterable[str]] = {
         "class of the audit": NAMES,
         "class of the checker": VIOLATIONS,
-        "control on brokers": [trial.name for trial in CONTROLS],
+        "control on brokers": [_must_show(trial.name, trial.expected) for trial in CONTROLS],
         "invariant": INVARIANTS,
-        "mutant in memory": SIMULATED,
+        "mutant in memory": [_must_show(each, SIMULATED[each].classes) for each in SIMULATED],
         "mutant of Spark in memory": [mutant.__name__ for mutant in SPARK],
-        "mutant on brokers": [trial.name for trial in REAL],
+        "mutant on brokers": [_must_show(trial.name, trial.expected) for trial in REAL],
         "planted for the audit": [
-            f"{plant.__name__}: {name}" for name, plants in PLANTED.items() for plant in plants
+            _must_show(plant.__name__, [name])
+            for name, plants in PLANTED.items()
+            for plant in plants
         ],
         "planted for the checker": [
-            f"{plant.__name__}: {', '.join(sorted(classes))}" for plant, classes in PLANTS
+            _must_show(plant.__name__, sorted(classes)) for plant, classes in PLANTS
         ],
         "row of the matrix": ROWS,
     }
     return "".join(f"{kind}: {name}\n" for kind, names in kinds.items() for name in names)
+
+
+def _must_show(name: str, classes: Sequence[str]) -> str:
+    return f"{name}: {', '.join(classes) or 'nothing'}"
 
 
 def test_nothing_that_shows_that_tests_can_fail_has_vanished() -> None:

@@ -23,8 +23,7 @@ from hapax.testing.owners import MemoryOwners
 from hapax.testing.source import MemorySource
 from hapax.testing.transaction import MemoryTransaction
 from tests.simulation.business import DEAD, OUT
-from tests.simulation.telling import Telling
-from tests.simulation.wire import Store, Wire
+from tests.simulation.wire import Store, Telling, Wire
 
 if TYPE_CHECKING:
     from hapax.core.records import Record

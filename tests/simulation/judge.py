@@ -71,7 +71,7 @@ class Judge:
             self.note("phantom", f"effect of {source}, which no reader sees")
             return
         wanted = expected(record.value or b"")
-        if sorted(effects) != sorted(wanted):
+        if effects != wanted:
             torn = len(effects) < len(wanted)
             self.note("torn-txn" if torn else "transform", f"{source}: {effects}, not {wanted}")
 

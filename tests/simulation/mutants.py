@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from hapax.core import exactly_once
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from hapax.core.plan import Planner
 from hapax.core.transform import Transformer
@@ -20,6 +19,7 @@ from hapax.testing.claims import MemoryClaims
 from hapax.testing.log import MemoryLog
 from hapax.testing.source import MemorySource
 from hapax.testing.transaction import MemoryTransaction
+from tests.kit import mutants
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -61,10 +61,7 @@ def offsets_outside_the_transaction(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_rewind_after_an_abort(patch: pytest.MonkeyPatch) -> None:
-    def rewind(_self: Recovery, _batch: Batch, *, resolved: bool) -> Progress:
-        return {}
-
-    patch.setattr(Recovery, "_rewind", rewind)
+    mutants.no_rewind(patch.setattr)
 
 
 def no_group_metadata(patch: pytest.MonkeyPatch) -> None:
@@ -119,15 +116,7 @@ def our_own_claim_is_a_duplicate(patch: pytest.MonkeyPatch) -> None:
 
 
 def progress_by(distance: int) -> Patch:
-    def patch_progress(patch: pytest.MonkeyPatch) -> None:
-        right = exactly_once._progress
-
-        def wrong(batch: Batch, done: int) -> Progress:
-            return {where: max(0, at + distance) for where, at in right(batch, done).items()}
-
-        patch.setattr(exactly_once, "_progress", wrong)
-
-    return patch_progress
+    return lambda patch: mutants.progress_by(distance, patch.setattr)
 
 
 def reset_to_latest(patch: pytest.MonkeyPatch) -> None:
@@ -153,7 +142,7 @@ def two_transactions_without_gate(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_fence_on_doubt(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Recovery, "fence_doubt", lambda _self: None)
+    mutants.no_fence_on_doubt(patch.setattr)
     a_begin_that_does_not_refuse(patch)
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Sequence
 
-    from tests.simulation.shrink import Schedule
+    from tests.simulation.play import Schedule
 
 LINES_MAX = 120
 WORDS = {

@@ -12,8 +12,7 @@ from tests.simulation.command import main
 from tests.simulation.directed import DIRECTED
 from tests.simulation.mutants import broken
 from tests.simulation.options import FAULTS
-from tests.simulation.play import play
-from tests.simulation.shrink import found_by, shrink
+from tests.simulation.play import found_by, play, shrink
 
 if TYPE_CHECKING:
     from hapax.testing.broker import MemoryBroker

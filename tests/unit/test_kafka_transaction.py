@@ -22,13 +22,13 @@ from hapax.kafka.produce.producer import ClientLog, Outbox
 from hapax.kafka.produce.transaction import KafkaTransaction
 from tests.kit.producers import (
     FakeProducer,
-    FakeSource,
     commit_of,
     failing,
     message,
     transaction,
     transactional,
 )
+from tests.kit.rulebook import Claim
 
 if TYPE_CHECKING:
     from hapax.core.ports import Source
@@ -163,7 +163,7 @@ def test_offsets_of_partitions_that_are_not_ours_are_never_sent(monkeypatch: Pat
     kafka, producer, _ = transaction(monkeypatch)
     kafka.begin()
     with pytest.raises(BatchAbortedError, match="no longer assigned"):
-        send_progress(cast("Source", FakeSource()), kafka, {("in", 1): 3})
+        send_progress(cast("Source", Claim(b"member", ("in", 0))), kafka, {("in", 1): 3})
     assert transactional(producer) == ["begin_transaction", "abort_transaction"]
 
 

@@ -10,7 +10,8 @@ from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.suspicion import Mark, marked, suspects_until
 from hapax.testing.source import InjectedFault
 from tests.kit.doubles import CrashError, Script
-from tests.kit.pipeline import Pipeline, upper
+from tests.kit.pipeline import Pipeline
+from tests.simulation.business import work as upper
 
 if TYPE_CHECKING:
     from hapax.core.records import Record

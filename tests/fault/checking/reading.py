@@ -102,18 +102,23 @@ def fetch(errand: Errand) -> list[str]:
     }[errand.kind]
     kinds = {"input": columns.INPUT, "offsets": columns.OFFSET}
     rows = [np.zeros(0, kinds.get(errand.kind, columns.EFFECT))]
-    rows += [parse(chunk) for chunk in _chunks(errand)]
+    isolation: topics.Isolation = "read_committed"
+    if errand.kind == "offsets":
+        isolation = "read_uncommitted"
+    everything = chunks(errand.bootstrap, errand.topic, errand.partitions, isolation)
+    rows += [parse(chunk) for chunk in everything]
     table = np.concatenate(rows)
     np.save(errand.path, table[np.argsort(table["lane"], kind="stable")])
     return [name.decode(errors="replace") for name in whos]
 
 
-def _chunks(errand: Errand) -> Iterator[list[Message]]:
-    isolation = "read_uncommitted" if errand.kind == "offsets" else "read_committed"
-    consumer = consumer_of(errand.bootstrap, isolation)
-    places = [TopicPartition(errand.topic, at, OFFSET_BEGINNING) for at in errand.partitions]
-    consumer.assign(places)
-    unfinished = set(errand.partitions)
+def chunks(
+    bootstrap: str, topic: str, partitions: Sequence[int], isolation: topics.Isolation
+) -> Iterator[list[Message]]:
+    """Yield all records of these partitions, up to the ends at the time."""
+    consumer = _consumer(bootstrap, isolation)
+    consumer.assign([TopicPartition(topic, at, OFFSET_BEGINNING) for at in partitions])
+    unfinished = set(partitions)
     last_s = time.monotonic()
     try:
         while unfinished:
@@ -125,7 +130,7 @@ def _chunks(errand: Errand) -> Iterator[list[Message]]:
             if len(messages) < len(found):
                 unfinished -= _ended(found)
             if time.monotonic() - last_s > PATIENCE_S:
-                raise TimeoutError(f"{errand}: no end of {unfinished} within {PATIENCE_S} s")
+                raise TimeoutError(f"{topic}: no end of {unfinished} within {PATIENCE_S} s")
     finally:
         consumer.close()
 
@@ -144,12 +149,12 @@ def _ended(messages: Sequence[Message]) -> set[int]:
     return ended
 
 
-def consumer_of(bootstrap: str, isolation: str, group: str = "fault-reader") -> Consumer:
+def _consumer(bootstrap: str, isolation: str) -> Consumer:
     """Return a consumer for reading a lot, that commits nothing."""
     return Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "group.id": group,
+            "group.id": "fault-reader",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": isolation,

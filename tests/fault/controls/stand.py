@@ -38,7 +38,7 @@ STOP_S = 30.0
 SETTINGS = {
     "HAPAX_GROUP__SESSION_TIMEOUT": "6s",
     "HAPAX_TRANSACTION__TIMEOUT": "4s",
-    "HAPAX_TRANSFORM": "tests.fault.controls.gated:split",
+    "HAPAX_TRANSFORM": "tests.fault.business:split",
 }
 
 
@@ -159,9 +159,9 @@ class Stand:
         member.start()
         return member
 
-    def gate(self, instance: str = "w-0") -> Gate:
-        """Return the gate inside the business code of a member."""
-        return Gate(self.folder / "gates", instance)
+    def gate(self) -> Gate:
+        """Return the gate inside the business code of the first member."""
+        return Gate(self.folder / "gates", "w-0")
 
     def client(self, instance: str = "w-0") -> str:
         """Return the client id of a member."""

@@ -64,7 +64,8 @@ class Ring:
         return run
 
     def _play(self, strike: recipes.Recipe, command: tuple[str, ...], folder: Path) -> Run:
-        trial = Trial(strike.__name__.replace("_", "-"), command, strike, settings=mutants.LATE)
+        name = strike.__name__.replace("_", "-")
+        trial = Trial(name, strike, command=command, settings=mutants.LATE)
         if "controls" not in command[1]:
             trial = replace(trial, kind="service", claims=True)
         run = play(trial, self._sandbox, self._broker.proxy, folder)

@@ -1,6 +1,6 @@
 """What the audit in this process needs for so many records: time to judge, memory, disk::
 
-    python -m tests.kit.audit_memory --records 10000000
+    python -m bench.audit_memory --records 10000000
 
 Rows come from a generator, as wide as those that reading yields, without a broker: one output for
 each record, ids on all, every hundredth a duplicate, every ten-thousandth missing.

@@ -1,4 +1,4 @@
-"""What tests of rows share: workers at work, records with ids, and what came of them."""
+"""Workers at work, workers that must leave, records with ids, and what came of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka.admin import AdminClient
 
+from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given
 from tests.kit.waiting import WORDS_MAX, await_, patient
 
@@ -17,12 +18,14 @@ if TYPE_CHECKING:
 
 QUICK: dict[str, Any] = {"GROUP__SESSION_TIMEOUT": "6s", "TRANSACTION__TIMEOUT": "4s"}
 """Names after ``HAPAX_``: as a route takes them."""
+LEAVES_WITHIN_S = 15
 
 
-def at_work(worker: WorkerProcess, more: int = 1, within_s: float = 60) -> None:
-    """Wait for so many more transactions."""
+def at_work(worker: WorkerProcess, more: int = 1) -> None:
+    """Wait for so many transactions more; a process that has left never comes to them."""
     settled = len(worker.lines("transaction_committed"))
-    await_told(worker, "transaction_committed", settled + more, within_s)
+    await_told(worker, "transaction_committed", settled + more, within_s=120)
+    assert worker.running, worker.text()
 
 
 def await_told(worker: WorkerProcess, event: str, times: int = 1, within_s: float = 60) -> None:
@@ -42,6 +45,30 @@ def await_exit(worker: WorkerProcess, code: int, *words: str, within_s: float = 
     for word in words:
         assert word in reason, reason
     return reason
+
+
+def refused(route: PipelineUnderTest, code: int, *words: str, **settings: str | None) -> str:
+    """Start a worker that must leave by itself; return all it said (see ``left``)."""
+    return left(route.worker("w-0", **settings), code, *words)
+
+
+def left(worker: WorkerProcess, code: int, *words: str) -> str:
+    """Wait for its exit; its reasons, without the list of all settings, hold ``words``."""
+    assert worker.process.wait(LEAVES_WITHIN_S) == code, worker.text()
+    text = worker.text()
+    reasons = [line for line in text.splitlines() if '"service_started"' not in line]
+    for word in words:
+        assert any(word in line for line in reasons), text
+    assert not worker.lines("service_crashed"), text
+    if not isinstance(worker, SparkProcess):  # PySpark itself prints some when it is ended
+        assert "Traceback" not in text
+    return text
+
+
+def untouched(route: PipelineUnderTest) -> bool:
+    """Whether nothing has had an effect; offset 0 may be committed, with a mark (suspicion.py)."""
+    done = {offset for offset in route.committed().values() if offset}
+    return (done, route.outputs(), route.dead()) == (set(), [], [])
 
 
 def numbers(*spans: range) -> list[bytes]:

@@ -1,6 +1,6 @@
 """What an audit costs: so many records in and out on a broker of its own, read and judged::
 
-    python -m tests.kit.audit_cost --records 1000000 [--engine spark --master local[2]]
+    python -m bench.audit_cost --records 1000000 [--engine spark --master local[2]]
 
 Prints for each mode the seconds, the CPU seconds of all processes of the audit, and the load.
 """
@@ -27,7 +27,7 @@ PARTITIONS, TRANSACTION_RECORDS, VALUE = 4, 10_000, b"x" * 100
 MODES: dict[str, tuple[list[str], dict[str, str]]] = {
     "values": ([], {}),
     "values, claims": ([], {"HAPAX_DEDUP__REDIS_URL": "redis://127.0.0.1:1/0"}),
-    "no transform": (["--no-transform"], {"HAPAX_TRANSFORM": "tests.kit.orders:obey"}),
+    "no transform": (["--no-transform"], {"HAPAX_TRANSFORM": "bench.transforms:reverse"}),
 }
 
 
