@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec, ResourceType
@@ -25,6 +25,8 @@ from tests.kit.topics import FOREVER, Given, committed, produce, produce_open, r
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from confluent_kafka import Producer
 
     from hapax.core.ports import Source
@@ -64,24 +66,67 @@ class KafkaUpstream:
         await_(lambda: self._world.input_end() > before, 10, lambda: "no marker")
 
 
-class KafkaRulebook:
-    """Topics and a group of its own. ``timeout_s``: of a transaction."""
+class KafkaTopics:
+    """An input and an output of their own on the sandbox's broker, and the name of a group.
 
-    def __init__(self, sandbox: Sandbox, kind: GroupKind, *, timeout_s: float = TIMEOUT_S) -> None:
+    ``config``: of the output.
+    """
+
+    patience_ms: ClassVar[int] = 500
+    """How long the marker of a transaction may take to the output."""
+
+    def __init__(self, sandbox: Sandbox, config: Mapping[str, str] = FOREVER) -> None:
         name = uuid.uuid4().hex[:12]
         self.topic, self.target, self._app = f"in-{name}", f"out-{name}", f"app-{name}"
-        self._kind, self._timeout_s = kind, timeout_s
         self._bootstrap = sandbox.bootstrap_servers
         self._admin = AdminClient({"bootstrap.servers": self._bootstrap})
+        self._exits = ExitStack()
         sandbox.create_topic(self.topic, PARTITIONS)
-        sandbox.create_topic(self.target, 1, FOREVER)
+        sandbox.create_topic(self.target, 1, config)
+
+    def write(self, *values: bytes, partition: int = 0) -> None:
+        given = (Given(value, b"key", partition=partition) for value in values)
+        produce(self._bootstrap, self.topic, *given)
+
+    def outputs(self) -> list[Record]:
+        return read_back(self._bootstrap, self.target, patience_ms=self.patience_ms)
+
+    def committed(self) -> Progress:
+        found: list[TopicPartition] = []
+
+        def stable() -> bool:
+            found[:] = self._group_offsets()
+            return not any(one.error for one in found)
+
+        await_(stable, 10, lambda: f"offsets of an open transaction: {found}")
+        return {(one.topic, one.partition): one.offset for one in found if one.offset >= 0}
+
+    def _group_offsets(self) -> list[TopicPartition]:
+        """Return what the group has; UNSTABLE_OFFSET_COMMIT where a transaction is not over."""
+        asked = ConsumerGroupTopicPartitions(
+            self._app, [TopicPartition(self.topic, number) for number in range(PARTITIONS)]
+        )
+        (answer,) = self._admin.list_consumer_group_offsets([asked], require_stable=True).values()
+        return list(answer.result(30).topic_partitions or [])
+
+    def close(self) -> None:
+        self._exits.close()
+
+
+class KafkaRulebook(KafkaTopics):
+    """Topics and a group of its own. ``timeout_s``: of a transaction."""
+
+    patience_ms = 20  # ``shown`` waits for markers itself
+
+    def __init__(self, sandbox: Sandbox, kind: GroupKind, *, timeout_s: float = TIMEOUT_S) -> None:
+        super().__init__(sandbox)
+        self._kind, self._timeout_s = kind, timeout_s
         if kind == "consumer":
             # Members of the new protocol ask every 5 s by default.
             quick = {"consumer.heartbeat.interval.ms": "500"}
             configure(self._admin, ResourceType.GROUP, [self._app], quick)
         # Who asks first for a group makes the broker create its topic; a producer might hang.
         committed(self._bootstrap, self._app, self.topic)
-        self._exits = ExitStack()
         self._proxy = self._exits.enter_context(FaultProxy.before(sandbox))
 
     def member(self, instance: str) -> KafkaSource:
@@ -97,10 +142,6 @@ class KafkaRulebook:
         transaction = transaction_of(self._settings(instance, self._proxy.bootstrap))
         self._exits.callback(transaction.close)
         return Committing(transaction, source)
-
-    def write(self, *values: bytes, partition: int = 0) -> None:
-        given = (Given(value, partition=partition) for value in values)
-        produce(self._bootstrap, self.topic, *given)
 
     def upstream(self, *values: bytes) -> KafkaUpstream:
         given = (Given(value, partition=0) for value in values)
@@ -124,27 +165,6 @@ class KafkaRulebook:
         self._exits.callback(cutting.join)
         return KafkaLate(rule)
 
-    def outputs(self) -> list[Record]:
-        return read_back(self._bootstrap, self.target, patience_ms=20)
-
-    def committed(self) -> Progress:
-        found: list[TopicPartition] = []
-
-        def stable() -> bool:
-            found[:] = self._group_offsets()
-            return not any(one.error for one in found)
-
-        await_(stable, 10, lambda: f"offsets of an open transaction: {found}")
-        return {(one.topic, one.partition): one.offset for one in found if one.offset >= 0}
-
-    def _group_offsets(self) -> list[TopicPartition]:
-        """Return what the group has; UNSTABLE_OFFSET_COMMIT where a transaction is not over."""
-        asked = ConsumerGroupTopicPartitions(
-            self._app, [TopicPartition(self.topic, number) for number in range(PARTITIONS)]
-        )
-        (answer,) = self._admin.list_consumer_group_offsets([asked], require_stable=True).values()
-        return list(answer.result(30).topic_partitions or [])
-
     def ends(self) -> tuple[int, int]:
         stable = self._end(self.target, IsolationLevel.READ_COMMITTED)
         return stable, self._end(self.target, IsolationLevel.READ_UNCOMMITTED)
@@ -161,9 +181,6 @@ class KafkaRulebook:
 
     def wait(self, seconds: float) -> None:
         time.sleep(seconds)
-
-    def close(self) -> None:
-        self._exits.close()
 
     def _settings(self, instance: str, bootstrap: str) -> Settings:
         return settings_of(

@@ -51,21 +51,37 @@ class MemoryUpstream:
         self._end(commit)
 
 
-class MemoryRulebook:
+class MemoryTopics:
+    """An input and an output in this process; ``facts`` of the broker."""
+
+    def __init__(self, **facts: float) -> None:
+        self.topic, self.target = "in", "out"
+        self._clock = Ticking()
+        self.broker = MemoryBroker(
+            {"in": PARTITIONS, "out": 1}, inputs=["in"], clock=self._clock, **facts
+        )
+
+    def write(self, *values: bytes, partition: int = 0) -> None:
+        for value in values:
+            self.broker.write(self.topic, value, key=b"key", partition=partition)
+
+    def outputs(self) -> list[Record]:
+        return self.broker.records(self.target)
+
+    def committed(self) -> Progress:
+        return dict(self.broker.committed)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class MemoryRulebook(MemoryTopics):
     """All in this process. ``timeout_s``: of a transaction."""
 
     def __init__(self, kind: GroupKind, *, timeout_s: float = TIMEOUT_S) -> None:
-        self.topic, self.target = "in", "out"
-        self._clock = Ticking()
+        super().__init__(timeout_s=timeout_s, scan_s=1.0)
         self._held: dict[str, MemoryLate] = {}
         self._clients = 0
-        self.broker = MemoryBroker(
-            {"in": PARTITIONS, "out": 1},
-            inputs=["in"],
-            clock=self._clock,
-            timeout_s=timeout_s,
-            scan_s=1.0,
-        )
         timing = Timing(session_s=60.0, poll_max_s=600.0)
         if kind == "consumer":
             self.broker.group = ConsumerGroup(self.broker.inputs, self._clock, timing)
@@ -89,10 +105,6 @@ class MemoryRulebook:
         )
         return Committing(transaction, source)
 
-    def write(self, *values: bytes, partition: int = 0) -> None:
-        for value in values:
-            self.broker.write(self.topic, value, partition=partition)
-
     def upstream(self, *values: bytes) -> MemoryUpstream:
         self._clients += 1
         log, name = self.broker.logs[(self.topic, 0)], f"upstream-{self._clients}"
@@ -103,12 +115,6 @@ class MemoryRulebook:
     def hold(self, api: str) -> MemoryLate:
         late = self._held[api] = MemoryLate()
         return late
-
-    def outputs(self) -> list[Record]:
-        return self.broker.records(self.target)
-
-    def committed(self) -> Progress:
-        return dict(self.broker.committed)
 
     def ends(self) -> tuple[int, int]:
         self.broker.expire()
@@ -125,9 +131,6 @@ class MemoryRulebook:
 
     def wait(self, seconds: float) -> None:
         self._clock.wait(seconds)
-
-    def close(self) -> None:
-        """Nothing is held."""
 
     def _carry(self, api: str, deliver: Callable[[], None], again: Callable[[], None]) -> None:
         late = self._held.pop(api, None)
