@@ -87,8 +87,8 @@ simulate: setup  ## COUNT schedules of the real core and loop; SEED=7 COUNT=1 pl
 
 # Everything runs, whatever fails: the report names all of it. Tests wait most of the time, so
 # several run side by side, and so do the campaign and the controls. Their times say nothing then
-# (--shared); make fault-long plays the campaign with the machine for itself. The runs on Spark come
-# alone: beside the campaign, on two cores, they cannot process what is fed and look stalled.
+# (--shared); make fault-long plays the campaign with the machine for itself. The runs on Spark are
+# apart: together with the campaign, on two cores, they cannot process what is fed and look stalled.
 FAULT      = $(BIN)/python -m tests.fault
 CAMPAIGN   = $(FAULT) run ci --rate 2000 --shared --folder $(PROOF)
 SPARK_RUN  = $(FAULT) run spark --seconds 120 --shared --folder $(PROOF)

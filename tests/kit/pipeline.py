@@ -16,7 +16,6 @@ from hapax.core.interrupt import Interrupt
 from hapax.core.isolation import Death, Isolation
 from hapax.core.limits import DeadLetterRate, FenceBudget, Pace
 from hapax.core.plan import Destinations, Planner
-from hapax.core.records import Output
 from hapax.core.retry_policy import RetryPolicy
 from hapax.core.transform import Transformer
 from hapax.engines.batch_runner import BatchRunner, Sizing

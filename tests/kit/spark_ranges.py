@@ -15,8 +15,6 @@ from hapax.kafka.consume.range_source import KafkaRange
 from hapax.kafka.properties import consumer_properties, lane_id, transactional_id
 from hapax.settings import load_settings
 from hapax.wiring.task import RangeParts
-from tests.kit.parts import MachineClock, Quiet
-from hapax.wiring.task import Task
 from tests.kit.parts import MachineClock, Quiet, source_of
 from tests.kit.topics import committed, read_back
 

@@ -15,10 +15,6 @@ from hapax.commands.tree import app
 from hapax.core.errors import ConfigurationError
 from hapax.kafka.admin.answers import ApiVersionsLog
 from hapax.kafka.connection import probe, split
-from hapax.operations import doctor
-from hapax.operations.doctor import Case, Examination, judge
-from hapax.kafka.admin.api_versions import ApiVersionsLog
-from hapax.kafka.tcp_probe import probe, split
 from hapax.operations.doctor import examination as doctor
 from hapax.operations.doctor.bundle import write_bundle
 from hapax.operations.doctor.examination import Examination, judge

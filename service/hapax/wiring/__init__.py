@@ -24,9 +24,9 @@ from hapax.core.transform import load_transform
 from hapax.engines.preflight import check
 from hapax.engines.producer_startup import Opening
 from hapax.engines.spark.session import require_pyspark
+from hapax.kafka.connection import unanswered
 from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.produce.fences import fence_predecessor
-from hapax.kafka.connection import unanswered
 from hapax.kafka.properties import library_version, transactional_id
 from hapax.settings.secrets import Strike, secrets_around, secrets_of
 from hapax.telemetry.events import Events

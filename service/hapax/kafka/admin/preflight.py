@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException
 
 from hapax.core.cluster_state import BrokerAnswers
-from hapax.kafka.connection import access
 from hapax.kafka.connection import access, bootstrap, speaks_tls, told
 from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC
 

@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from hapax.claims.store import kind_of
 from hapax.kafka.connection import split
-from hapax.operations.doctor.check import Check, fail, good, listed, untold, warn
-from hapax.kafka.tcp_probe import split
-from hapax.operations.doctor.check import check, fail, listed, ok, unknown, warn
+from hapax.operations.doctor.check import (
+    check,
+    fail,
+    listed,
+    ok,
+    unknown,
+    warn,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
