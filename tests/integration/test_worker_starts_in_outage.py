@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import socket
 import time
 from datetime import datetime
@@ -126,8 +127,9 @@ def test_an_idle_worker_without_brokers_is_soon_not_ready_and_its_figures_grow_o
 
 
 def ages(port: int) -> list[float]:
-    """Return the ages of the rows of the input."""
-    return [row["seen_s_ago"] for row in json.loads(ask(port, "/status.json")[1])["partitions"]]
+    """Return the ages of the rows of the input; endless for one that was not seen yet."""
+    rows = json.loads(ask(port, "/status.json")[1])["partitions"]
+    return [row.get("seen_s_ago", math.inf) for row in rows]
 
 
 def seen(port: int) -> tuple[str, list[int | None]]:

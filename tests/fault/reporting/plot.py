@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from math import nan
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
     from tests.fault.results import Run, Sample
 
+_FRACTION = re.compile(r"(\d\.\d)\d+")
+"""Of a point on the page: a tenth is all that can be seen, and six digits make the file large."""
 _WINDOW = 5
 """Samples over which a rate is smoothed."""
 _POINTS_MAX = 400
@@ -43,6 +46,7 @@ def draw(run: Run, path: Path) -> None:
     lags.set_xlabel("minutes")
     with mpl.rc_context({"svg.hashsalt": "hapax", "svg.fonttype": "none"}):
         figure.savefig(path, format="svg", metadata={"Date": None})
+    path.write_text(_FRACTION.sub(r"\1", path.read_text()))
 
 
 def _rates(samples: list[Sample]) -> list[float]:
