@@ -13,9 +13,9 @@
 # and with a writable /tmp for Spark, which spills there.
 #
 # What a release passes:
-#   --build-arg PYTHON_IMAGE=python@sha256:...    the base by its digest: the same for ever
+#   --build-arg PYTHON_IMAGE=python@sha256:...    the base by its digest, which never changes
 #   --build-arg REVISION="$(git rev-parse HEAD)"  what it was built from
-#   --build-arg SOURCE=https://...  LICENSES=...  where that is, and its licence (SPDX)
+#   --build-arg SOURCE=https://...                where that is
 # docs/kubernetes.md is for those who run it; deploy/sbom.py writes what is in it, from the lock.
 
 ARG PYTHON_IMAGE=python:3.13-slim-trixie
@@ -24,8 +24,8 @@ FROM ${PYTHON_IMAGE} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /build
 
-# The libraries stand in a layer of their own: they change rarely. --only-binary: a wheel that is
-# missing for this platform fails here, in words, instead of asking for a compiler.
+# The libraries are in a layer of their own: they change rarely. --only-binary: a wheel that is
+# missing for this platform fails here with its name, instead of asking for a compiler.
 COPY requirements/build.txt requirements/worker.txt requirements/
 RUN python -m venv --without-pip /opt/hapax \
     && python -m venv /opt/build \
@@ -33,14 +33,17 @@ RUN python -m venv --without-pip /opt/hapax \
     && /opt/build/bin/pip --python /opt/hapax/bin/python install --no-compile \
         --only-binary :all: --require-hashes --requirement requirements/worker.txt
 
-COPY README.md pyproject.toml ./
+COPY LICENSE README.md pyproject.toml ./
 COPY service/ service/
+# The sandbox and the demo are for a machine to try things on: no image has them.
 # Bytecode is compiled here, once: the running container may not write it. Unchecked hashes
 # spare a stat per module and do not depend on file times. What pip compiled would be left as it is,
 # hence its --no-compile.
 RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --check-build-dependencies \
         --wheel-dir wheels . \
     && /opt/build/bin/pip --python /opt/hapax/bin/python install --no-compile --no-deps wheels/*.whl \
+    && rm -r /opt/hapax/lib/python3*/site-packages/hapax/sandbox \
+        /opt/hapax/lib/python3*/site-packages/hapax/demo \
     && python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/hapax/lib
 
 # PySpark is a source archive without anything to compile; all the rest are wheels.
@@ -56,8 +59,9 @@ RUN apt-get update \
         --require-hashes --requirement requirements/spark.txt \
     && python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/hapax/lib
 # Fetched by the Ivy inside PySpark, compared with the lock, and looked for nowhere else later.
-RUN XDG_CACHE_HOME=/build/cache /opt/hapax/bin/python -c \
-        'from service.sandbox.connector import connector_jars; print(*connector_jars(), sep="\n")' \
+# The sources have the code that fetches; the package in the image does not.
+RUN XDG_CACHE_HOME=/build/cache PYTHONPATH=/build/service /opt/hapax/bin/python -c \
+        'from hapax.engines.spark.connector import connector_jars; print(*connector_jars(), sep="\n")' \
         > jars.txt \
     && mkdir /opt/hapax/jars \
     && xargs -a jars.txt cp --target-directory /opt/hapax/jars
@@ -77,7 +81,7 @@ EXPOSE 9464
 STOPSIGNAL SIGTERM
 
 # For compose and plain docker; Kubernetes has its own probes. A Spark driver starts a JVM first,
-# hence the long start period, which keeps nobody from being healthy earlier.
+# hence the long start period; a container may be healthy earlier.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=120s --retries=3 \
     CMD ["python", "-c", "import os, urllib.request as r; r.urlopen(f\"http://127.0.0.1:{os.environ.get('HAPAX_TELEMETRY__PORT', '9464')}/livez\", timeout=2)"]
 
@@ -97,13 +101,13 @@ RUN apt-get update \
     && echo 'hapax:x:65532:65532::/tmp:/usr/sbin/nologin' >> /etc/passwd
 
 COPY --from=build-spark /opt/hapax /opt/hapax
-# Spark on Kubernetes starts drivers and executors with words of its own; all others are for hapax.
+# Spark on Kubernetes starts drivers and executors with arguments of its own; all others are for hapax.
 COPY deploy/spark_pod.py /opt/hapax/
 ARG PYTHON_IMAGE
 ARG VERSION=0.1.0
 ARG REVISION=
 ARG SOURCE=
-ARG LICENSES=
+ARG LICENSES=Apache-2.0
 LABEL org.opencontainers.image.title="hapax-spark" \
       org.opencontainers.image.description="Exactly-once consume-transform-produce for Kafka, on Spark" \
       org.opencontainers.image.version="${VERSION}" \
@@ -122,7 +126,7 @@ ARG PYTHON_IMAGE
 ARG VERSION=0.1.0
 ARG REVISION=
 ARG SOURCE=
-ARG LICENSES=
+ARG LICENSES=Apache-2.0
 LABEL org.opencontainers.image.title="hapax" \
       org.opencontainers.image.description="Exactly-once consume-transform-produce for Kafka, in Python" \
       org.opencontainers.image.version="${VERSION}" \

@@ -12,18 +12,17 @@ SOURCES   := $(wildcard service tests bench deploy templates)
 FAST      := tests/unit tests/contract tests/meta tests/simulation tests/deploy
 REAL      := tests/integration
 PROOF     := build/proof
-# What the simulator and the long fault run are told.
+# Parameters of the simulator and of the long fault run.
 COUNT     ?= 100000
 HOURS     ?= 1
 SEED      ?= 1
-# Files of tests beside each other, where they mostly wait.
+# Test files that run in parallel, where they mostly wait.
 LANES     ?= 3
-HEADING    = @printf '\n== %s\n'
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup sandbox demo test unit lint format integration simulate fault fault-long proof \
-        sbom manifests bench lock upgrade clean
+        sbom generate bench lock upgrade clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
@@ -32,78 +31,80 @@ help:  ## this list
 setup: $(READY)  ## .venv with the locked libraries and the project in it
 
 # The stamp is newer than everything that decides what is installed, so a second run does nothing.
-$(READY): pyproject.toml service/__init__.py requirements/build.txt requirements/test.txt
+$(READY): pyproject.toml service/hapax/__init__.py requirements/build.txt requirements/test.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo 'Python 3.11 or newer is needed. Name one: make setup PYTHON=python3.12' >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	        apt-get update -qq && apt-get install -y -qq --no-install-recommends python3-venv; \
 	    else \
-	        echo 'Python cannot make environments. Type: sudo apt-get install python3-venv' >&2; \
+	        echo 'Python cannot make environments. Run: sudo apt-get install python3-venv' >&2; \
 	        exit 1; \
 	    fi; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --require-hashes -r requirements/build.txt -r requirements/test.txt
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
-	@$(BIN)/python -m compileall -q service  # or the first worker to start would do it
+	@$(BIN)/python -m compileall -q service/hapax  # or the first worker to start would do it
 	@touch $@
 
 sandbox: setup  ## fetch what a real Kafka and a real Redis on this machine need
-	$(BIN)/python -m service sandbox fetch
+	$(BIN)/python -m hapax sandbox fetch
 
 demo: setup  ## the whole promise on a real broker, in a minute
-	$(BIN)/python -m service demo
+	$(BIN)/python -m hapax demo
 
-test: lint unit integration  ## everything that must be green before a commit
+# Types and rules need one core for minutes, and tests on brokers mostly wait: they share the time.
+test: unit  ## everything that must be green before a commit
+	@mkdir -p build/ci; $(MAKE) --no-print-directory lint >build/ci/lint.log 2>&1 & lint=$$!; \
+	failed=; $(MAKE) --no-print-directory integration || failed="$$failed integration"; \
+	wait $$lint || failed="$$failed lint"; cat build/ci/lint.log; \
+	test -z "$$failed" || { echo "*** failed:$$failed"; exit 1; }
 
 lint: setup  ## format check, rules, types, import contracts
-	$(HEADING) 'format (ruff format --check)'
-	@$(BIN)/ruff format --check $(SOURCES)
-	$(HEADING) 'rules (ruff check)'
-	@$(BIN)/ruff check $(SOURCES)
-	$(HEADING) 'types (mypy --strict)'
-	@$(BIN)/mypy $(SOURCES)
-	$(HEADING) 'import contracts (lint-imports)'
-	@$(BIN)/lint-imports
+	@.ci/part 'format (ruff format --check)' $(BIN)/ruff format --check $(SOURCES)
+	@.ci/part 'rules (ruff check)' $(BIN)/ruff check $(SOURCES)
+	@.ci/part 'types (mypy --strict)' $(BIN)/mypy $(SOURCES)
+	@.ci/part 'import contracts (lint-imports)' $(BIN)/lint-imports
 
 unit: setup  ## tests without a broker, and the contract suites
-	$(HEADING) 'tests: $(FAST), and the fault suite without brokers'
-	@$(BIN)/pytest -n 2 --dist loadfile -m 'not long' $(FAST)
-	@$(BIN)/pytest -m 'not real' tests/fault
+	@.ci/part 'tests: $(FAST)' $(BIN)/pytest -n 2 --dist loadfile -m 'not long' $(FAST)
+	@.ci/part 'tests: the fault suite without brokers' \
+	    $(BIN)/pytest -n 2 --dist loadfile -m 'not real' tests/fault
 
 integration: setup  ## tests on a real broker
-	$(HEADING) 'tests: $(REAL)'
-	@$(BIN)/pytest -n 2 --dist loadfile -m 'not long' $(REAL)
-	$(HEADING) 'a short campaign of faults'
-	@$(BIN)/pytest -m real tests/fault/test_campaign.py
+	@.ci/part 'tests: $(REAL)' \
+	    $(BIN)/pytest -n $(LANES) --dist loadfile -m 'not long' --durations 15 $(REAL)
 
 sbom: setup  ## bills of materials of both images, from the locks
 	$(BIN)/python deploy/sbom.py build/sbom
 
-manifests: setup  ## copies within deploy/ of what stands elsewhere: alerts, names of settings
+generate: setup  ## what is made from code: pages of settings and metrics, copies within deploy/
 	$(BIN)/python -m tests.deploy.generated
 
 simulate: setup  ## COUNT schedules of the real core and loop; SEED=7 COUNT=1 plays one again
-	$(HEADING) 'simulation: $(COUNT) schedules from seed $(SEED)'
-	@$(BIN)/python -m tests.simulation --seed $(SEED) --count $(COUNT) --jobs 2
+	@.ci/part 'simulation: $(COUNT) schedules from seed $(SEED)' \
+	    $(BIN)/python -m tests.simulation --seed $(SEED) --count $(COUNT) --jobs 2
 
-# Everything runs, whatever fails: the report tells of all of it. Tests wait most of the time, so
-# several files of them go beside each other, and so do runs in which times do not matter; the
-# campaign of all faults measures times and has the machine for itself.
+# Everything runs, whatever fails: the report names all of it. Tests wait most of the time, so
+# several run side by side, and so do the campaign and the controls. Their times say nothing then
+# (--shared); make fault-long plays the campaign with the machine for itself. The runs on Spark are
+# apart: together with the campaign, on two cores, they cannot process what is fed and look stalled.
+FAULT      = $(BIN)/python -m tests.fault
+CAMPAIGN   = $(FAULT) run ci --rate 2000 --shared --folder $(PROOF)
+SPARK_RUN  = $(FAULT) run spark --seconds 120 --shared --folder $(PROOF)
+MIXED_RUN  = $(FAULT) run chaos --engine mixed --seconds 60 --shared --folder $(PROOF)
+PROVE      = --quick --folder $(PROOF)
 fault: setup  ## faults on real brokers, controls that must fail, and the report of both
-	$(HEADING) 'faults on real brokers, test by test'
 	@mkdir -p $(PROOF); failed=; \
-	$(BIN)/pytest -n $(LANES) --dist loadfile -m long $(REAL) tests/deploy tests/fault \
-	    || failed="$$failed long-tests"; \
-	printf '\n== %s\n' 'all faults, one after another'; \
-	$(BIN)/python -m tests.fault run ci --folder $(PROOF) || failed="$$failed campaign"; \
-	printf '\n== %s\n' 'Spark, both engines, controls and mutants'; \
+	.ci/part 'faults on real brokers, test by test' \
+	    $(BIN)/pytest -n $(LANES) --dist worksteal -m long --durations 25 \
+	    $(REAL) tests/deploy tests/fault || failed="$$failed long-tests"; \
+	.ci/part 'Spark' $(SPARK_RUN) || failed="$$failed spark"; \
+	.ci/part 'both engines' $(MIXED_RUN) || failed="$$failed mixed"; \
 	( wrong=0; for kind in controls mutants; do \
-	    $(BIN)/python -m tests.fault.$$kind --quick --folder $(PROOF) || wrong=1; \
+	    .ci/part "$$kind" $(FAULT).$$kind $(PROVE) || wrong=1; \
 	done; exit $$wrong ) >$(PROOF)/controls.log 2>&1 & controls=$$!; \
-	for plan in 'spark --seconds 120' 'chaos --engine mixed --seconds 60'; do \
-	    $(BIN)/python -m tests.fault run $$plan --shared --folder $(PROOF) || failed="$$failed $${plan%% *}"; \
-	done; \
+	.ci/part 'all faults, one after another' $(CAMPAIGN) || failed="$$failed campaign"; \
 	wait $$controls || failed="$$failed controls"; cat $(PROOF)/controls.log; \
 	$(BIN)/python -m tests.fault.reporting --folder $(PROOF) >$(PROOF)/proof.md \
 	    || failed="$$failed report"; \
@@ -111,9 +112,16 @@ fault: setup  ## faults on real brokers, controls that must fail, and the report
 	test -z "$$failed" || { echo "*** failed:$$failed"; exit 1; }
 
 SHARES := worker:0.6 mixed:0.2 spark:0.2
-fault-long: setup  ## random pairs of faults for HOURS=1, from SEED=1
-	$(HEADING) 'faults for $(HOURS) h from seed $(SEED)'
-	@mkdir -p $(PROOF); failed=0; for share in $(SHARES); do \
+fault-long: setup  ## what repeats: long kills, the timed campaign, random pairs for HOURS=1
+	@mkdir -p $(PROOF); failed=0; \
+	ROUNDS=full .ci/part 'faults with all their rounds' \
+	    $(BIN)/pytest -m rounds $(REAL) tests/fault || failed=1; \
+	.ci/part 'all faults, with the machine for itself' \
+	    $(FAULT) run ci --seed $(SEED) --folder $(PROOF) || failed=1; \
+	.ci/part '100,000 schedules' \
+	    $(BIN)/python -m tests.simulation --seed $(SEED) --count 100000 --jobs 2 || failed=1; \
+	echo '== random pairs of faults for $(HOURS) h from seed $(SEED)'; \
+	for share in $(SHARES); do \
 	    seconds=$$(awk "BEGIN { print int($(HOURS) * 3600 * $${share#*:}) }"); \
 	    $(BIN)/python -m tests.fault run chaos --engine $${share%:*} --seconds $$seconds \
 	        --seed $(SEED) --folder $(PROOF) || failed=1; \
@@ -134,7 +142,7 @@ UV      := $(or $(shell command -v uv),$(wildcard $(BIN)/uv))
 COMPILE  = $(UV) pip compile pyproject.toml --quiet --universal --generate-hashes --no-annotate \
            --no-emit-index-url --custom-compile-command 'make lock' $(UPGRADE)
 
-lock:  ## write requirements/ anew from pyproject.toml, keeping versions where it can
+lock:  ## regenerate requirements/ from pyproject.toml, keeping versions where it can
 	@test -n '$(UV)' || { echo 'uv is needed. Type: $(BIN)/pip install uv' >&2; exit 1; }
 	$(COMPILE) -o requirements/worker.txt
 	$(COMPILE) --extra spark -c requirements/worker.txt -o requirements/spark.txt

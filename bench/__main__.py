@@ -13,7 +13,7 @@ from bench import claims as claims_bench
 from bench import latency as latency_bench
 from bench import spark as spark_bench
 from bench import throughput as throughput_bench
-from service.sandbox import Sandbox
+from hapax.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 
-from service.adapters.redis_claims import RedisClaims
-from service.core.records import Record
-from service.sandbox.ports import Ports
-from service.sandbox.redis_server import Redis
-from service.sandbox.watchdog import Watchdog
+from hapax.claims.kind import StoreOptions
+from hapax.claims.redis import RedisClaims
+from hapax.core.records import Record
+from hapax.sandbox.ports import Ports
+from hapax.sandbox.redis_server import Redis
+from hapax.sandbox.watchdog import ChildWatchdog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,13 +85,13 @@ def used_memory(admin: redis.Redis) -> int:
 
 def passes(server: Redis, total: int, size: int) -> Iterator[dict[str, Any]]:
     admin = redis.Redis(port=server.port)
-    store = RedisClaims(server.url, app=APP, ttl_ms=DAY_MS)
+    store = RedisClaims(server.url, StoreOptions(APP, DAY_MS))
     store.claim([b"warm"], [Record("orders", 0, 0, None, None)], {})
     for name, shift in (("new", 0), ("own", 0), ("foreign", total)):
         made = batches(total, size, kind="first", shift=shift)
         yield measure(name, store, admin, made)
     # A longer TTL closes the segment: it stays live, and is looked up before the next one.
-    older = RedisClaims(server.url, app=APP, ttl_ms=3 * DAY_MS)
+    older = RedisClaims(server.url, StoreOptions(APP, 3 * DAY_MS))
     yield measure(
         "new, two slices", older, admin, batches(total, size, kind="second", shift=2 * total)
     )
@@ -98,7 +99,7 @@ def passes(server: Redis, total: int, size: int) -> Iterator[dict[str, Any]]:
 
 def run(ids: int, batch: int) -> dict[str, Any]:
     """Measure all passes on a Redis of their own."""
-    watchdog, ports = Watchdog(), Ports()
+    watchdog, ports = ChildWatchdog(), Ports()
     with tempfile.TemporaryDirectory() as folder:
         server = Redis(Path(folder) / "redis", ports, watchdog)
         server.start()

@@ -12,7 +12,7 @@ from bench.measure import Child
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 
 class Contender(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class Plain(Contender, frozen=True):
 
 
 class Service(Contender, frozen=True):
-    """``python -m service run``, all settings as they come."""
+    """``python -m hapax run``, all settings as they come."""
 
     def start(
         self, sandbox: Sandbox, pipeline: str, topics: tuple[str, str], log: Path, *, at_end: bool
@@ -56,7 +56,7 @@ class Service(Contender, frozen=True):
         }
         if not self.claims:
             del env["HAPAX_DEDUP__REDIS_URL"]
-        return Child([sys.executable, "-m", "service", "run"], env, log)
+        return Child([sys.executable, "-m", "hapax", "run"], env, log)
 
 
 PLAIN = Plain("plain loop", claims=False)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from bench import contenders, traffic
 from bench.measure import Summary, VoidRunError, noise, percentile
-from service.sandbox.progress import say
+from hapax.sandbox.progress import say
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from bench.contenders import Contender
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 RATIO_MAX = 1.3
 RATES = (1_000, 10_000)

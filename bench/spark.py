@@ -18,12 +18,12 @@ from confluent_kafka import Producer
 
 from bench import traffic
 from bench.measure import Child, Summary, VoidRunError, noise, percentile
-from service.sandbox.progress import say
+from hapax.sandbox.progress import say
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 MASTER = "local[2]"
 VALUE_BYTES = 200
@@ -118,11 +118,11 @@ def _start(
             env["HAPAX_TRANSFORM"] = "bench.transforms:reverse"
         else:
             env |= {
-                "HAPAX_SPARK__PIPELINE": "bench.transforms:pipeline",
+                "HAPAX_SPARK__DATAFRAME": "bench.transforms:pipeline",
                 "HAPAX_SPARK__CHECKPOINT": str(log.with_suffix(".checkpoint")),
                 "HAPAX_SPARK__BATCH_RECORDS_MAX": str(ROUND_RECORDS),
             }
-        return Child([sys.executable, "-m", "service", "run"], env, log)
+        return Child([sys.executable, "-m", "hapax", "run"], env, log)
     command = [sys.executable, "-m", "bench.spark_baseline", "--master", MASTER]
     command += ["--servers", sandbox.bootstrap_servers, "--source", topics[0]]
     command += ["--target", topics[1], "--batch", str(ROUND_RECORDS)]
@@ -182,7 +182,7 @@ def rounds(sandbox: Sandbox, seconds: float, folder: Path) -> dict[str, Any]:
     log = folder / "rounds.log"
     child = _start(sandbox, OURS, "rounds", ("trickle", "trickled"), log, at_end=False)
     try:
-        _await(log, "lanes_shared_out")
+        _await(log, "lanes_assigned")
         records = int((seconds + WARM_S) * RATE)
         start_ns = time.monotonic_ns()
         traffic.apart(traffic.send, sandbox.bootstrap_servers, "trickle", RATE, records, start_ns)
@@ -191,9 +191,9 @@ def rounds(sandbox: Sandbox, seconds: float, folder: Path) -> dict[str, Any]:
     finally:
         child.kill()
     lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
-    ranges = [line["round_ms"] for line in lines if line["event"] == "range_settled"]
+    ranges = [line["round_ms"] for line in lines if line["event"] == "range_completed"]
     ages = [
-        line["latency_ms"]["oldest"] for line in lines if line["event"] == "transaction_settled"
+        line["latency_ms"]["oldest"] for line in lines if line["event"] == "transaction_committed"
     ]
     skip = int(len(ranges) * WARM_S / (seconds + WARM_S))
     return {

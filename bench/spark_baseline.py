@@ -11,8 +11,8 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from bench.transforms import reversed_value
-from service.engines.spark_session import SparkOptions, open_session
-from service.sandbox.connector import connector_jars
+from hapax.engines.spark.connector import connector_jars
+from hapax.engines.spark.session import SparkOptions, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from bench import contenders, traffic
 from bench.contenders import Contender, Plain
 from bench.measure import Summary, noise, server_cpu_s
-from service.sandbox.progress import say
+from hapax.sandbox.progress import say
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 RATIO_MAX = 2.0
 RUN_TIMEOUT_S = 300.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from service import Output, Record
+from hapax import Output, Record
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from service import __version__
-from service.sandbox.connector import CONNECTOR
-from service.sandbox.jars import Jar, locked
+from hapax import __version__
+from hapax.engines.spark.connector import CONNECTOR
+from hapax.jars import Jar, locked
 
 ROOT = Path(__file__).parents[1]
 
@@ -25,7 +25,7 @@ def bill(image: str) -> dict[str, Any]:
     """Return what is in ``worker`` or ``spark``."""
     cyclonedx = Path(sys.executable).with_name("cyclonedx-py")
     options = ["--pyproject", str(ROOT / "pyproject.toml"), "--output-reproducible"]
-    done = subprocess.run(  # noqa: S603 - beside our own interpreter
+    done = subprocess.run(  # noqa: S603 - of this very environment
         [cyclonedx, "requirements", *options, ROOT / "requirements" / f"{image}.txt"],
         capture_output=True,
         check=True,

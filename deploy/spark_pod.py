@@ -1,6 +1,6 @@
 """Entry point of the Spark image: hapax, or what Spark on Kubernetes asks of its pods.
 
-Spark gives its pods ``driver …`` or ``executor`` as arguments and tells the rest by environment.
+Spark gives its pods ``driver …`` or ``executor`` as arguments, the rest in the environment.
 A driver is ``hapax run`` here, as everywhere: it is the first process of its pod, so a SIGTERM
 drains it. Its JVM is its child and takes the properties that Spark wrote for the pod.
 Everything else is arguments of ``hapax``.

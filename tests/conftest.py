@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.sandbox import Sandbox, SandboxError
+from hapax.sandbox import Sandbox, SandboxError
+from tests.kit.proxy import FaultProxy, ProxiedBroker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -54,6 +55,13 @@ def sandbox() -> Iterator[Sandbox]:
 def cluster() -> Iterator[Sandbox]:
     """Three brokers and a Redis. A test that breaks them restores them."""
     yield from _started(nodes=3)
+
+
+@pytest.fixture
+def proxied_broker(sandbox: Sandbox) -> Iterator[ProxiedBroker]:
+    """The sandbox's broker behind a proxy that does no harm until a rule is added."""
+    with FaultProxy.before(sandbox) as proxy:
+        yield ProxiedBroker(sandbox.bootstrap_servers, proxy.bootstrap, proxy)
 
 
 @pytest.fixture

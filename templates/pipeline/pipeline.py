@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from service import Output, Poison, Record
+from hapax import Output, Poison, Record
 
 
 def transform(record: Record) -> Output | None:

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from hapax import Output, Poison, Record
 from pipeline import transform
-from service import Output, Poison, Record
 
 
 def order(*lines: dict[str, int]) -> Record:

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.adapters.memory_claims import MemoryClaims
-from service.core.records import Coordinates, Record
+from hapax.claims.kind import StoreOptions
+from hapax.claims.store import kind_of
+from hapax.core.records import Coordinates, Record
+from hapax.testing.claims import MemoryClaims
 from tests.kit.claim_stores import (
     HOUR_MS,
     SMALL_BUCKETS,
@@ -21,11 +23,12 @@ from tests.kit.claim_stores import (
     records,
     redis_server,
 )
+from tests.kit.memory_store import registered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from service.core.ports import Claims
+    from hapax.core.ports import Claims
 
 apps = (f"app-{number}" for number in itertools.count())
 
@@ -40,6 +43,7 @@ class NewStore(Protocol):
     scope="module",
     params=[
         "memory",
+        "memory, by its address",
         pytest.param("redis", marks=pytest.mark.real),
         pytest.param("redis, small buckets", marks=pytest.mark.real),
     ],
@@ -54,6 +58,17 @@ def stores(
             return [first.seen_by(each) for each in topic_ids]
 
         yield in_memory
+        return
+    if request.param == "memory, by its address":
+
+        def by_address(*topic_ids: Mapping[str, str]) -> list[Claims]:
+            address, options = "memory://contract", StoreOptions(next(apps), HOUR_MS)
+            first = kind_of(address).open(address, options)
+            assert isinstance(first, MemoryClaims)
+            return [first.seen_by(each) for each in topic_ids]
+
+        with registered(Hand()):
+            yield by_address
         return
     with redis_server(tmp_path_factory.mktemp("redis")) as server:
         changes = SMALL_BUCKETS if "small" in request.param else {}

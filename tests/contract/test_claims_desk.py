@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.errors import ClaimsUnavailableError
-from service.core.records import Coordinates, Record
+from hapax.core.errors import ClaimsUnavailableError
+from hapax.core.records import Coordinates, Record
 from tests.kit.claim_stores import HOUR_MS, SMALL_BUCKETS, bare, ids, mutate, records, redis_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox.redis_server import Redis
+    from hapax.sandbox.redis_server import Redis
 
 
 @pytest.fixture(scope="module")
@@ -80,5 +80,5 @@ def test_a_store_that_is_away_is_said_to_be(tmp_path: Path) -> None:
         store = bare(server.url)
         store.claim(ids(1), records(1), {})
     for ask in (store.owner, store.forget):
-        with pytest.raises(ClaimsUnavailableError, match="gives no answer"):
+        with pytest.raises(ClaimsUnavailableError, match="does not answer"):
             ask(b"event-0")

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.adapters.redis_connection import PERMISSIONS, Preflight
-from service.adapters.redis_tls import Tls
-from service.core.errors import ClaimsUnavailableError
-from service.core.records import Coordinates
-from service.sandbox.ports import Ports
+from hapax.claims.redis_connection import PERMISSIONS, Tls
+from hapax.core.claim_store import Preflight
+from hapax.core.errors import ClaimsUnavailableError
+from hapax.core.records import Coordinates
+from hapax.sandbox.ports import Ports
 from tests.kit.claim_stores import admin, bare, records, redis_server, tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.adapters.redis_claims import RedisClaims
-    from service.sandbox.redis_server import Redis
+    from hapax.claims.redis import RedisClaims
+    from hapax.sandbox.redis_server import Redis
 
 pytestmark = pytest.mark.real
 
@@ -78,9 +78,9 @@ def test_a_wrong_password_is_found_and_not_told(server: Redis) -> None:
     user(server)
     store = bare(f"redis://hapax:wr0ng@127.0.0.1:{server.port}/0")
     [problem] = store.check().problems
-    assert "refuses our user or password" in problem
+    assert "refuses the configured user or password" in problem
     assert "wr0ng" not in problem
-    with pytest.raises(ClaimsUnavailableError, match="refuses our user or password"):
+    with pytest.raises(ClaimsUnavailableError, match="refuses the configured user or password"):
         store.claim([b"x"], records(1), {})
 
 

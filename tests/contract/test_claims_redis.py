@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service.adapters.redis_claims import SCRIPT, RedisClaims
-from service.core.errors import ClaimsUnavailableError, OtherClusterError
-from service.core.records import Coordinates
+from hapax.claims.redis import SCRIPT, RedisClaims
+from hapax.core.errors import ClaimsUnavailableError, OtherClusterError
+from hapax.core.records import Coordinates
 from tests.kit.claim_stores import (
     SMALL_BUCKETS,
     Hand,
@@ -21,14 +21,14 @@ from tests.kit.claim_stores import (
     mutate,
     records,
     redis_server,
-    wait_until,
 )
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox.redis_server import Redis
+    from hapax.sandbox.redis_server import Redis
 
 pytestmark = pytest.mark.real
 
@@ -97,7 +97,7 @@ def test_a_store_whose_first_answer_was_lost_is_still_found_fresh(server: Redis)
     with pytest.raises(ClaimsUnavailableError):
         store.claim([b"x"], records(1), {})
     server.resume()
-    wait_until(lambda: admin(server).dbsize() == 2)
+    await_(lambda: admin(server).dbsize() == 2)
     assert store.claim([b"x"], records(1), {}) == {}
     assert store.fresh
 
@@ -176,7 +176,7 @@ def test_a_batch_whose_answer_was_lost_is_ours_when_it_is_claimed_again(server: 
         store.claim(twins, records(3, at=1), {})
     server.resume()
     # The request was in the socket: Redis runs it now, and nobody hears the answer.
-    wait_until(lambda: field(server, META, "count") == b"3")
+    await_(lambda: field(server, META, "count") == b"3")
     assert witness.claim([b"x"], records(1, at=9), {}) == {0: Coordinates("orders", 0, 1)}
     assert store.claim(twins, records(3, at=1), {}) == {2: Coordinates("orders", 0, 1)}
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.records import Coordinates
+from hapax.core.records import Coordinates
 from tests.kit.claim_stores import (
     HOUR_MS,
     SMALL_BUCKETS,
@@ -17,14 +17,14 @@ from tests.kit.claim_stores import (
     mutate,
     records,
     redis_server,
-    wait_until,
 )
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox.redis_server import Redis
+    from hapax.sandbox.redis_server import Redis
 
 pytestmark = pytest.mark.real
 
@@ -46,7 +46,7 @@ def test_buckets_expire_as_a_whole(server: Redis) -> None:
     store = bare(server.url, ttl_ms=100)
     store.claim(ids(1_000), records(1_000), {})
     assert admin(server).dbsize() > 100
-    wait_until(lambda: admin(server).dbsize() == 1)
+    await_(lambda: admin(server).dbsize() == 1)
     assert admin(server).keys() == [META.encode()]
     assert store.claim(ids(1_000), records(1_000, at=5), {}) == {}
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
-from service.adapters.redis_facts import look_at_redis
-from service.core.rights import CLAIM_COMMANDS
-from tests.kit.claim_stores import admin, bare, ids, records, redis_server, tell, wait_until
+from hapax.claims.redis_url import CLAIM_COMMANDS
+from tests.kit.claim_stores import admin, bare, ids, records, redis_server, tell
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from service.sandbox.redis_server import Redis
+    from hapax.core.claim_store import StoreHealth
+    from hapax.sandbox.redis_server import Redis
 
 KEYS = "~hapax:{shop}:claims*"
 
@@ -30,6 +32,11 @@ def store(server: Redis) -> Redis:
     return server
 
 
+def health(url: str, app: str) -> StoreHealth:
+    with closing(bare(url, app)) as store:
+        return store.health()
+
+
 def user(store: Redis, *commands: str) -> str:
     """Return the URL of a user that may do just this."""
     tell(store, "ACL", "SETUSER", "u", "reset", "on", ">p", KEYS, *(f"+{one}" for one in commands))
@@ -37,19 +44,19 @@ def user(store: Redis, *commands: str) -> str:
 
 
 def test_a_look_leaves_no_key_and_begins_no_epoch(store: Redis) -> None:
-    found = look_at_redis(store.url, "shop")
+    found = health(store.url, "shop")
     assert (found.problem, found.refused, found.claimed) == (None, (), False)
-    wait_until(lambda: admin(store).keys("*") == [])
+    await_(lambda: admin(store).keys("*") == [])
 
 
 def test_claims_of_the_app_are_seen_and_those_of_others_are_not(store: Redis) -> None:
     bare(store.url).claim(ids(1), records(1), {})
-    assert look_at_redis(store.url, "shop").claimed is True
-    assert look_at_redis(store.url, "other").claimed is False
+    assert health(store.url, "shop").claimed is True
+    assert health(store.url, "other").claimed is False
 
 
 def test_the_rights_of_a_claim_are_enough(store: Redis) -> None:
-    found = look_at_redis(user(store, *CLAIM_COMMANDS), "shop")
+    found = health(user(store, *CLAIM_COMMANDS), "shop")
     assert (found.problem, found.refused, found.claimed) == (None, (), False)
     assert found.info["maxmemory_policy"] == "noeviction"
     assert found.settings == {}  # CONFIG is nothing that claims need
@@ -57,19 +64,19 @@ def test_the_rights_of_a_claim_are_enough(store: Redis) -> None:
 
 @pytest.mark.parametrize("missing", ["hset", "hincrby", "pexpireat", "evalsha"])
 def test_a_right_that_is_missing_is_named(store: Redis, missing: str) -> None:
-    found = look_at_redis(user(store, *(set(CLAIM_COMMANDS) - {missing})), "shop")
+    found = health(user(store, *(set(CLAIM_COMMANDS) - {missing})), "shop")
     assert [one.partition(":")[0] for one in found.refused] == [missing]
     assert found.claimed is None
 
 
 def test_the_clock_of_this_machine_agrees_with_itself(store: Redis) -> None:
-    skew_ms = look_at_redis(store.url, "shop").skew_ms
+    skew_ms = health(store.url, "shop").skew_ms
     assert skew_ms is not None
     assert abs(skew_ms) < 5000
 
 
 def test_a_wrong_password_is_said_without_it(store: Redis) -> None:
     tell(store, "ACL", "SETUSER", "u", "reset", "on", ">p")
-    found = look_at_redis(store.url.replace("redis://", "redis://u:hunter2@"), "shop")
-    assert "refuses our user or password" in (found.problem or "")
+    found = health(store.url.replace("redis://", "redis://u:hunter2@"), "shop")
+    assert "refuses the configured user or password" in (found.problem or "")
     assert "hunter2" not in str(found)

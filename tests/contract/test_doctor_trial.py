@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from service.adapters.kafka_trial import refusal
+from hapax.kafka.admin.answers import check_transactional_id_acl
 from tests.kit.topics import read_back, transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 
 def test_the_owner_of_a_transactional_id_commits_after_its_trial(
@@ -22,7 +22,7 @@ def test_the_owner_of_a_transactional_id_commits_after_its_trial(
     with transaction(servers, name) as owner:
         owner.produce(topic, b"before")
         owner.flush(60)
-        assert refusal({"bootstrap.servers": servers}, name) == ""
+        assert check_transactional_id_acl({"bootstrap.servers": servers}, name) == ""
         owner.produce(topic, b"after")
         owner.commit_transaction(60)
     assert [record.value for record in read_back(servers, topic)] == [b"before", b"after"]

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.errors import BatchAbortedError, ProducerDeadError
+from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from tests.kit.rulebook import Rulebook, places, send, shown, unfenced, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service.core.ports import Transaction
+    from tests.kit.committing import Committing
 
     Make = Callable[..., Rulebook]
 
 CALLS = ("send_offsets", "commit", "abort")
 
 
-def call(world: Rulebook, transaction: Transaction, name: str) -> None:
+def call(world: Rulebook, transaction: Committing, name: str) -> None:
     """Make the next call of a producer inside its transaction."""
     if name == "commit":
         transaction.commit()
@@ -29,12 +29,12 @@ def call(world: Rulebook, transaction: Transaction, name: str) -> None:
         transaction.send_offsets({places(world)[0]: 5})
 
 
-def abort(transaction: Transaction) -> None:
+def abort(transaction: Committing) -> None:
     """Offer progress that is not ours: the producer itself rolls back."""
     transaction.send_offsets({("elsewhere", 0): 1})
 
 
-def open_with(world: Rulebook, instance: str, value: bytes, offset: int) -> Transaction:
+def open_with(world: Rulebook, instance: str, value: bytes, offset: int) -> Committing:
     """Return a producer in a transaction with an output, and progress."""
     transaction = world.producer(unfenced(world), instance)
     transaction.open()
@@ -44,7 +44,7 @@ def open_with(world: Rulebook, instance: str, value: bytes, offset: int) -> Tran
     return transaction
 
 
-def go_on(world: Rulebook, transaction: Transaction, value: bytes, offset: int) -> None:
+def go_on(world: Rulebook, transaction: Committing, value: bytes, offset: int) -> None:
     """Open anew and commit an output and progress."""
     transaction.open()
     transaction.begin()

@@ -6,18 +6,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.errors import BatchAbortedError, MemberFencedError
+from hapax.core.errors import BatchAbortedError, MemberFencedError
 from tests.kit.rulebook import Claim, Rulebook, places, send, share, shown, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service.core.ports import Source, Transaction
+    from tests.kit.committing import Committing
+    from tests.kit.rulebook import Member
 
     Make = Callable[..., Rulebook]
 
 
-def offer(world: Rulebook, transaction: Transaction, number: int, offset: int) -> bool:
+def offer(world: Rulebook, transaction: Committing, number: int, offset: int) -> bool:
     """Offer progress of one partition; whether it is believed. A refusal leaves nothing behind."""
     before = world.committed()
     transaction.begin()
@@ -37,14 +38,14 @@ def offer(world: Rulebook, transaction: Transaction, number: int, offset: int) -
     return False
 
 
-def opened(world: Rulebook, claim: Claim) -> Transaction:
+def opened(world: Rulebook, claim: Claim) -> Committing:
     """Return an open producer that says of itself what the claim says."""
     transaction = world.producer(claim)
     transaction.open()
     return transaction
 
 
-def moved(world: Rulebook) -> tuple[Source, Source, bytes, int]:
+def moved(world: Rulebook) -> tuple[Member, Member, bytes, int]:
     """Let a partition move; return old and new owner, the former's old metadata, and the number."""
     older = world.member("a")
     share(world, older)

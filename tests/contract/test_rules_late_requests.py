@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.errors import BatchAbortedError, ProducerDeadError
+from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from tests.kit.rulebook import (
     ACCEPTED,
     INVALID_PRODUCER_EPOCH,
@@ -29,7 +29,7 @@ from tests.kit.rulebook import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service.core.ports import Transaction
+    from tests.kit.committing import Committing
     from tests.kit.rulebook import Late
 
     Make = Callable[..., Rulebook]
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 ENDS = [True, False]
 
 
-def first(world: Rulebook, held: str, *, commit: bool = True) -> tuple[Transaction, Late]:
+def first(world: Rulebook, held: str, *, commit: bool = True) -> tuple[Committing, Late]:
     """End a transaction of which one request is held and sent again; return its producer."""
     late = world.hold(held)
     transaction = world.producer(unfenced(world))
@@ -57,7 +57,7 @@ def first(world: Rulebook, held: str, *, commit: bool = True) -> tuple[Transacti
 
 def first_disregarded(
     world: Rulebook, held: str, *, commit: bool = True
-) -> tuple[Transaction, Late]:
+) -> tuple[Committing, Late]:
     """End it likewise, and let the next one begin in spite of the doubt."""
     transaction, late = first(world, held, commit=commit)
     disregard(transaction)

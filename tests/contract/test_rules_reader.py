@@ -11,7 +11,7 @@ from tests.kit.rulebook import Rulebook, places, share, until
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service.core.ports import Source
+    from hapax.core.ports import Source
 
     Make = Callable[..., Rulebook]
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.errors import BatchAbortedError
+from hapax.core.errors import BatchAbortedError
 from tests.kit.worlds import INTAKES_MAX, World, joined, message, take
 
 if TYPE_CHECKING:
-    from service.core.ports import Batch
+    from hapax.core.ports import Batch
 
 TEN = [b"%d" % number for number in range(10)]
 
@@ -122,10 +122,10 @@ def test_what_is_settled_is_where_to_read_again(world: World) -> None:
     world.write(*TEN)
     joined(world)
     (batch,) = [batch for batch in take(world, 10) if batch.records]
-    world.source.settle({(world.topic, 0): 10})
-    assert world.source.settled()[(world.topic, 0)] == 10
+    world.source.mark_processed({(world.topic, 0): 10})
+    assert world.source.processed()[(world.topic, 0)] == 10
     world.source.rewind(batch.first)
-    assert world.source.settled()[(world.topic, 0)] == 0
+    assert world.source.processed()[(world.topic, 0)] == 0
 
 
 def test_ends_are_those_of_a_reader(world: World) -> None:

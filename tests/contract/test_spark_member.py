@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from service.adapters.kafka_member import KafkaMember
-from tests.kit.flow import await_
+from hapax.kafka.consume.group_member import KafkaMember
 from tests.kit.spark_ranges import Application
 from tests.kit.topics import Given, produce, produce_open, transaction
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 
 @pytest.fixture(params=["classic", "consumer"])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.errors import BatchAbortedError, PositionLostError, StopError
+from hapax.core.errors import BatchAbortedError, PositionLostError, StopError
 from tests.kit.consumers import metadata
 from tests.kit.spark_ranges import Application, taken
 from tests.kit.topics import Given, produce, produce_aborted, produce_committed
@@ -14,8 +14,8 @@ from tests.kit.topics import Given, produce, produce_aborted, produce_committed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from service.adapters.kafka_range import KafkaRange
-    from service.sandbox import Sandbox
+    from hapax.kafka.consume.range_source import KafkaRange
+    from hapax.sandbox import Sandbox
 
 LIVE = metadata(3, "member-1")
 INTAKES_MAX = 100
@@ -55,7 +55,7 @@ def test_a_range_reads_from_where_it_was_placed_and_confirmed(app: Application) 
     found = sorted((record.partition, record.value) for record in taken(source, 5))
     assert found == [(0, b"2"), (0, b"3"), (0, b"4"), (1, b"1"), (1, b"2")]
     assert source.positions() == {first: 5, second: 3}
-    assert source.settled() == {first: 2, second: 1}
+    assert source.processed() == {first: 2, second: 1}
 
 
 def test_what_an_earlier_attempt_came_to_is_skipped_also_when_it_was_fetched(
@@ -70,7 +70,7 @@ def test_what_an_earlier_attempt_came_to_is_skipped_also_when_it_was_fetched(
     app.commit({first: 3})
     assert source.confirm() == {first: 3}
     assert [record.offset for record in taken(source, 2)] == [3, 4]
-    assert source.settled() == {first: 3}
+    assert source.processed() == {first: 3}
 
 
 def test_an_earlier_attempt_that_was_the_first_to_commit_is_found(app: Application) -> None:

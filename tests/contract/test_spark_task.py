@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from service.adapters.kafka_transaction import KafkaTransaction
-from service.core.errors import BatchAbortedError, ExitCode
-from service.core.records import Coordinates
-from service.core.transform import Failure
-from service.engines.ranges import Outcome
-from service.wiring.task import fence_lane, run_plans
+from hapax.core.errors import BatchAbortedError, ExitCode
+from hapax.core.records import Coordinates
+from hapax.core.transform import Failure
+from hapax.engines.spark.plan import RangeOutcome
+from hapax.kafka.produce.fences import fence
+from hapax.kafka.produce.transaction import KafkaTransaction
+from hapax.wiring.task import run_plans
 from tests.kit.damage import damage
 from tests.kit.done import header, source
 from tests.kit.spark_ranges import Application
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Producer
 
-    from service.adapters.kafka_member import KafkaMember
-    from service.sandbox import Sandbox
+    from hapax.kafka.consume.group_member import KafkaMember
+    from hapax.sandbox import Sandbox
 
 TEN = [b"v%d" % number for number in range(10)]
 UPPER = [value.upper() for value in TEN]
@@ -70,7 +71,7 @@ def test_a_range_is_committed_whole_with_its_headers(app: Application) -> None:
     write(app, *TEN)
     member = app.member()
     report = app.run(app.plan(member))
-    assert (report.outcome, report.reason) == (Outcome.DONE, "")
+    assert (report.outcome, report.reason) == (RangeOutcome.DONE, "")
     assert report.progress == {(app.input, 0): 10}
     assert sum(settled.records for settled in report.settled) == 10
     assert app.values() == UPPER
@@ -95,7 +96,7 @@ def test_a_range_that_was_done_before_is_done_at_once_and_nothing_is_written_twi
     app.run(plan)
     write(app, b"later")
     report = app.run(plan)
-    assert (report.outcome, report.settled) == (Outcome.DONE, [])
+    assert (report.outcome, report.settled) == (RangeOutcome.DONE, [])
     assert app.values() == UPPER
 
 
@@ -153,7 +154,7 @@ def test_a_range_ends_in_time_and_the_rest_is_for_the_next(app: Application) -> 
     write(app, *TEN)
     member = app.member()
     report = app.run(app.plan(member, duration_s=0.0))
-    assert (report.outcome, report.settled) == (Outcome.DONE, [])
+    assert (report.outcome, report.settled) == (RangeOutcome.DONE, [])
     assert report.open_s > 0
 
 
@@ -188,7 +189,7 @@ def test_a_range_without_any_visible_record_still_commits_its_end(app: Applicati
 def test_where_an_empty_partition_begins_is_committed(app: Application) -> None:
     member = app.member()
     report = app.run(app.plan(member))
-    assert report.outcome is Outcome.DONE
+    assert report.outcome is RangeOutcome.DONE
     assert app.committed() == {0: 0}
 
 
@@ -237,7 +238,7 @@ def test_without_claims_nothing_is_written(app: Application) -> None:
         HAPAX_DEDUP__ID="key",
         HAPAX_DEDUP__TIMEOUT="200ms",
     )
-    assert report.outcome is Outcome.CLAIMS
+    assert report.outcome is RangeOutcome.CLAIMS
     assert (app.values(), app.committed()) == ([], {0: 0})
 
 
@@ -246,7 +247,7 @@ def test_what_brokers_refuse_aborts_the_range_and_names_a_suspect(app: Applicati
     write(app, b"a", b"large")
     member = app.member()
     report = app.run(app.plan(member, batch_max=1))
-    assert report.outcome is Outcome.ABORTED
+    assert report.outcome is RangeOutcome.ABORTED
     assert (report.records, report.suspect) == (1, Coordinates(app.input, 0, 1))
     # Whether the refusal or the offsets come first is chance; any later attempt asks for reports.
     again = app.run(app.plan(member, batch_max=1, attempt=2))
@@ -270,7 +271,7 @@ def test_a_transaction_that_outlived_half_its_time_halves_what_the_lane_takes_ne
         patch.setattr(KafkaTransaction, "commit", slow)
         known = frozenset({(app.input, 0)})  # no transaction of a mark before that of the records
         report = app.run(app.plan(member, trusted=known), HAPAX_TRANSACTION__TIMEOUT="2s")
-    assert (report.outcome, report.halved, report.pace) == (Outcome.ABORTED, True, 5)
+    assert (report.outcome, report.halved, report.pace) == (RangeOutcome.ABORTED, True, 5)
     report = app.run(app.plan(member, pace=report.pace), HAPAX_TRANSACTION__TIMEOUT="2s")
     assert report.settled[0].records == 5
     assert sum(settled.records for settled in report.settled) == 10
@@ -300,9 +301,9 @@ def test_a_set_that_cannot_be_decoded_is_never_passed_and_the_report_says_so(
 
 def test_a_condemned_record_becomes_a_dead_letter(app: Application) -> None:
     write(app, b"a", b"large", b"c")
-    condemned = {Coordinates(app.input, 0, 1): Failure("Refused", "too large", 1)}
-    report = app.run(app.plan(app.member(), condemned=condemned, attempt=4))
-    assert report.outcome is Outcome.DONE
+    rejected = {Coordinates(app.input, 0, 1): Failure("Refused", "too large", 1)}
+    report = app.run(app.plan(app.member(), rejected=rejected, attempt=4))
+    assert report.outcome is RangeOutcome.DONE
     assert (app.values(), app.letters()) == ([b"A", b"C"], [b"large"])
     assert report.settled[0].attempt == 4
 
@@ -312,7 +313,7 @@ def test_failures_of_other_lanes_count_in_the_rate(app: Application) -> None:
     settings = {"HAPAX_DEAD_LETTER__RATE_MAX": "0.5", "HAPAX_DEAD_LETTER__RECORDS_MIN": "10"}
     member = app.member()
     report = app.run(app.plan(member, failed=(10, 9)), **settings)
-    assert (report.outcome, report.exit_code) == (Outcome.STOP, ExitCode.DEAD_LETTER_LIMIT)
+    assert (report.outcome, report.exit_code) == (RangeOutcome.STOP, ExitCode.DEAD_LETTER_LIMIT)
     assert (app.values(), app.letters(), app.committed()) == ([], [], {0: 0})
 
 
@@ -325,7 +326,7 @@ def test_a_task_of_a_member_that_has_left_is_refused_and_leaves_nothing(app: App
     plan = app.plan(member)
     app.leave(member)
     report = app.run(plan)
-    assert report.outcome is Outcome.ABORTED
+    assert report.outcome is RangeOutcome.ABORTED
     assert not report.content
     assert (app.values(), app.committed()) == ([], {0: None})
 
@@ -337,7 +338,7 @@ def test_a_killed_attempt_leaves_no_trace_and_the_next_one_does_it_once(app: App
     plan = app.plan(member)
     zombie = left_open(app, member, [b"never"], 5)
     report = app.run(plan)
-    assert report.outcome is Outcome.DONE
+    assert report.outcome is RangeOutcome.DONE
     assert (app.values(), app.committed()) == (UPPER, {0: 10})
     assert refused(zombie).code() == KafkaError._FENCED
     assert (app.values(), app.committed()) == (UPPER, {0: 10})
@@ -355,11 +356,11 @@ def test_a_task_that_was_fenced_meanwhile_says_so(
         nonlocal fenced
         if not fenced:
             fenced = True
-            fence_lane(app.settings, app.lane)
+            fence(app.settings, app.lane)
 
     monkeypatch.setattr("tests.kit.spark_business.spell", fence_first)
     report = app.run(plan)
-    assert report.outcome is Outcome.FENCED
+    assert report.outcome is RangeOutcome.FENCED
     assert not report.explained
     assert (app.values(), app.committed()) == ([], {0: 0})
 
@@ -370,7 +371,7 @@ def test_offsets_that_were_set_back_stop_the_service(app: Application) -> None:
     app.commit({(app.input, 0): 2})
     plan = app.plan(app.member(), starts={(app.input, 0): 6})
     report = app.run(plan)
-    assert (report.outcome, report.exit_code) == (Outcome.STOP, ExitCode.POSITION_LOST)
+    assert (report.outcome, report.exit_code) == (RangeOutcome.STOP, ExitCode.POSITION_LOST)
     assert "2" in report.reason
     assert app.values() == []
 
@@ -378,7 +379,7 @@ def test_offsets_that_were_set_back_stop_the_service(app: Application) -> None:
 def test_a_request_that_may_have_gone_out_twice_is_fenced_off(
     app: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from service.adapters.kafka_transaction import KafkaTransaction  # noqa: PLC0415 - patched here
+    from hapax.kafka.produce.transaction import KafkaTransaction  # noqa: PLC0415 - patched here
 
     commit, opened = KafkaTransaction.commit, KafkaTransaction.open
     opens: list[int] = []
@@ -410,7 +411,7 @@ def test_a_fence_aborts_at_once_what_a_dead_predecessor_left_open(app: Applicati
     write(app, *TEN)
     member = app.member()
     zombie = left_open(app, member, [b"never"], 5)
-    fence_lane(app.settings, app.lane)
+    fence(app.settings, app.lane)
     assert member.committed([(app.input, 0)]) == {(app.input, 0): None}
     assert refused(zombie).code() == KafkaError._FENCED
     assert (app.values(), app.committed()) == ([], {0: None})
@@ -419,6 +420,6 @@ def test_a_fence_aborts_at_once_what_a_dead_predecessor_left_open(app: Applicati
 def test_a_fence_of_one_name_leaves_the_others_alone(app: Application) -> None:
     write(app, *TEN)
     producer = left_open(app, app.member(), [b"alive"], 5)
-    fence_lane(app.settings, app.worker)
+    fence(app.settings, app.worker)
     producer.commit_transaction(30)
     assert (app.values(), app.committed()) == ([b"alive"], {0: 5})

@@ -11,19 +11,19 @@ import pytest
 from confluent_kafka import Consumer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from service.core.errors import ExitCode, PositionLostError
-from service.engines.ranges import Outcome
-from tests.kit.flow import await_
+from hapax.core.errors import ExitCode, PositionLostError
+from hapax.engines.spark.plan import RangeOutcome
 from tests.kit.parts import Parts
 from tests.kit.spark_ranges import Application
 from tests.kit.topics import Given, produce
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from service.adapters.kafka_source import KafkaSource
-    from service.core.ports import Batch
-    from service.sandbox import Sandbox
+    from hapax.core.ports import Batch
+    from hapax.kafka.consume.source import KafkaSource
+    from hapax.sandbox import Sandbox
 
 TAKE_S = 60.0
 OTHER = "hapax topic=another-topic-0123456A"
@@ -186,7 +186,7 @@ def test_a_task_never_reads_from_an_offset_of_another_topic(
         consumer.commit(offsets=[place], asynchronous=False)
         consumer.close()
         report = app.run(app.plan(app.member()))
-        assert (report.outcome, report.exit_code) == (Outcome.STOP, ExitCode.POSITION_LOST)
+        assert (report.outcome, report.exit_code) == (RangeOutcome.STOP, ExitCode.POSITION_LOST)
         assert "belongs to a topic that was deleted" in report.reason
         assert app.values() == []
         assert app.committed() == {0: 5}
@@ -201,7 +201,7 @@ def test_a_task_names_the_topic_of_its_offsets(
     try:
         produce(app.bootstrap, app.input, *TEN)
         report = app.run(app.plan(app.member()))
-        assert report.outcome == Outcome.DONE, report.reason
+        assert report.outcome == RangeOutcome.DONE, report.reason
         consumer = Consumer({"bootstrap.servers": app.bootstrap, "group.id": app.app})
         (found,) = consumer.committed([TopicPartition(app.input, 0)], 30)
         consumer.close()

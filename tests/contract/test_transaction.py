@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.core.errors import BatchAbortedError, ProducerDeadError
+from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from tests.kit.worlds import BYTES_MAX, World, joined, message, take
 
 TEN = [b"%d" % number for number in range(10)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from service.telemetry.metrics import Metrics, rows
+from hapax.telemetry.metrics import Metrics, rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,6 @@ WORDS = {
 MATCHER = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*"((?:[^"\\]|\\.)*)"')
 CLAUSE = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\(([^)]*)\)")
 NAME = re.compile(r"(?<![\w:.$])([a-zA-Z_:][\w:]*)(\s*\{[^}]*\})?(?!\w|\s*\()")
-COMPLAINT = "{}: {}"
 
 
 class Known(NamedTuple):

@@ -1,4 +1,4 @@
-"""Files of deploy/ that are made from others: ``python -m tests.deploy.generated`` writes them."""
+"""Pages and files of deploy/ that are made from code: ``make generate`` writes them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ import json
 import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
-from service.settings import VARIABLES
+from hapax.settings import VARIABLES
+from hapax.settings.reference import markdown
+from hapax.telemetry.reference import metrics_reference
 from tests.deploy.manifests import CHART, DEPLOY, KUSTOMIZE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+DOCS: Final = DEPLOY.parent / "docs"
 ALERTS: Final = DEPLOY / "monitoring" / "alerts.yaml"
 # The manifests themselves say these: one port for probes, service and scrapes; one name per pod.
 OWNED: Final = frozenset({"HAPAX_INSTANCE", "HAPAX_TELEMETRY__PORT", "HAPAX_TELEMETRY__ADDRESS"})
 
 _RULE: Final = """\
-# Made from deploy/monitoring/alerts.yaml by python -m tests.deploy.generated; a test compares.
+# Made from deploy/monitoring/alerts.yaml by make generate; a test compares.
 apiVersion: monitoring.coreos.com/v1
 kind: PrometheusRule
 metadata:
@@ -44,6 +47,8 @@ def files() -> dict[Path, str]:
     """Return each file with what it should hold."""
     alerts = ALERTS.read_text()
     return {
+        DOCS / "settings.md": markdown(),
+        DOCS / "metrics.md": metrics_reference(),
         CHART / "values.schema.json": json.dumps(_schema(), indent=2) + "\n",
         CHART / "alerts.yaml": alerts,
         KUSTOMIZE / "components/monitoring/prometheusrule.yaml": _RULE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from service.settings import Settings, load_settings
+from hapax.settings import Settings, load_settings
 from tests.deploy.manifests import Object, driver, only
 
 if TYPE_CHECKING:

@@ -41,9 +41,10 @@ class Stage(NamedTuple):
         return [step.text for step in self.steps if step.word == word]
 
 
-def stages(file: Path = ROOT / "Dockerfile") -> dict[str, Stage]:
+def stages() -> dict[str, Stage]:
     """Return the stages by name."""
-    lines = [line for line in file.read_text().splitlines() if not line.lstrip().startswith("#")]
+    text = (ROOT / "Dockerfile").read_text()
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
     found: dict[str, Stage] = {}
     current: Stage | None = None
     for line in re.sub(r"\\\n\s*", "", "\n".join(lines)).splitlines():

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-import service
-from service.settings import VARIABLES
-from service.telemetry.health import Health
-from service.wiring import LIVENESS_MARGIN_S
-from service.wiring.opening import Opening
-from service.wiring.parts import FAREWELL_S
+import hapax
+from hapax.engines.producer_startup import Opening
+from hapax.settings import VARIABLES
+from hapax.telemetry.health import Health
+from hapax.wiring import LIVENESS_MARGIN_S
+from hapax.wiring.builders import FAREWELL_S
 from tests.deploy.generated import OWNED, settable
 from tests.deploy.manifests import (
     CHART,
@@ -97,7 +97,7 @@ def test_the_grace_period_is_longer_than_a_stop_may_take(
     stop_ms = settings.transaction.timeout_ms + settings.shutdown.timeout_ms
     assert grace_ms > stop_ms + FAREWELL_S * 1000
     assert grace_ms > settings.watchdog.timeout_ms + settings.shutdown.timeout_ms
-    assert grace_ms < settings.group.poll_interval_max_ms
+    assert grace_ms < settings.group.max_poll_interval_ms
 
 
 def test_probes_wait_longer_than_what_they_watch_may_take(
@@ -107,7 +107,7 @@ def test_probes_wait_longer_than_what_they_watch_may_take(
     probes = container(objects)
     alive_s = patience_s(probes["livenessProbe"])
     assert alive_s > settings.watchdog.timeout_ms / 1000 + LIVENESS_MARGIN_S
-    assert alive_s < settings.group.poll_interval_max_ms / 1000
+    assert alive_s < settings.group.max_poll_interval_ms / 1000
     # A start waits for brokers and claim store: killed for it, pods would crash-loop in an outage.
     assert patience_s(probes["startupProbe"]) >= max(DAY_S, Opening.TIMEOUT_S)
 
@@ -183,12 +183,12 @@ def test_the_operator_is_given_the_settings_of_production() -> None:
 
 def test_versions_are_those_of_the_project() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    assert chart["version"] == chart["appVersion"] == service.__version__
+    assert chart["version"] == chart["appVersion"] == hapax.__version__
     texts = [path.read_text() for path in KUSTOMIZE.rglob("*.yaml")]
     named = [
         tag for text in texts for tag in re.findall(r"(?:newTag: |hapax(?:-spark)?:)(\S+)", text)
     ]
-    assert set(named) == {service.__version__, "dev"}
+    assert set(named) == {hapax.__version__, "dev"}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     versions = only(kustomized(OPERATOR), "SparkApplication")["spec"]["runtimeVersions"]
     assert f"pyspark=={versions['sparkVersion']}" in project["optional-dependencies"]["spark"]

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import service
-from service.settings.reference import markdown
+import hapax
+from hapax.settings.reference import markdown
 from tests.deploy.steps import ROOT, Build, Step, environment, exec_form, lineage, stages
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def test_an_image_says_what_it_is(name: str) -> None:
     told = set(re.findall(r"org\.opencontainers\.image\.([a-z.]+)=", labels))
     wanted = "title description version revision source licenses base.name"
     assert told == set(wanted.split())
-    assert f"VERSION={service.__version__}" in stage.texts("ARG")
+    assert f"VERSION={hapax.__version__}" in stage.texts("ARG")
 
 
 def test_the_base_can_be_given_by_its_digest() -> None:
@@ -162,7 +162,7 @@ def run(image: Path, *words: str, **variables: str) -> subprocess.CompletedProce
 def test_what_the_file_builds_runs_as_nobody_on_a_root_that_is_read_only(image: Path) -> None:
     before = listing(image)
     version = run(image, "version")
-    assert (version.returncode, version.stdout.strip()) == (0, service.__version__), version.stderr
+    assert (version.returncode, version.stdout.strip()) == (0, hapax.__version__), version.stderr
     reference = run(image, "config", "reference", "--format", "markdown")
     assert (reference.returncode, reference.stdout) == (0, markdown())
     refused = run(image, "run")
@@ -189,12 +189,23 @@ def test_nothing_that_builds_or_installs_is_in_the_image(image: Path) -> None:
     assert [name for name in programs if name.startswith(("pip", "wheel", "hatch"))] == []
     [packages] = (image / "opt/hapax/lib").glob("python3*/site-packages")
     found = {path.name for path in packages.iterdir()}
-    assert {"service", "confluent_kafka", "redis"} <= found
+    assert {"hapax", "confluent_kafka", "redis"} <= found
     assert found & {"pip", "setuptools", "wheel", "hatchling", "pytest", "pyspark"} == set()
 
 
+@pytest.mark.parametrize("command", ["demo", "sandbox"])
+def test_sandbox_and_demo_are_not_in_the_image_and_their_commands_say_so(
+    image: Path, command: str
+) -> None:
+    [package] = (image / "opt/hapax/lib").glob("python3*/site-packages/hapax")
+    assert not (package / command).exists()
+    done = run(image, command, *(["up"] if command == "sandbox" else []))
+    assert done.returncode == 2, done.stderr
+    assert "pip install 'hapax-kafka[sandbox]'" in done.stderr
+
+
 def test_bytecode_is_compiled_beforehand_and_never_asks_for_its_source(image: Path) -> None:
-    compiled = list((image / "opt/hapax/lib").rglob("service/**/*.pyc"))
+    compiled = list((image / "opt/hapax/lib").rglob("hapax/**/*.pyc"))
     compiled += (image / "opt/hapax/lib").rglob("site-packages/redis/*.pyc")
     assert len(compiled) > 100
     # PEP 552: the flags behind the magic number; 1 is a hash that nobody checks.
@@ -225,7 +236,8 @@ def test_what_the_file_builds_for_spark_has_all_that_spark_needs(tmp_path: Path)
         build.carry_out(stage)
     place = tmp_path / "opt/hapax"
     script = (
-        "import pyspark, pandas, pyarrow; from service.sandbox.connector import connector_jars; "
+        "import pyspark, pandas, pyarrow\n"
+        "from hapax.engines.spark.connector import connector_jars\n"
         f"print(pyspark.__version__, len(connector_jars('{place}/jars')))"
     )
     done = subprocess.run(

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from service.commands.tree import app
-from service.sandbox import SandboxError, monitoring
-from service.telemetry.health import Health
-from service.telemetry.http import TelemetryServer
-from service.telemetry.metrics import Metrics
+from hapax.commands.tree import app
+from hapax.sandbox import SandboxError, monitoring
+from hapax.telemetry.health import Health
+from hapax.telemetry.http.server import TelemetryServer
+from hapax.telemetry.metrics import Metrics
 from tests.deploy.test_monitoring_dashboard import everywhere
 from tests.deploy.test_monitoring_rules import promtool
-from tests.kit.flow import await_
 from tests.kit.probes import ask
 from tests.kit.prometheus import firing, impatient_rules, query
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Prometheus
+    from hapax.sandbox import Prometheus
 
 __all__ = ["promtool"]  # a fixture
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from service.sandbox import SandboxError, machine
-from service.settings import load_settings
+from hapax.sandbox import SandboxError, machine
+from hapax.settings import load_settings
 from tests.deploy.expressions import complaints, known_metrics, metrics_in
 
 if TYPE_CHECKING:

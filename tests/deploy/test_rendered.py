@@ -90,7 +90,7 @@ def test_the_chart_refuses_settings_that_cannot_work(helm: Tool, option: str, wo
 
 @pytest.mark.parametrize("path", files(), ids=lambda path: path.name)
 def test_generated_files_are_up_to_date(path: Path) -> None:
-    assert path.read_text() == files()[path], "run: python -m tests.deploy.generated"
+    assert path.read_text() == files()[path], "run: make generate"
 
 
 def test_the_alerts_are_the_same_everywhere() -> None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import service
-from service.sandbox.connector import CONNECTOR
-from service.sandbox.jars import locked
+import hapax
+from hapax.engines.spark.connector import CONNECTOR
+from hapax.jars import locked
 from tests.deploy.steps import ROOT
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def test_the_bill_is_the_lock(image: str, bills: Path) -> None:
     bill = json.loads((bills / f"{image}.json").read_text())
     assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
     about = bill["metadata"]["component"]
-    assert (about["name"], about["version"]) == ("hapax", service.__version__)
+    assert (about["name"], about["version"]) == ("hapax-kafka", hapax.__version__)
     jars = {(jar.artifact, jar.version, jar.sha256) for jar in locked(CONNECTOR)}
     wanted = lock(image) | (jars if image == "spark" else set())
     assert len(wanted) > 100

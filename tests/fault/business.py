@@ -1,23 +1,28 @@
-"""The rules as a transform: what ``HAPAX_TRANSFORM=tests.fault.business:split`` names."""
+"""The rules as a transform: what ``HAPAX_TRANSFORM=tests.fault.business:split`` names.
+
+There is a gate in it, which is open unless the environment names a folder of gates.
+"""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
 
-from service import Output
+from hapax import Output
 from tests.fault import rules
+from tests.fault.controls import gate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from service import Record
+    from hapax import Record
 
 _WHO = f"{os.environ.get('HAPAX_INSTANCE', '')}/{os.getpid()}".encode()
 
 
 def split(record: Record) -> Iterator[Output]:
     """Yield what the rules ask for; each output says which process made it."""
-    second = rules.second_topic()
+    gate.pass_through(record.value or b"")
+    second = rules.second_topic(record.topic)
     for way, value in rules.results(record.value or b""):
         yield Output(value, topic=second if way else None, headers=(("who", _WHO),))

@@ -7,15 +7,17 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from confluent_kafka import ElectionType, KafkaException, TopicPartition
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import ResourceType
 
-from service.sandbox import metadata
+from hapax.sandbox import metadata
 from tests.fault.watching import wire
+from tests.kit.configs import configure
+from tests.kit.waiting import reaches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from service.sandbox import Broker, Sandbox
+    from hapax.sandbox import Broker, Sandbox
     from tests.fault.watching.wire import Place
 
 INTERNAL = {"offsets": "__consumer_offsets", "transactions": "__transaction_state"}
@@ -61,14 +63,9 @@ class Cluster:
             each.leader > 0 and len(each.isrs) == len(each.replicas) for each in partitions
         )
 
-    def await_in_step(self, timeout_s: float = IN_STEP_S) -> bool:
+    def await_in_step(self) -> bool:
         """Wait until the next broker may be taken away without harm to the one before."""
-        deadline_s = time.monotonic() + timeout_s
-        while not self.in_step():
-            if time.monotonic() > deadline_s:
-                return False
-            time.sleep(0.1)
-        return True
+        return reaches(self.in_step, IN_STEP_S)
 
     def restore(self) -> None:
         """Let all run again. Does not wait."""
@@ -83,7 +80,7 @@ class Cluster:
         found = self._admin.list_topics(timeout=ASK_S).topics
         return [(name, each) for name in topics for each in found[name].partitions]
 
-    def await_led(self, places: Sequence[Place], timeout_s: float = IN_STEP_S) -> float:
+    def await_led(self, places: Sequence[Place]) -> float:
         """Wait until brokers that run answer as leaders of all these partitions.
 
         Returns the seconds that it took, which no client can undercut. Asked by plain frames: the
@@ -93,7 +90,7 @@ class Cluster:
         lines = [wire.Line(broker.port, LED_ASK_S) for broker in self.brokers if broker.running]
         missing = set(places)
         try:
-            while missing and time.monotonic() - began_s < timeout_s:
+            while missing and time.monotonic() - began_s < IN_STEP_S:
                 for line in lines:
                     with suppress(OSError):
                         missing -= wire.ends(line, missing, wire.UNCOMMITTED).keys()
@@ -101,7 +98,7 @@ class Cluster:
         finally:
             for line in lines:
                 line.close()
-        assert not missing, f"not led after {timeout_s} s: {sorted(missing)}"
+        assert not missing, f"not led after {IN_STEP_S} s: {sorted(missing)}"
         return time.monotonic() - began_s
 
     def move_leaders(self, places: Sequence[Place]) -> int:
@@ -126,26 +123,11 @@ class Cluster:
 
     def configure(self, topics: Iterable[str], name: str, value: str) -> None:
         """Set one configuration of topics."""
-        self._alter(ResourceType.TOPIC, topics, {name: value})
+        configure(self._admin, ResourceType.TOPIC, topics, {name: value})
 
     def configure_group(self, group: str, values: dict[str, str]) -> None:
         """Set configurations of a group: KIP-848 keeps them at the broker."""
-        self._alter(ResourceType.GROUP, [group], values)
-
-    def _alter(self, kind: ResourceType, names: Iterable[str], values: dict[str, str]) -> None:
-        asked = [
-            ConfigResource(
-                kind,
-                name,
-                incremental_configs=[
-                    ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-                    for key, value in values.items()
-                ],
-            )
-            for name in names
-        ]
-        for future in self._admin.incremental_alter_configs(asked).values():
-            future.result(30)
+        configure(self._admin, ResourceType.GROUP, [group], values)
 
     def reassign(self, replicas: Mapping[Place, Sequence[int]]) -> None:
         """Set the replicas of partitions, the preferred leader first."""

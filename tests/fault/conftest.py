@@ -5,17 +5,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fault.rows import QUICK, TEN
-from tests.integration.conftest import ProxiedBroker
-from tests.kit.proxy import FaultProxy
-from tests.kit.route import Route
+from tests.kit.at_work import QUICK, TEN
+from tests.kit.pipeline_under_test import PipelineUnderTest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
-_LONG = ("test_rows_", "test_checker_broker")
+_LONG = "test_checker_broker"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -23,23 +21,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
         inside = item.path.is_relative_to(here)
-        if inside and (item.path.name.startswith(_LONG) or item.path.parent.name == "controls"):
+        of_row = item.get_closest_marker("row") is not None
+        if inside and (of_row or item.path.stem == _LONG or item.path.parent.name == "controls"):
             item.add_marker("real")
             item.add_marker("long")
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
     """A route with quick timeouts and ten records in its input; most files have their own."""
-    route = Route(sandbox, tmp_path, **QUICK)
+    route = PipelineUnderTest(sandbox, tmp_path, **QUICK)
     route.create()
     route.write(*TEN)
     yield route
     route.close()
-
-
-@pytest.fixture
-def proxied_broker(sandbox: Sandbox) -> Iterator[ProxiedBroker]:
-    """The sandbox's broker behind a proxy that does no harm until a rule is added."""
-    with FaultProxy.before(sandbox) as proxy:
-        yield ProxiedBroker(sandbox.bootstrap_servers, proxy.bootstrap, proxy)

@@ -1,32 +1,30 @@
 """The members of a group under test: processes that are killed, frozen, stopped, started again.
 
-A member is ``python -m service run``, a Spark driver, or any other command that takes the same
+A member is ``python -m hapax run``, a Spark driver, or any other command that takes the same
 environment. Whoever ends one says so; an end that nobody asked for is told by ``surprise``.
 """
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
+import http.client
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import psutil  # type: ignore[import-untyped] # it carries no types
 
-from tests.kit.flow import WorkerProcess
-from tests.kit.probes import free_port
+from tests.kit.probes import ask, free_port
 from tests.kit.spark_process import SparkProcess
+from tests.kit.waiting import reaches
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
-SERVICE = (sys.executable, "-m", "service", "run")
-PROBE_TIMEOUT_S = 2.0
+    from tests.kit.managed_process import WorkerProcess
+
+WORDS = 12
+"""Lines of a log that say why a process left."""
 PROXIED = "w-0"
 """Which member goes through the proxy: one, because the proxy costs as much as it carries."""
 
@@ -38,30 +36,6 @@ class Usage(NamedTuple):
     resident_bytes: int
 
 
-class Process(WorkerProcess):
-    """Any command; it may be another one, and have other settings, for one start."""
-
-    def __init__(
-        self, environment: dict[str, str], instance: str, log: Path, words: Sequence[str]
-    ) -> None:
-        super().__init__(environment, instance, log)
-        self._words = tuple(words)
-
-    def start(self) -> None:
-        self.start_as(self._words, {})
-
-    def start_as(self, words: Sequence[str] | None, settings: Mapping[str, str]) -> None:
-        assert not self.running
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                words or self._words,
-                env=self._environment | dict(settings),
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-
-
 class Member:
     """One member, through all its starts.
 
@@ -69,7 +43,7 @@ class Member:
     away   it is not there because a strike took it away
     """
 
-    def __init__(self, process: Process | SparkProcess, log: Path) -> None:
+    def __init__(self, process: WorkerProcess, log: Path) -> None:
         self.process = process
         self.instance = process.instance
         self.tally: Counter[str] = Counter()
@@ -104,10 +78,10 @@ class Member:
         """Start; ``allowed`` are the exit codes that this start may end in by itself."""
         self.port = free_port()
         more = {"HAPAX_TELEMETRY__PORT": str(self.port)} | settings
-        if isinstance(self.process, Process):
-            self.process.start_as(words, more)
-        else:
+        if self.is_driver:
             self.process.start()
+        else:
+            self.process.start(words, more)
         self.starts += 1
         self.away = self.frozen = False
         self._allowed = frozenset(allowed)
@@ -152,10 +126,8 @@ class Member:
     def probe(self, path: str) -> bool:
         """Ask ``/livez`` or ``/readyz``; no answer counts as no."""
         try:
-            address = f"http://127.0.0.1:{self.port}{path}"
-            with urllib.request.urlopen(address, timeout=PROBE_TIMEOUT_S) as answer:
-                return bool(answer.status == 200)
-        except (urllib.error.URLError, OSError):
+            return ask(self.port, path)[0] == http.client.OK
+        except OSError:
             return False
 
     def usage(self) -> Usage:
@@ -186,8 +158,8 @@ class Member:
         if told.fenced:
             self.tally["fenced"] += 1
 
-    def last_words(self, lines: int = 12) -> str:
-        return "\n".join(self.process.text().splitlines()[-lines:])
+    def last_words(self) -> str:
+        return "\n".join(self.process.text().splitlines()[-WORDS:])
 
 
 class _Line(msgspec.Struct):
@@ -200,9 +172,5 @@ _DECODER = msgspec.json.Decoder(_Line)
 
 def await_exit(member: Member, timeout_s: float = 20.0) -> int | None:
     """Wait until a process leaves by itself; return its code, None when it does not."""
-    deadline_s = time.monotonic() + timeout_s
-    while member.running:
-        if time.monotonic() > deadline_s:
-            return None
-        time.sleep(0.005)
-    return int(member.process.process.returncode)
+    gone = reaches(lambda: not member.running, timeout_s)
+    return int(member.process.process.returncode) if gone else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.fault.members import SERVICE
+from tests.kit.managed_process import SERVICE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +51,6 @@ class Fault:
     strike does it all: strikes, heals, and says to the scene what it did
     whom   what it needs for itself: ``worker``, ``broker``, ``redis`` or ``spark``; two of one
            kind never strike at once
-    exits  codes with which a member may leave because of it
     promise  what was promised for such a fault, a key of PROMISES; empty: nothing
     """
 
@@ -59,7 +58,6 @@ class Fault:
     name: str
     strike: Callable[[Scene], None]
     whom: str = "worker"
-    exits: tuple[int, ...] = ()
     promise: str = ""
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from tests.fault.plan import MEMBERSHIPS, SHORT, SPARK, Plan
 from tests.fault.striking import strikes
-from tests.fault.striking import strikes_around as around
 
 if TYPE_CHECKING:
     import random
@@ -16,10 +15,10 @@ if TYPE_CHECKING:
 
     from tests.fault.plan import Fault, Step, Steps
 
-BROKERS = (*around.B_KILLS, *around.B_FREEZES, *around.B_MOVES, *around.B_OUTAGES)
+BROKERS = (*strikes.B_KILLS, *strikes.B_FREEZES, *strikes.B_MOVES, *strikes.B_OUTAGES)
 MEMBERS = (*strikes.P_ROWS, *strikes.TAKE_OVERS, *strikes.CRASHES, *strikes.Z_ROWS, *strikes.STOPS)
-AROUND = (*around.LATE, *around.NETWORK, *around.STORES, *around.GROUP, strikes.KILL_LOOP)
-WORKERS = (*MEMBERS, *AROUND, *around.B_KILLS, *around.B_FREEZES, *around.B_MOVES)
+AROUND = (*strikes.LATE, *strikes.NETWORK, *strikes.STORES, *strikes.GROUP, strikes.KILL_LOOP)
+WORKERS = (*MEMBERS, *AROUND, *strikes.B_KILLS, *strikes.B_FREEZES, *strikes.B_MOVES)
 KINDS = {
     "worker": ("worker", "worker", "worker"),
     "spark": ("spark", "spark"),
@@ -67,7 +66,7 @@ class Wish:
 
 def smoke(wish: Wish = Wish()) -> Plan:
     """Return a handful of each kind, to see that all of it works."""
-    some = (strikes.P_ROWS[15], around.LATE[0], around.STORES[0], around.B_KILLS[3])
+    some = (strikes.P_ROWS[15], strikes.LATE[0], strikes.STORES[0], strikes.B_KILLS[3])
     return wish.apply(Plan("smoke", _once(some), rate=1000, seconds=120))
 
 
@@ -82,7 +81,7 @@ def brokers(wish: Wish = Wish()) -> Plan:
 
     Members keep the service's own timeouts: with short ones every transaction would end meanwhile.
     """
-    faults = around.B_KILLS * 2
+    faults = strikes.B_KILLS * 2
     plan = Plan("brokers", _once(faults), rate=2000, brokers=QUICK_BROKERS, settings={})
     return wish.apply(plan)
 
@@ -90,12 +89,12 @@ def brokers(wish: Wish = Wish()) -> Plan:
 def spark(wish: Wish = Wish()) -> Plan:
     """Return faults of Spark and of brokers, again and again."""
     rare = (
-        _also(around.B_KILLS[2], "SP11"),
-        _also(around.STORES[0], "SP21"),
-        _also(around.B_KILLS[3], "SP11"),
-        around.B_KILLS[1],
+        _also(strikes.B_KILLS[2], "SP11"),
+        _also(strikes.STORES[0], "SP21"),
+        _also(strikes.B_KILLS[3], "SP11"),
+        strikes.B_KILLS[1],
     )
-    faults = mixed_up(rare, around.SPARK)
+    faults = mixed_up(rare, strikes.SPARK)
     plan = Plan(
         "spark", _over_and_over(faults), KINDS["spark"], engine="spark", seconds=180, settings=SPARK
     )
@@ -104,7 +103,7 @@ def spark(wish: Wish = Wish()) -> Plan:
 
 def mixed(wish: Wish = Wish()) -> Plan:
     """Return faults of Spark with workers beside it, and the way from one to the other."""
-    faults = mixed_up((around.ENGINES, *strikes.P_ROWS[15:18]), around.SPARK)
+    faults = mixed_up((strikes.ENGINES, *strikes.P_ROWS[15:18]), strikes.SPARK)
     plan = Plan(
         "mixed", _over_and_over(faults), KINDS["mixed"], engine="mixed", seconds=180, settings=SPARK
     )
@@ -113,9 +112,9 @@ def mixed(wish: Wish = Wish()) -> Plan:
 
 def chaos(wish: Wish = Wish()) -> Plan:
     """Return random faults and pairs of them, for as long as is wished (X1)."""
-    faults = WORKERS if wish.engine == "worker" else (*around.SPARK, *around.B_KILLS)
+    faults = WORKERS if wish.engine == "worker" else (*strikes.SPARK, *strikes.B_KILLS)
     if wish.engine == "mixed":
-        faults = (*around.SPARK, *MEMBERS, *around.B_KILLS)
+        faults = (*strikes.SPARK, *MEMBERS, *strikes.B_KILLS)
     rows = ("X1",) if wish.engine == "worker" else ("X1", "SP25")
     low_s, high_s = 5 * wish.factor, 15 * wish.factor
     plan = Plan(
@@ -160,13 +159,13 @@ def control(
 CONTROL = (
     strikes.P_ROWS[6],  # Produce not delivered: what was claimed or committed before is lost
     strikes.P_ROWS[8],  # Produce delivered: what is committed behind it is doubled
-    around.LATE[3],
-    around.LATE[4],
-    around.LATE[1],
+    strikes.LATE[3],
+    strikes.LATE[4],
+    strikes.LATE[1],
     strikes.P_ROWS[12],
     strikes.P_ROWS[17],
     strikes.Z_ROWS[0],
-    around.B_KILLS[1],
+    strikes.B_KILLS[1],
 )
 QUICK_BROKERS = {
     "broker.session.timeout.ms": "3000",

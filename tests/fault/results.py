@@ -5,6 +5,7 @@ Times are seconds since the run began; ``*_s`` is None where nothing was measure
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path  # noqa: TC003 - part of a public signature that msgspec never reads
 
 import msgspec
@@ -38,7 +39,7 @@ VIOLATIONS = (
 """Every class the suite knows; docs/proof.md explains each, checker.py decides it."""
 
 
-class Strike(msgspec.Struct, kw_only=True, frozen=True):
+class Strike(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """One fault, from when it struck until all was well again.
 
     rows        ids of the matrix: ``("P5",)``, ``("S-K1", "X1")``
@@ -109,6 +110,11 @@ class Judgement(msgspec.Struct, kw_only=True):
     consume_counts: dict[int, int] = msgspec.field(default_factory=dict)
     """Jepsen's: how many distinct events had their effect so many times; the aim is ``{1: N}``."""
 
+    @property
+    def anomalies(self) -> dict[str, list[str]]:
+        """Return the classes of which there is anything, with their examples."""
+        return {name: self.examples.get(name, []) for name, n in self.violations.items() if n}
+
 
 class Run(msgspec.Struct, kw_only=True):
     """One run on one cluster.
@@ -136,8 +142,8 @@ class Run(msgspec.Struct, kw_only=True):
     @property
     def as_expected(self) -> bool:
         """Whether it is clean, or shows what it must."""
-        found = {name for name, count in self.judgement.violations.items() if count}
-        return bool(found & set(self.expected)) if self.expected else not found
+        found = self.judgement.anomalies
+        return bool(found.keys() & set(self.expected)) if self.expected else not found
 
 
 class Case(msgspec.Struct, kw_only=True, frozen=True):
@@ -149,6 +155,34 @@ class Case(msgspec.Struct, kw_only=True, frozen=True):
     seconds: float
     struck: int | None = None
     note: str = ""
+
+
+class Kept(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """What the page of the repository is made of: all of it in one packed file."""
+
+    runs: list[Run] = msgspec.field(default_factory=list)
+    cases: list[Case] = msgspec.field(default_factory=list)
+
+    def joined(self, runs: list[Run], cases: list[Case]) -> Kept:
+        """Return it with newer runs and cases in the place of those of the same name."""
+        by_name = {(run.name, run.seed): run for run in (*self.runs, *runs)}
+        by_test = {case.test: case for case in (*self.cases, *cases)}
+        return Kept(
+            runs=sorted(by_name.values(), key=lambda run: run.began), cases=list(by_test.values())
+        )
+
+
+def write_kept(kept: Kept, path: Path) -> None:
+    """Write the packed file, the same bytes for the same content."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(msgspec.json.encode(kept), mtime=0))
+
+
+def read_kept(path: Path) -> Kept:
+    """Return what a packed file holds; nothing where there is none."""
+    if not path.exists():
+        return Kept()
+    return msgspec.json.decode(gzip.decompress(path.read_bytes()), type=Kept)
 
 
 def write_run(run: Run, folder: Path) -> Path:

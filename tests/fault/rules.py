@@ -5,12 +5,11 @@ Standard library only: the peers beside which we are measured run it in environm
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple
 from zlib import crc32
 
 MAIN, SECOND = 0, 1
-"""Which output topic: ``HAPAX_OUTPUT__TOPIC``, or the same with ``-2`` behind it."""
+"""Which output topic: ``APP-out`` or ``APP-out-2``, where the input is ``APP-in``."""
 POISON_EVERY, POISON = 1000, 7
 _WAYS = {0: (), 1: (MAIN, SECOND), 2: (MAIN, SECOND), 3: (MAIN, SECOND, MAIN)}
 
@@ -74,6 +73,6 @@ def results(value: bytes) -> list[tuple[int, bytes]]:
     return made
 
 
-def second_topic() -> str:
-    """Return the topic of the outputs that do not go to the main one."""
-    return os.environ["HAPAX_OUTPUT__TOPIC"] + "-2"
+def second_topic(source: str) -> str:
+    """Return the topic of the outputs that do not go to the main one, from that of the input."""
+    return source.removesuffix("-in") + "-out-2"

@@ -6,10 +6,10 @@ import ctypes
 import time
 from typing import TYPE_CHECKING
 
-from service import Output
+from hapax import Output
 
 if TYPE_CHECKING:
-    from service import Record
+    from hapax import Record
 
 
 def sleep(record: Record) -> Output:

@@ -6,21 +6,22 @@ group, and whoever watches them.
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
-from service.sandbox import Sandbox
+from hapax.sandbox import Sandbox
 from tests.fault.checking.judge import Topics
 from tests.fault.cluster import Cluster
 from tests.fault.feeding.feed import Feeder
-from tests.fault.members import PROXIED, Member, Process
+from tests.fault.members import PROXIED, Member
 from tests.fault.watching.live import LiveReader
 from tests.fault.watching.monitor import Offsets, Progress
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.proxy import FaultProxy
 from tests.kit.spark_process import SparkProcess
+from tests.kit.waiting import reaches
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,17 +84,7 @@ class Stage:
 
     def _create_topics(self) -> Topics:
         app = f"{self.plan.name}-{self.plan.seed}-{uuid.uuid4().hex[:6]}"
-        topics = Topics(
-            bootstrap=self.sandbox.bootstrap_servers,
-            app=app,
-            source=f"{app}-in",
-            outputs=(f"{app}-out", f"{app}-out-2"),
-            dead=f"{app}-dead",
-        )
-        for name in (topics.source, *topics.outputs):
-            self.sandbox.create_topic(name, partitions=self.plan.partitions)
-        self.sandbox.create_topic(topics.dead)
-        return topics
+        return Topics.create(self.sandbox, app, self.plan.partitions, headers=True)
 
     # -- members --------------------------------------------------------------------------
 
@@ -103,13 +94,11 @@ class Stage:
         if instance == PROXIED and kind == "worker":
             environment["HAPAX_KAFKA__BOOTSTRAP_SERVERS"] = self.proxy.bootstrap
         log = self.folder / f"{instance}.log"
-        process: Process | SparkProcess
         if kind == "spark":
-            process = SparkProcess(environment, instance, log)
+            member = Member(SparkProcess(environment, instance, log), log)
         else:
-            environment["HAPAX_INSTANCE"] = instance
-            process = Process(environment, instance, log, self.plan.command)
-        member = Member(process, log)
+            process = WorkerProcess(environment, instance, log, self.plan.command)
+            member = Member(process, log)
         self._exits.callback(member.close)
         self.everybody.append(member)
         return member
@@ -124,20 +113,13 @@ class Stage:
         return self.member(f"g-{len(self.everybody)}", kind)
 
     def _environment(self) -> dict[str, str]:
-        kept = {name: text for name, text in os.environ.items() if not name.startswith("HAPAX_")}
-        return {
-            **kept,
-            **self.sandbox.environment(),
-            "HAPAX_APP": self.topics.app,
-            "HAPAX_INPUT__TOPICS": self.topics.source,
-            "HAPAX_OUTPUT__TOPIC": self.topics.outputs[0],
-            "HAPAX_DEAD_LETTER__TOPIC": self.topics.dead,
-            "HAPAX_TRANSFORM": "tests.fault.business:split",
-            "HAPAX_TELEMETRY__PORT": "0",
-            "HAPAX_TELEMETRY__ADDRESS": "127.0.0.1",
-            "HAPAX_TELEMETRY__LOG_FORMAT": "json",
-            **self.plan.settings,
-        }
+        return (
+            self.topics.environment(
+                **self.sandbox.environment(),
+                HAPAX_TRANSFORM="tests.fault.business:split",
+            )
+            | self.plan.settings
+        )
 
     # -- beginning ------------------------------------------------------------------------
 
@@ -161,7 +143,4 @@ class Stage:
         self._exits.callback(self.progress.close)
         self.offsets.start()
         self._exits.callback(self.offsets.close)
-        deadline_s = time.time() + FIRST_OUTPUT_S
-        while not self.progress.all_seen() and time.time() < deadline_s:
-            time.sleep(0.05)
-        return self.progress.all_seen()
+        return reaches(self.progress.all_seen, FIRST_OUTPUT_S)

@@ -14,14 +14,14 @@ import pytest
 
 from tests.fault import campaign, plans
 from tests.fault.cluster import java_hash
-from tests.fault.members import Member, Process, await_exit
+from tests.fault.members import Member, await_exit
 from tests.fault.plans import Wish
 from tests.fault.reporting.matrix import MATRIX
 from tests.fault.reporting.matrix import SPARK as SPARK_MATRIX
 from tests.fault.striking import strikes
-from tests.fault.striking import strikes_around as around
 from tests.fault.striking.crash import POINTS
 from tests.fault.watching.monitor import Progress
+from tests.kit.managed_process import WorkerProcess
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,7 +61,7 @@ def test_no_two_faults_have_one_name() -> None:
 
 def test_ci_strikes_with_every_fault_of_workers_exactly_once() -> None:
     struck = [fault.name for (fault,) in plans.ci().steps(random.Random(1))]
-    spark = {fault.name for fault in (*around.SPARK, around.ENGINES)}
+    spark = {fault.name for fault in (*strikes.SPARK, strikes.ENGINES)}
     assert sorted(struck) == sorted({fault.name for fault in strikes.CATALOGUE} - spark)
 
 
@@ -112,7 +112,7 @@ def test_each_crash_point_names_a_call_that_is_there(point: str) -> None:
 
 def _member(tmp_path: Path, script: str) -> Member:
     log = tmp_path / "member.log"
-    return Member(Process({}, "w-9", log, [sys.executable, "-c", script]), log)
+    return Member(WorkerProcess({}, "w-9", log, [sys.executable, "-c", script]), log)
 
 
 def test_an_exit_that_nobody_asked_for_is_a_surprise(tmp_path: Path) -> None:
@@ -148,6 +148,7 @@ def test_events_are_counted_once_although_the_log_is_read_while_it_grows(tmp_pat
 
 
 @pytest.mark.real
+@pytest.mark.long  # make fault plays it beside other tests
 @pytest.mark.timeout(600)
 def test_a_short_campaign_strikes_with_each_kind_and_finds_nothing(tmp_path: Path) -> None:
     plan: Plan = plans.smoke(Wish(seed=3))

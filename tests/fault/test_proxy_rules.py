@@ -12,8 +12,8 @@ from tests.kit.faults import ALWAYS, Rule
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service.sandbox import Sandbox
-    from tests.integration.conftest import ProxiedBroker
+    from hapax.sandbox import Sandbox
+    from tests.kit.proxy import ProxiedBroker
 
 INVALID_TRANSACTION_TIMEOUT = 50
 NEVER = 1

@@ -1,31 +1,15 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import pytest
 
-from service.sandbox import Sandbox
-from tests.kit.proxy import FaultProxy
+from hapax.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
-
-
-class ProxiedBroker(NamedTuple):
-    """One broker, and two ways to it."""
-
-    direct: str
-    proxied: str
-    proxy: FaultProxy
-
-
-@pytest.fixture
-def proxied_broker(sandbox: Sandbox) -> Iterator[ProxiedBroker]:
-    """The sandbox's broker behind a proxy that does no harm until a rule is added."""
-    with FaultProxy.before(sandbox) as proxy:
-        yield ProxiedBroker(sandbox.bootstrap_servers, proxy.bootstrap, proxy)
 
 
 @pytest.fixture(scope="session")

@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from service.core.audit import NAMES
+from hapax.operations.audit.result import NAMES
 from tests.kit.audited import Pipeline, audited
-from tests.kit.flow import Flow, await_
+from tests.kit.flow import Flow
 from tests.kit.naive import AtLeastOnce, PlainTransactions, Route, SetNxThenProcess, WithoutRewind
 from tests.kit.orders import told
 from tests.kit.topics import (
@@ -24,6 +24,7 @@ from tests.kit.topics import (
     produce_committed,
     produce_open,
 )
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 
 @pytest.fixture
@@ -63,37 +64,34 @@ def test_output_of_workers_that_were_killed_is_clean(
 ) -> None:
     flow = Flow(
         sandbox,
-        unique("flow"),
         tmp_path,
-        HAPAX_GROUP__SESSION_TIMEOUT="6s",
-        HAPAX_TRANSACTION__TIMEOUT="4s",
+        GROUP__SESSION_TIMEOUT="6s",
+        TRANSACTION__TIMEOUT="4s",
     )
     try:
         flow.feed_beside(1000)
         worker = flow.worker("w-0")
         for _kill in range(2):
-            settled = len(worker.lines("transaction_settled"))
+            settled = len(worker.lines("transaction_committed"))
             await_(
-                lambda settled=settled: len(worker.lines("transaction_settled")) > settled + 3,  # type: ignore[misc]
+                lambda settled=settled: len(worker.lines("transaction_committed")) > settled + 3,  # type: ignore[misc]
                 60,
                 worker.text,
             )
             worker.kill()
             worker.start()
-        live = audited(spark, flow.environment)
-        verdict = flow.finish()
-        audit = audited(spark, flow.environment)
+        live = audited(spark, flow.environment())
+        judgement = flow.finish()
+        audit = audited(spark, flow.environment())
     finally:
         flow.close()
-    assert verdict.anomalies == {}
+    assert judgement.anomalies == {}
     assert live.anomalies == {}, live.examples
     assert 0 < live.totals["records"] < audit.totals["records"]
     assert audit.anomalies == {}, audit.examples
-    assert audit.totals["outputs"] == verdict.outputs
-    assert audit.totals["dead_letters"] == verdict.dead_letters
-    # A dead letter may be among what the killed workers left; the verdict counts outputs alone.
-    lanes = [one for one in audit.outputs if one.bounds.topic != flow.topics["dead"]]
-    assert sum(one.hidden for one in lanes) == verdict.hidden
+    assert audit.totals["outputs"] == judgement.counts.outputs
+    assert audit.totals["dead_letters"] == judgement.counts.dead_letters
+    assert sum(one.hidden for one in audit.outputs) == judgement.counts.hidden_out
     assert audit.totals["duplicates"] > 10
     assert audit.totals["hidden"] > 100  # aborted input
     fates = ("with_outputs", "dead_letters", "filtered", "duplicates")
@@ -187,7 +185,7 @@ def test_what_retention_took_is_not_judged(
 def test_an_open_transaction_in_the_output_is_remarked(
     spark: SparkSession, pipeline: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.wiring.audit.SETTLE_MARGIN_S", -4.0)
+    monkeypatch.setattr("hapax.operations.reading.MARGIN_S", -4.0)
     p = pipeline()
     produce(p.bootstrap, p.source, Given(b"0", b"k"), Given(b"1", b"k"))
     produce(p.bootstrap, p.target, p.effect(0, 0, b"0"))
@@ -238,14 +236,17 @@ def test_loops_that_double_or_lose_are_caught(
     assert [one.outputs[0].hidden for one in found] == [0, 0, 4, 4]
 
 
+@pytest.mark.parametrize(
+    "options", [[], ["--engine", "spark", "--master", "local[2]"]], ids=["local", "spark"]
+)
 def test_the_command_tells_a_broken_pipeline_by_its_exit_code(
-    pipeline: Callable[..., Pipeline],
+    pipeline: Callable[..., Pipeline], options: list[str]
 ) -> None:
     p = pipeline()
     produce(p.bootstrap, p.source, Given(b"0", b"k"), Given(b"1", b"k"))
     produce(p.bootstrap, p.target, p.effect(0, 1, b"1"))
     p.commit(ends(p.bootstrap, p.source)[0])
-    command = [sys.executable, "-m", "service", "audit", "--json", "--master", "local[2]"]
+    command = [sys.executable, "-m", "hapax", "audit", "--json", *options]
     done = subprocess.run(
         command, env=p.environment, capture_output=True, text=True, check=False, timeout=120
     )

@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from service.core.audit import (
+from hapax.operations.audit.result import (
     ACCOUNTS,
     NAMES,
     Audit,
     Compare,
     InputBounds,
     OutputBounds,
+    Scope,
 )
-from service.core.audit_rows import DEAD_SLOT, POISON, id_hash
-from service.engines.spark_audit import Judgement, Tables
-from service.engines.spark_audit_frames import EFFECTS, INPUTS, rows_frame
-from service.engines.spark_audit_result import result
+from hapax.operations.audit.rows import DEAD_SLOT, POISON, id_hash
+from tests.kit.audited import judged_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -153,16 +152,16 @@ def judged(spark: SparkSession) -> Audit:
         lanes.append(
             OutputBounds(topic="out", partition=place, low=0, settled=END, end=END, high=END)
         )
-    tables = Tables(
-        inputs=rows_frame(spark, inputs, INPUTS),
-        effects=rows_frame(spark, effects, EFFECTS),
-        input_bounds=bounds,
-        output_bounds=lanes,
+    scope = Scope(
+        app="a",
+        inputs=bounds,
+        outputs=lanes,
         claimed=True,
         known=True,
         compare=Compare.COUNTS,
+        examples_max=2,
     )
-    return result(Judgement(spark, tables), tables, app="a", examples_max=2)
+    return judged_rows(spark, inputs, effects, scope)
 
 
 @pytest.mark.parametrize("name", SITUATIONS)

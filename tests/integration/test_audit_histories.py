@@ -1,6 +1,6 @@
-"""The judge of hapax audit: what is right passes, and each planted anomaly is called by its name.
+"""The judges of hapax audit: what is right passes, and each planted anomaly is called by its name.
 
-No broker; one Spark job judges many histories.
+No broker; one Spark job judges many histories, and the judge without Spark must agree with it.
 """
 
 from __future__ import annotations
@@ -9,35 +9,35 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from service.core.audit import NAMES, Audit, Compare, InputFindings, total
-from service.engines import spark_audit
-from service.engines.spark_audit import Judgement, Tables
-from service.engines.spark_audit_frames import EFFECTS, INPUTS, rows_frame
-from service.engines.spark_audit_result import result
-from tests.kit import anomalies, histories
+from hapax.operations.audit import spark as spark_audit
+from hapax.operations.audit.result import NAMES, Audit, Compare, InputFindings, Scope, total
+from tests.fault.checking import checker_anomalies as anomalies
+from tests.fault.checking import checker_anomalies_wrong as wrong
+from tests.fault.checking.checker_histories import PARTITIONS, due, right
+from tests.kit import histories
+from tests.kit.audited import judged_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from pyspark.sql import SparkSession
 
-    from tests.kit.histories import History
+    from tests.fault.checking.checker_anomalies import Plant
+    from tests.fault.checking.checker_histories import World
 
-    Plant = Callable[[History], int]
-
-CLEAN = 80
+CLEAN = 200
 EACH = 6
 PLANTED: dict[str, list[Plant]] = {
-    "missing": [anomalies.missing],
+    "missing": [anomalies.lost],
     "dedup_loss": [anomalies.dedup_loss],
-    "doubled": [anomalies.doubled, anomalies.doubled_as_dead_letter],
+    "doubled": [anomalies.duplicate, anomalies.dead_letter_and_outputs],
     "repeated": [anomalies.repeated],
-    "out_of_order": [anomalies.out_of_order],
-    "torn": [anomalies.torn],
-    "wrong": [anomalies.wrong_value, anomalies.wrong_number],
+    "out_of_order": [anomalies.order],
+    "torn": [anomalies.torn_txn],
+    "wrong": [wrong.wrong_value, wrong.wrong_number],
     "orphaned": [anomalies.orphaned],
-    "from_aborted": [anomalies.from_aborted],
-    "ahead": [anomalies.ahead],
+    "from_aborted": [anomalies.aborted_read],
+    "ahead": [anomalies.early],
 }
 PLANTS = [plant for plants in PLANTED.values() for plant in plants]
 
@@ -52,40 +52,40 @@ def _small_chunks() -> Iterator[None]:
 
 def judged(
     spark: SparkSession,
-    found: list[History],
+    found: list[World],
     *,
     claimed: bool = True,
     known: bool = True,
     compare: Compare = Compare.VALUES,
 ) -> Audit:
     inputs, effects, input_bounds, output_bounds = histories.rows(found, known=known)
-    tables = Tables(
-        inputs=rows_frame(spark, inputs, INPUTS),
-        effects=rows_frame(spark, effects, EFFECTS),
-        input_bounds=input_bounds,
-        output_bounds=output_bounds,
+    scope = Scope(
+        app="a",
+        inputs=input_bounds,
+        outputs=output_bounds,
         claimed=claimed,
         known=known,
         compare=compare,
+        examples_max=3,
     )
-    return result(Judgement(spark, tables), tables, app="a", examples_max=0)
+    return judged_rows(spark, inputs, effects, scope)
 
 
 def found_in(audit: Audit, number: int) -> dict[str, int]:
     """Return what was found in the history with this number."""
     found: dict[str, int] = {}
-    for one in audit.inputs[number * histories.PLACES : (number + 1) * histories.PLACES]:
+    for one in audit.inputs[number * PARTITIONS : (number + 1) * PARTITIONS]:
         for name in NAMES:
             if one.counts.get(name):
                 found[name] = found.get(name, 0) + one.counts[name]
     return found
 
 
-def planted(plant: Plant, count: int) -> list[tuple[History, int]]:
+def planted(plant: Plant, count: int) -> list[tuple[World, int]]:
     """Return histories with room for the anomaly, and how often it is in each."""
-    found: list[tuple[History, int]] = []
+    found: list[tuple[World, int]] = []
     for seed in range(1000, 2000):
-        history = histories.right(seed)
+        history = right(seed, whole=False)
         if number := plant(history):
             found.append((history, number))
         if len(found) == count:
@@ -96,20 +96,20 @@ def planted(plant: Plant, count: int) -> list[tuple[History, int]]:
 class Judged(NamedTuple):
     """Histories that were judged in one job: those that are right first, then the planted ones."""
 
-    right: list[History]
+    right: list[World]
     planted: list[tuple[Plant, int]]
     audit: Audit
 
 
 @pytest.fixture(scope="module")
 def all_judged(spark: SparkSession) -> Judged:
-    kept = [histories.right(seed) for seed in range(CLEAN)]
+    kept = [right(seed, whole=False) for seed in range(CLEAN)]
     cases = [(plant, *case) for plant in PLANTS for case in planted(plant, EACH)]
     audit = judged(spark, [*kept, *(history for _plant, history, _count in cases)])
     return Judged(kept, [(plant, count) for plant, _history, count in cases], audit)
 
 
-def check_accounts(found: Iterable[InputFindings], kept: list[History], *, claimed: bool) -> None:
+def check_accounts(found: Iterable[InputFindings], kept: list[World], *, claimed: bool) -> None:
     totals = total(list(found), {})
     assert {name: totals[name] for name in NAMES if totals[name]} == {}
     assert totals["records"] == sum(len(history.done()) for history in kept)
@@ -120,17 +120,17 @@ def check_accounts(found: Iterable[InputFindings], kept: list[History], *, claim
 
 
 def test_random_histories_that_kept_the_promise_are_clean(all_judged: Judged) -> None:
-    found = all_judged.audit.inputs[: CLEAN * histories.PLACES]
+    found = all_judged.audit.inputs[: CLEAN * PARTITIONS]
     check_accounts(found, all_judged.right, claimed=True)
 
 
 def test_without_claims_every_record_of_an_event_must_have_its_effect(
     spark: SparkSession,
 ) -> None:
-    kept = [histories.right(seed, claimed=False) for seed in range(CLEAN)]
+    kept = [right(seed, claims=False, whole=False) for seed in range(CLEAN)]
     lossy, _count = planted(anomalies.dedup_loss, 1)[0]
     audit = judged(spark, [*kept, lossy], claimed=False)
-    check_accounts(audit.inputs[: CLEAN * histories.PLACES], kept, claimed=False)
+    check_accounts(audit.inputs[: CLEAN * PARTITIONS], kept, claimed=False)
     assert found_in(audit, CLEAN).keys() == {"missing"}
 
 
@@ -154,10 +154,10 @@ def test_one_anomaly_is_found_by_its_name_and_nothing_else_is(
 def test_without_a_transform_a_record_without_effect_is_told_and_not_judged(
     spark: SparkSession,
 ) -> None:
-    cases = [planted(plant, 1)[0] for plant in (anomalies.missing, anomalies.torn)]
+    cases = [planted(plant, 1)[0] for plant in (anomalies.lost, anomalies.torn_txn)]
     audit = judged(spark, [history for history, _count in cases], known=False)
     assert audit.anomalies == {"torn": 1}
-    filtered = sum(one.outputs == 0 for history, _count in cases for one in history.done())
+    filtered = sum(not due(one) for history, _count in cases for one in history.done())
     assert 1 <= audit.totals["unexplained"] <= filtered + 1
     assert audit.totals["filtered"] == 0
 

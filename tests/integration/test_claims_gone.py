@@ -8,17 +8,17 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tests.kit.flow import await_
 from tests.kit.night import Desk
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given, produce, read_back
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 COMPACTED = {
     "cleanup.policy": "compact",
@@ -30,8 +30,8 @@ COMPACTED = {
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path, redis_url: str) -> Iterator[Route]:
-    made = Route(sandbox, tmp_path, partitions=2, DEDUP__REDIS_URL=redis_url)
+def route(sandbox: Sandbox, tmp_path: Path, redis_url: str) -> Iterator[PipelineUnderTest]:
+    made = PipelineUnderTest(sandbox, tmp_path, partitions=2, DEDUP__REDIS_URL=redis_url)
     yield made
     made.close()
 
@@ -40,7 +40,7 @@ def event(name: str, key: bytes = b"k", partition: int = 0) -> Given:
     return Given(name.encode(), key, (("message-id", name.encode()),), partition)
 
 
-def claimed_then_killed(route: Route, name: str, **settings: str) -> None:
+def claimed_then_killed(route: PipelineUnderTest, name: str, **settings: str) -> None:
     """Let a worker claim an event and kill it before it commits."""
     desk = Desk(route)
     worker = route.worker("w-0", TRANSFORM="tests.kit.orders:hang", **settings)
@@ -51,7 +51,7 @@ def claimed_then_killed(route: Route, name: str, **settings: str) -> None:
     assert not route.committed()[0]
 
 
-def delete_below(route: Route, offset: int) -> None:
+def delete_below(route: PipelineUnderTest, offset: int) -> None:
     client = AdminClient({"bootstrap.servers": route.bootstrap})
     for done in client.delete_records([TopicPartition(route.source, 0, offset)]).values():
         done.result(30)
@@ -60,7 +60,7 @@ def delete_below(route: Route, offset: int) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("records_max", ["10000", "1"])
 def test_on_a_compacted_topic_the_copy_that_survives_the_cleaner_has_the_effect(
-    route: Route, records_max: str
+    route: PipelineUnderTest, records_max: str
 ) -> None:
     """Also when records between the two copies are committed before the second is reached."""
     route.create(source=COMPACTED)
@@ -80,7 +80,7 @@ def test_on_a_compacted_topic_the_copy_that_survives_the_cleaner_has_the_effect(
 
 
 def test_records_that_were_deleted_stop_the_service_and_no_copy_is_dropped_for_them(
-    route: Route,
+    route: PipelineUnderTest,
 ) -> None:
     route.create()
     route.write(event("e"))
@@ -92,7 +92,7 @@ def test_records_that_were_deleted_stop_the_service_and_no_copy_is_dropped_for_t
     assert route.committed()[0] == 0
 
 
-def test_an_owner_that_is_there_still_makes_a_duplicate(route: Route) -> None:
+def test_an_owner_that_is_there_still_makes_a_duplicate(route: PipelineUnderTest) -> None:
     route.create()
     route.write(event("e"))
     claimed_then_killed(route, "e")
@@ -103,7 +103,7 @@ def test_an_owner_that_is_there_still_makes_a_duplicate(route: Route) -> None:
 
 
 def test_an_event_that_comes_again_in_the_topic_that_is_left_has_its_effect(
-    route: Route, sandbox: Sandbox
+    route: PipelineUnderTest, sandbox: Sandbox
 ) -> None:
     route.create()
     other = f"{route.app}-in-2"
@@ -116,7 +116,7 @@ def test_an_event_that_comes_again_in_the_topic_that_is_left_has_its_effect(
 
 
 def test_a_task_on_spark_takes_the_claim_over_as_a_worker_does(
-    route: Route, sandbox: Sandbox
+    route: PipelineUnderTest, sandbox: Sandbox
 ) -> None:
     route.create()
     other = f"{route.app}-in-2"

@@ -12,11 +12,11 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]  # it carries no types
 import pytest
 
-COMMAND = [sys.executable, "-m", "service", "demo"]
+COMMAND = [sys.executable, "-m", "hapax", "demo"]
 ROOT = Path(__file__).parents[2]
 BROKEN = """
-from service.__main__ import main
-from service.demo.stage import Stage
+from hapax.__main__ import main
+from hapax.demo.stage import Stage
 
 right = Stage.environment
 Stage.environment = lambda stage: {**right(stage), "HAPAX_GUARANTEE": "at_least_once"}
@@ -105,7 +105,7 @@ def test_ctrl_c_ends_everything_that_was_started(tmp_path: Path) -> None:
         out, err = demo.communicate(timeout=60)
     finally:
         demo.kill()
-    assert sum("-m service run" in command for command in commands) == 2
+    assert sum("-m hapax run" in command for command in commands) == 2
     assert any("redis-server" in command for command in commands)
     assert demo.returncode == 130
     assert (out, err) == ("", "Interrupted; everything that was started has ended.\n")

@@ -14,7 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-COMMAND = [sys.executable, "-m", "service", "demo", "--engine", "spark"]
+COMMAND = [sys.executable, "-m", "hapax", "demo", "--engine", "spark"]
 ROOT = Path(__file__).parents[2]
 MARK = "DEMO_STARTED_BY"
 """Everything that a demo starts inherits it: that is how what it left behind would be found."""

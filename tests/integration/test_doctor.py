@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from service.core.committed_metadata import CommittedMetadata
-from service.sandbox.ports import Ports
+from hapax.core.committed_metadata import CommittedMetadata
+from hapax.sandbox.ports import Ports
 from tests.fault.cluster import Cluster
 from tests.kit.claim_stores import admin
 from tests.kit.clinic import Clinic, clinic
-from tests.kit.flow import await_
 from tests.kit.topics import Given, produce, produce_open
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
     Fault = Callable[[Clinic], AbstractContextManager[dict[str, str]]]
 
@@ -54,7 +54,7 @@ def test_every_check_has_an_answer_from_a_live_cluster(sound: Clinic) -> None:
 def test_the_command_writes_nothing_but_its_findings(sound: Clinic) -> None:
     # A process of its own: the client's library writes to standard error past Python.
     done = subprocess.run(
-        [sys.executable, "-m", "service", "doctor"],
+        [sys.executable, "-m", "hapax", "doctor"],
         env={**os.environ, **sound.environ},
         capture_output=True,
         timeout=PATIENCE_S,

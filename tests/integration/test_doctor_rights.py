@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from service.commands.tree import app
-from service.sandbox.tls import Authority
-from tests.kit.flow import await_
-from tests.kit.route import Route
+from hapax.commands.tree import app
+from hapax.sandbox.tls import Authority
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.secured import INSTANCE, login, needed
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,37 +21,37 @@ if TYPE_CHECKING:
 
     from typer.testing import Result
 
-    from service.core.rights import Right
-    from service.sandbox import Sandbox
+    from hapax.core.rights import Right
+    from hapax.sandbox import Sandbox
 
 PASSWORD = "ask-me-anything"  # noqa: S105 - of a user that lives for seconds
 PATIENCE_S = 60.0
 
 
 @pytest.fixture
-def route(guarded: Sandbox, tmp_path: Path, unique: Callable[[str], str]) -> Route:
+def route(guarded: Sandbox, tmp_path: Path, unique: Callable[[str], str]) -> PipelineUnderTest:
     """Topics, and a user of its own that was granted nothing yet."""
     user = unique("doctor")
     guarded.rights.set_password(user, PASSWORD, "SCRAM-SHA-256")
     settings = login(guarded, "SCRAM-SHA-256", USERNAME=user, PASSWORD=PASSWORD)
-    made = Route(guarded, tmp_path, **settings)
+    made = PipelineUnderTest(guarded, tmp_path, **settings)
     made.create()
     return made
 
 
-def findings(route: Route, **settings: str) -> list[dict[str, Any]]:
+def findings(route: PipelineUnderTest, **settings: str) -> list[dict[str, Any]]:
     done = ask(route, "--json", **settings)
     found: list[dict[str, Any]] = json.loads(done.stdout)["findings"]
     return found
 
 
-def ask(route: Route, *words: str, **settings: str) -> Result:
+def ask(route: PipelineUnderTest, *words: str, **settings: str) -> Result:
     environ = route.environment(**settings) | {"HAPAX_INSTANCE": INSTANCE}
     ours = {name: text for name, text in environ.items() if name.startswith("HAPAX_")}
     return CliRunner().invoke(app, ["doctor", *words], env=ours)
 
 
-def failed(route: Route, **settings: str) -> list[tuple[str, str]]:
+def failed(route: PipelineUnderTest, **settings: str) -> list[tuple[str, str]]:
     return [
         (each["check"], each["saw"])
         for each in findings(route, **settings)
@@ -65,11 +65,13 @@ def _parted(rights: tuple[Right, ...], resource: str) -> tuple[list[Right], list
     return missing, [one for one in rights if one not in missing]
 
 
-def user_of(route: Route) -> str:
+def user_of(route: PipelineUnderTest) -> str:
     return route.environment()["HAPAX_KAFKA__SECURITY__USERNAME"]
 
 
-def test_with_the_least_rights_nothing_is_blamed(guarded: Sandbox, route: Route) -> None:
+def test_with_the_least_rights_nothing_is_blamed(
+    guarded: Sandbox, route: PipelineUnderTest
+) -> None:
     guarded.rights.allow(user_of(route), *needed(route))
     await_(lambda: failed(route) == [], PATIENCE_S, lambda: str(failed(route)))
     untold = {each["check"] for each in findings(route) if each["verdict"] == "UNTOLD"}
@@ -78,7 +80,9 @@ def test_with_the_least_rights_nothing_is_blamed(guarded: Sandbox, route: Route)
 
 
 @pytest.mark.parametrize("resource", ["TOPIC", "GROUP", "TRANSACTIONAL_ID"])
-def test_a_right_that_is_missing_is_named(guarded: Sandbox, route: Route, resource: str) -> None:
+def test_a_right_that_is_missing_is_named(
+    guarded: Sandbox, route: PipelineUnderTest, resource: str
+) -> None:
     (missing, *_), rights = _parted(needed(route), resource)
     guarded.rights.allow(user_of(route), *rights)
     await_(
@@ -88,21 +92,23 @@ def test_a_right_that_is_missing_is_named(guarded: Sandbox, route: Route, resour
     )
 
 
-def test_a_login_that_is_refused_is_named_without_the_password(route: Route) -> None:
+def test_a_login_that_is_refused_is_named_without_the_password(route: PipelineUnderTest) -> None:
     ((check, saw),) = failed(route, KAFKA__SECURITY__PASSWORD="hunter2")  # noqa: S106
     assert check == "brokers"
     assert "_AUTHENTICATION" in saw
     assert "hunter2" not in saw
 
 
-def test_brokers_that_we_do_not_trust_are_named(route: Route, tmp_path: Path) -> None:
+def test_brokers_that_we_do_not_trust_are_named(route: PipelineUnderTest, tmp_path: Path) -> None:
     other = Authority(tmp_path / "other").ca_file
     ((check, saw),) = failed(route, KAFKA__SECURITY__CA_FILE=str(other))
     assert check == "brokers"
     assert "certificate" in saw
 
 
-def test_an_archive_from_a_guarded_cluster_holds_no_password(route: Route, tmp_path: Path) -> None:
+def test_an_archive_from_a_guarded_cluster_holds_no_password(
+    route: PipelineUnderTest, tmp_path: Path
+) -> None:
     target = tmp_path / "support.tar.gz"
     done = ask(route, "--bundle", str(target))
     assert f"Written: {target}" in done.stdout

@@ -14,9 +14,9 @@ from tests.kit.topics import read_back
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service.sandbox import Sandbox
-    from tests.integration.conftest import ProxiedBroker
+    from hapax.sandbox import Sandbox
     from tests.kit.faults import Action
+    from tests.kit.proxy import ProxiedBroker
 
 MESSAGE_TOO_LARGE = 10
 INVALID_TRANSACTION_TIMEOUT = 50

@@ -18,8 +18,8 @@ from tests.kit.topics import committed, produce, read_back
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service.sandbox import Sandbox
-    from tests.integration.conftest import ProxiedBroker
+    from hapax.sandbox import Sandbox
+    from tests.kit.proxy import ProxiedBroker
 
 INVALID_PRODUCER_EPOCH = 47
 TEN = [b"%d" % number for number in range(10)]
@@ -86,7 +86,7 @@ def test_late_offsets_do_not_move_the_progress_back(
         assert outbox.producer.flush(10) == 0
         parts.transaction.send_offsets(batch.next)
         parts.transaction.commit()
-        parts.source.settle(batch.next)
+        parts.source.mark_processed(batch.next)
         assert late.hit.is_set()
         assert parts.transaction.doubts
         if fenced:

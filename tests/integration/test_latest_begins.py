@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kit.flow import await_
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 PARTITIONS, OLD = 4, 50
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
     """A topic with old records in every partition, and no group that knows it."""
-    made = Route(sandbox, tmp_path, partitions=PARTITIONS, INPUT__START="latest")
+    made = PipelineUnderTest(sandbox, tmp_path, partitions=PARTITIONS, INPUT__START="latest")
     made.create()
     old = [Given(b"old", partition=number % PARTITIONS) for number in range(PARTITIONS * OLD)]
     made.write(*old)
@@ -36,7 +36,7 @@ def new(name: bytes) -> list[Given]:
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.3])
 def test_a_worker_killed_at_its_first_commit_processes_no_old_record_when_it_is_back(
-    route: Route, delay_s: float
+    route: PipelineUnderTest, delay_s: float
 ) -> None:
     worker = route.worker()
     await_(lambda: any(each is not None for each in route.committed().values()), 60, worker.text)
@@ -54,7 +54,7 @@ def test_a_worker_killed_at_its_first_commit_processes_no_old_record_when_it_is_
     assert found.count(b"while away") == PARTITIONS
 
 
-def test_two_members_that_start_at_once_process_no_old_record(route: Route) -> None:
+def test_two_members_that_start_at_once_process_no_old_record(route: PipelineUnderTest) -> None:
     workers = [route.worker("w-0"), route.worker("w-1")]
     await_(lambda: None not in route.committed().values(), 60, lambda: workers[0].text()[-2000:])
     for worker in workers:

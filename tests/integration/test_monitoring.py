@@ -15,12 +15,13 @@ from urllib.parse import urlsplit
 import psutil  # type: ignore[import-untyped] # psutil has no types
 import pytest
 
-from service.sandbox import machine
+from hapax.sandbox import machine
 from tests.deploy.test_monitoring_dashboard import everywhere
-from tests.kit.flow import WorkerProcess, await_
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.probes import ask, ready
 from tests.kit.prometheus import firing, impatient_rules, query
 from tests.kit.topics import Given, produce, read_back
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +34,7 @@ PATIENCE_S = 90.0
 @contextmanager
 def sandbox_up(*options: str) -> Iterator[tuple[dict[str, str], subprocess.Popen[str]]]:
     """Type ``hapax sandbox up`` and read what it prints; whatever happens, it ends."""
-    command = [sys.executable, "-m", "service", "sandbox", "up", "--json", *options]
+    command = [sys.executable, "-m", "hapax", "sandbox", "up", "--json", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as started:
         try:
             assert started.stdout is not None
@@ -120,7 +121,7 @@ class Operator:
 
     def hapax(self, *words: str) -> Any:
         answer = subprocess.run(
-            [sys.executable, "-m", "service", *words, "--json"],
+            [sys.executable, "-m", "hapax", *words, "--json"],
             env=self._environment,
             capture_output=True,
             text=True,
@@ -178,10 +179,10 @@ def outage(operator: Operator, command: subprocess.Popen[str]) -> None:
     assert page.endswith(f"docs/alerts.md#{ALERT.lower()}")
     section = re.search(rf"(?ms)^## {ALERT}\n(.*?)^## ", PAGE.read_text())
     assert section
-    assert '`/readyz` says "the claim store gives no answer"' in section[1]
+    assert '`/readyz` says "the claim store does not answer"' in section[1]
     is_ready, reasons = ready(operator.port)
     assert not is_ready
-    assert "the claim store gives no answer" in reasons
+    assert "the claim store does not answer" in reasons
     assert "$ hapax doctor" in section[1]
     assert "claim-store" in operator.doctor()
     assert "Bring Redis back, with its data" in section[1]
@@ -206,7 +207,7 @@ def every_panel_has_an_answer(operator: Operator) -> None:
     assert answers["Workers"][0]["value"][1] == "1"
     silent = {title for title, series in answers.items() if not series}
     assert not silent & {"Records in", "Records out", "Age of records at commit", "By outcome"}
-    assert not silent & {"Look-ups", "Answer of the claim store", "Unread records", "Memory"}
+    assert not silent & {"Lookups", "Answer of the claim store", "Unread records", "Memory"}
 
 
 def promtool_has_no_complaint(operator: Operator) -> None:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from service.sandbox import monitoring
+from hapax.sandbox import monitoring
 from tests.kit.claim_stores import redis_server
-from tests.kit.flow import await_
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.probes import ready
 from tests.kit.prometheus import firing, impatient_rules
-from tests.kit.route import Route
 from tests.kit.topics import Given
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 ALERTS = {"HapaxRetentionHalfUsed", "HapaxRecordsAboutToBeDeleted"}
 MINUTE_MS = 60_000
@@ -31,12 +31,12 @@ def test_records_that_retention_will_delete_in_minutes_are_told_until_they_are_r
         monitoring(rules=impatient_rules(tmp_path)) as prometheus,
     ):
         port = prometheus.environment()["HAPAX_TELEMETRY__PORT"]
-        route = Route(
+        route = PipelineUnderTest(
             sandbox,
             tmp_path,
             DEDUP__REDIS_URL=redis.url,
             TELEMETRY__PORT=port,
-            TELEMETRY__SURVEY_INTERVAL="1s",
+            TELEMETRY__LAG_INTERVAL="1s",
             TRANSFORM=None,
         )
         route.create(source={"retention.ms": str(60 * MINUTE_MS)})

@@ -24,8 +24,8 @@ from tests.kit.topics import committed, produce, read_back
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service.sandbox import Sandbox
-    from tests.integration.conftest import ProxiedBroker
+    from hapax.sandbox import Sandbox
+    from tests.kit.proxy import ProxiedBroker
 
 INVALID_PRODUCER_EPOCH = 47
 TEN = [b"%d" % number for number in range(10)]

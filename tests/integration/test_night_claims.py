@@ -5,19 +5,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kit.night import Desk, ran
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path, redis_url: str) -> Iterator[Route]:
-    made = Route(sandbox, tmp_path, partitions=2, DEDUP__REDIS_URL=redis_url)
+def route(sandbox: Sandbox, tmp_path: Path, redis_url: str) -> Iterator[PipelineUnderTest]:
+    made = PipelineUnderTest(sandbox, tmp_path, partitions=2, DEDUP__REDIS_URL=redis_url)
     made.create()
     yield made
     made.close()
@@ -34,7 +34,7 @@ def owner(desk: Desk, name: str) -> str:
     return str(claim["owner"])
 
 
-def test_an_owner_is_shown_and_once_forgotten_the_event_is_new(route: Route) -> None:
+def test_an_owner_is_shown_and_once_forgotten_the_event_is_new(route: PipelineUnderTest) -> None:
     route.write(event("e-1"), event("e-2"))
     ran(route)
     desk = Desk(route)
@@ -44,14 +44,14 @@ def test_an_owner_is_shown_and_once_forgotten_the_event_is_new(route: Route) -> 
     assert [one["owner"] for one in forgotten["claims"]] == [f"{route.source}/0/1"]
     done = desk.type("claims", "show", "e-2")
     assert done.exit_code == 1
-    assert done.stderr.startswith("nobody owns e-2")
+    assert done.stderr.startswith("no claim exists for e-2")
     route.write(event("e-1", partition=1), event("e-2", partition=1))
     ran(route)
     assert [record.value for record in route.outputs()] == [b"e-1", b"e-2", b"e-2"]
 
 
 def test_claims_of_a_lost_redis_are_rebuilt_and_twins_are_dropped_as_before(
-    route: Route, sandbox: Sandbox
+    route: PipelineUnderTest, sandbox: Sandbox
 ) -> None:
     several = ("do", b'[{"value": "a"}, {"value": "b"}]')
     route.write(
@@ -86,7 +86,9 @@ def test_claims_of_a_lost_redis_are_rebuilt_and_twins_are_dropped_as_before(
     assert "filtered are not known" in desk.type("claims", "rebuild", "--yes").stdout
 
 
-def test_a_replay_does_not_take_the_claim_of_its_original(route: Route, sandbox: Sandbox) -> None:
+def test_a_replay_does_not_take_the_claim_of_its_original(
+    route: PipelineUnderTest, sandbox: Sandbox
+) -> None:
     route.write(event("poison", ("raise", b"1")))
     ran(route)
     desk = Desk(route)
@@ -99,7 +101,7 @@ def test_a_replay_does_not_take_the_claim_of_its_original(route: Route, sandbox:
 
 
 def test_what_is_older_than_ids_are_remembered_is_not_claimed(
-    route: Route, sandbox: Sandbox
+    route: PipelineUnderTest, sandbox: Sandbox
 ) -> None:
     old = Given(b"old", b"k", (("message-id", b"old"),), 0, 1_700_000_000_000)
     route.write(old, event("new"))

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from service.core.committed_metadata import CommittedMetadata
+from hapax.core.committed_metadata import CommittedMetadata
 from tests.kit.damage import damage
-from tests.kit.flow import await_
 from tests.kit.night import Desk, ran
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given, produce_aborted
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path, redis_url: str) -> Iterator[Route]:
-    made = Route(
+def route(sandbox: Sandbox, tmp_path: Path, redis_url: str) -> Iterator[PipelineUnderTest]:
+    made = PipelineUnderTest(
         sandbox, tmp_path, partitions=2, DEDUP__REDIS_URL=redis_url, GROUP__MEMBERSHIP="dynamic"
     )
     made.create()
@@ -35,11 +35,11 @@ def event(name: str, partition: int = 0) -> Given:
     return Given(name.encode(), b"k", (("message-id", name.encode()),), partition)
 
 
-def values(route: Route) -> list[bytes]:
+def values(route: PipelineUnderTest) -> list[bytes]:
     return sorted(record.value or b"" for record in route.outputs())
 
 
-def beside(route: Route, partition: int = 0) -> CommittedMetadata:
+def beside(route: PipelineUnderTest, partition: int = 0) -> CommittedMetadata:
     consumer = Consumer({"bootstrap.servers": route.bootstrap, "group.id": route.app})
     try:
         (one,) = consumer.committed([TopicPartition(route.source, partition)], 30)
@@ -48,7 +48,7 @@ def beside(route: Route, partition: int = 0) -> CommittedMetadata:
     return CommittedMetadata.decode(one.metadata)
 
 
-def damaged(route: Route, sandbox: Sandbox, *, codec: bool = False) -> None:
+def damaged(route: PipelineUnderTest, sandbox: Sandbox, *, codec: bool = False) -> None:
     """Write 0 and 1, a set 2 to 4 that nothing can decode, and 5."""
     route.write(event("a"), event("b"))
     producer = Producer(
@@ -63,7 +63,7 @@ def damaged(route: Route, sandbox: Sandbox, *, codec: bool = False) -> None:
 
 
 def test_records_that_are_passed_lose_their_claims_so_that_a_repeat_of_them_is_processed(
-    route: Route,
+    route: PipelineUnderTest,
 ) -> None:
     route.write(*(event(name) for name in ("a", "b", "c", "d")))
     ran(route, STOP_AFTER__RECORDS="4")
@@ -79,7 +79,7 @@ def test_records_that_are_passed_lose_their_claims_so_that_a_repeat_of_them_is_p
 
 
 def test_a_forward_move_over_records_that_had_their_effect_can_keep_their_claims(
-    route: Route,
+    route: PipelineUnderTest,
 ) -> None:
     route.write(event("a"), event("b"))
     ran(route)
@@ -92,7 +92,9 @@ def test_a_forward_move_over_records_that_had_their_effect_can_keep_their_claims
     assert values(route) == [b"a", b"b"]
 
 
-def test_a_rewind_gives_records_their_effect_again_and_duplicates_none(route: Route) -> None:
+def test_a_rewind_gives_records_their_effect_again_and_duplicates_none(
+    route: PipelineUnderTest,
+) -> None:
     route.write(event("a"), event("b"), event("a"))
     ran(route)
     desk = Desk(route)
@@ -109,7 +111,7 @@ def test_a_rewind_gives_records_their_effect_again_and_duplicates_none(route: Ro
 
 
 def test_offsets_of_a_group_with_members_are_left_alone_and_the_members_named(
-    route: Route,
+    route: PipelineUnderTest,
 ) -> None:
     route.write(event("a"))
     worker = route.worker()
@@ -127,7 +129,9 @@ def test_offsets_of_a_group_with_members_are_left_alone_and_the_members_named(
     assert route.committed()[0] == 1
 
 
-def test_one_record_is_skipped_with_a_dead_letter_that_can_be_replayed(route: Route) -> None:
+def test_one_record_is_skipped_with_a_dead_letter_that_can_be_replayed(
+    route: PipelineUnderTest,
+) -> None:
     route.write(event("a"), event("b"), event("c"))
     first = route.worker(STOP_AFTER__RECORDS="1")
     assert first.process.wait(60) == 0, first.text()
@@ -158,7 +162,7 @@ def test_one_record_is_skipped_with_a_dead_letter_that_can_be_replayed(route: Ro
 
 @pytest.mark.parametrize("codec", [False, True])
 def test_a_set_that_cannot_be_decoded_is_skipped_whole_with_one_dead_letter(
-    route: Route, sandbox: Sandbox, *, codec: bool
+    route: PipelineUnderTest, sandbox: Sandbox, *, codec: bool
 ) -> None:
     damaged(route, sandbox, codec=codec)
     ran_to_2 = route.worker("w-0", STOP_AFTER__RECORDS="2")
@@ -184,7 +188,7 @@ def test_a_set_that_cannot_be_decoded_is_skipped_whole_with_one_dead_letter(
 
 
 def test_an_offset_behind_what_no_reader_sees_is_reached_from_the_groups_own_place(
-    route: Route,
+    route: PipelineUnderTest,
 ) -> None:
     route.write(event("a"))
     ran(route)
@@ -197,10 +201,10 @@ def test_an_offset_behind_what_no_reader_sees_is_reached_from_the_groups_own_pla
     await_(lambda: route.committed()[0] == 4, 30, lambda: str(route.committed()))
 
 
-def test_places_that_are_not_there_are_refused_in_words(route: Route) -> None:
+def test_places_that_are_not_there_are_refused_in_words(route: PipelineUnderTest) -> None:
     desk = Desk(route)
     for place, words in (
-        (f"{route.source}/0/9", "beyond the end"),
+        (f"{route.source}/0/9", "beyond the last stable offset"),
         (f"{route.source}/7/0", "has no partition 7"),
         (f"{route.target}/0/0", "is no input of this pipeline"),
     ):

@@ -5,21 +5,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kit.night import Desk
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import read_back
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 LINES = '{"order": {"id": 7}, "who": "a"}\n\n{"order": {"id": 8}, "who": "b"}\n'
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
-    made = Route(sandbox, tmp_path)
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    made = PipelineUnderTest(sandbox, tmp_path)
     made.create()
     yield made
     made.close()
@@ -27,7 +27,7 @@ def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
 
 @pytest.mark.parametrize("how", [(), ("--transactional",)], ids=["plain", "transactional"])
 def test_lines_are_published_with_their_ids_and_known_to_be_there(
-    route: Route, tmp_path: Path, how: tuple[str, ...]
+    route: PipelineUnderTest, tmp_path: Path, how: tuple[str, ...]
 ) -> None:
     file = tmp_path / "orders.jsonl"
     file.write_text(LINES)
@@ -42,7 +42,9 @@ def test_lines_are_published_with_their_ids_and_known_to_be_there(
     ]
 
 
-def test_standard_input_is_read_and_every_line_has_an_id_of_its_own(route: Route) -> None:
+def test_standard_input_is_read_and_every_line_has_an_id_of_its_own(
+    route: PipelineUnderTest,
+) -> None:
     assert Desk(route).ask("publish", given="a\nb\n")["published"] == 2
     found = read_back(route.bootstrap, route.source)
     assert [record.value for record in found] == [b"a", b"b"]
@@ -53,7 +55,7 @@ def test_standard_input_is_read_and_every_line_has_an_id_of_its_own(route: Route
     ("how", "there"), [((), 1), (("--transactional",), 0)], ids=["plain", "transactional"]
 )
 def test_a_line_that_cannot_be_published_ends_it(
-    route: Route, how: tuple[str, ...], there: int
+    route: PipelineUnderTest, how: tuple[str, ...], there: int
 ) -> None:
     given = '{"id": 1}\nnonsense\n{"id": 2}\n'
     done = Desk(route).type("publish", "--id-pointer", "/id", *how, given=given)
@@ -62,7 +64,9 @@ def test_a_line_that_cannot_be_published_ends_it(
     assert len(read_back(route.bootstrap, route.source)) == there
 
 
-def test_what_the_broker_refuses_is_counted_and_fails(route: Route, sandbox: Sandbox) -> None:
+def test_what_the_broker_refuses_is_counted_and_fails(
+    route: PipelineUnderTest, sandbox: Sandbox
+) -> None:
     small = f"{route.app}-small"
     sandbox.create_topic(small, 1, {"max.message.bytes": "200"})
     given = f"{'x' * 1000}\n"
@@ -70,7 +74,7 @@ def test_what_the_broker_refuses_is_counted_and_fails(route: Route, sandbox: San
     assert done.exit_code == 1
     assert done.stdout == f"0 published to {small}\n"
     assert "MSG_SIZE_TOO_LARGE" in done.stderr
-    assert "1 are not there" in done.stderr
+    assert "1 records were not delivered" in done.stderr
     unknown = Desk(route).type("publish", "--topic", "no-such-topic", given="a\n")
     assert unknown.exit_code == 3
     assert "no-such-topic does not exist" in unknown.stderr

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service.adapters.kafka_replay import KafkaReplay, ReplayInterruptedError, replay_id
-from service.core.errors import TwinError
-from service.core.ports import Message
-from service.settings import load_settings
-from service.wiring import replay as wiring
-from service.wiring.parts import SystemClock
+from hapax.core.errors import DuplicateInstanceError
+from hapax.core.ports import Message
+from hapax.kafka.produce.standalone import KafkaReplay, ReplayInterruptedError, replay_id
+from hapax.settings import load_settings
+from hapax.wiring.builders import SystemClock
 from tests.kit.audited import audited
 from tests.kit.night import Desk, ran, settle
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given, produce, produce_open, read_back
 
 if TYPE_CHECKING:
@@ -26,12 +25,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from service.core.records import Record
-    from service.sandbox import Sandbox
+    from hapax.core.records import Record
+    from hapax.sandbox import Sandbox
 
 DIE = """
 import os, signal, sys
-from service.adapters.kafka_transaction import KafkaTransaction
+from hapax.kafka.produce.transaction import KafkaTransaction
 def die(*_): os.kill(os.getpid(), signal.SIGKILL)
 commit = KafkaTransaction.commit
 def commit_and_die(self):
@@ -39,14 +38,14 @@ def commit_and_die(self):
     die()
 KafkaTransaction.commit = {commit}
 sys.argv[1:] = ["dead-letters", "replay", "--yes"]
-from service.__main__ import main
+from hapax.__main__ import main
 main()
 """
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path, redis_url: str) -> Iterator[Route]:
-    made = Route(sandbox, tmp_path, partitions=2, DEDUP__REDIS_URL=redis_url)
+def route(sandbox: Sandbox, tmp_path: Path, redis_url: str) -> Iterator[PipelineUnderTest]:
+    made = PipelineUnderTest(sandbox, tmp_path, partitions=2, DEDUP__REDIS_URL=redis_url)
     made.create()
     yield made
     made.close()
@@ -58,30 +57,30 @@ def bad(event: str, *, partition: int = 0) -> Given:
     return Given(event.encode(), b"k", headers, partition)
 
 
-def failed(route: Route, *records: Given) -> list[Record]:
+def failed(route: PipelineUnderTest, *records: Given) -> list[Record]:
     """Write records, let them fail, and return the dead letters."""
     route.write(*records)
     ran(route)
     return route.dead()
 
 
-def mended(route: Route) -> list[bytes | None]:
+def mended(route: PipelineUnderTest) -> list[bytes | None]:
     """Let a worker with another transform go to the end; return all outputs."""
     ran(route, TRANSFORM=None)
     return [record.value for record in route.outputs()]
 
 
-def inputs(route: Route) -> list[Record]:
+def inputs(route: PipelineUnderTest) -> list[Record]:
     return read_back(route.bootstrap, route.source)
 
 
-def replays(route: Route) -> list[Record]:
+def replays(route: PipelineUnderTest) -> list[Record]:
     settle(route)
     return [record for record in inputs(route) if "hapax-replay-of" in dict(record.headers)]
 
 
 def test_a_replay_writes_the_record_as_it_came_and_passes_the_claim_of_its_original(
-    route: Route,
+    route: PipelineUnderTest,
 ) -> None:
     twin = Given(b"twin", b"k", (("message-id", b"e-1"),), 1)
     assert len(failed(route, bad("e-1"), bad("e-2"))) == 2
@@ -105,7 +104,7 @@ def test_a_replay_writes_the_record_as_it_came_and_passes_the_claim_of_its_origi
     assert mended(route) == [b"e-1", b"e-2"]
 
 
-def test_what_was_replayed_is_not_replayed_again(route: Route) -> None:
+def test_what_was_replayed_is_not_replayed_again(route: PipelineUnderTest) -> None:
     failed(route, *(bad(f"e-{number}") for number in range(5)))
     desk = Desk(route)
     first = desk.ask("dead-letters", "replay", "--yes", "--id", "e-3")
@@ -122,7 +121,7 @@ def test_what_was_replayed_is_not_replayed_again(route: Route) -> None:
     ("commit", "done"), [("die", 0), ("commit_and_die", 3)], ids=["before", "after"]
 )
 def test_a_replay_that_is_killed_around_its_commit_has_happened_once_after_the_next(
-    route: Route, commit: str, done: int
+    route: PipelineUnderTest, commit: str, done: int
 ) -> None:
     failed(route, *(bad(f"e-{number}") for number in range(3)))
     desk = Desk(route)
@@ -139,20 +138,20 @@ def test_a_replay_that_is_killed_around_its_commit_has_happened_once_after_the_n
     assert sorted(mended(route)) == [b"e-0", b"e-1", b"e-2"]  # type: ignore[type-var]
 
 
-def test_of_two_replays_at_once_the_older_writes_nothing(route: Route) -> None:
+def test_of_two_replays_at_once_the_older_writes_nothing(route: PipelineUnderTest) -> None:
     failed(route, bad("e-1"))
     desk = Desk(route)
     older = KafkaReplay(load_settings(desk.environment), SystemClock())
     older.open()
     assert desk.ask("dead-letters", "replay", "--yes")["replayed"] == 1
     late = Message(route.source, b"late", None, 0, 0, [("hapax-replay-of", b"x/0/0")])
-    with pytest.raises(TwinError):
+    with pytest.raises(DuplicateInstanceError):
         older.write([late])
     assert [record.value for record in replays(route)] == [b"e-1"]
 
 
 def test_a_batch_in_doubt_is_looked_up_and_counted_once(
-    route: Route, monkeypatch: pytest.MonkeyPatch
+    route: PipelineUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed(route, *(bad(f"e-{number}") for number in range(3)))
     write = KafkaReplay.write
@@ -170,10 +169,10 @@ def test_a_batch_in_doubt_is_looked_up_and_counted_once(
 
 
 def test_a_note_behind_an_open_transaction_is_waited_for(
-    route: Route, monkeypatch: pytest.MonkeyPatch
+    route: PipelineUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed(route, bad("e-1"))
-    monkeypatch.setattr(wiring, "SETTLE_MARGIN_S", 0.0)
+    monkeypatch.setattr("hapax.operations.reading.MARGIN_S", 0.0)
     desk = Desk(route, TRANSACTION__TIMEOUT="1s")
     with produce_open(route.bootstrap, route.dead_letters, b"open"):
         done = desk.type("dead-letters", "replay", "--yes")
@@ -183,7 +182,7 @@ def test_a_note_behind_an_open_transaction_is_waited_for(
     assert desk.ask("dead-letters", "replay", "--yes")["replayed"] == 1
 
 
-def test_filters_choose_and_what_is_not_ours_is_left_alone(route: Route) -> None:
+def test_filters_choose_and_what_is_not_ours_is_left_alone(route: PipelineUnderTest) -> None:
     failed(route, bad("e-1"), bad("e-2", partition=1))
     stranger = (("hapax-error", b"X: y"), ("hapax-source", f"{route.source}/0/0".encode()))
     elsewhere = (("hapax-error", b"X: y"), ("hapax-source", b"other/0/0"), ("hapax-app", b"?"))
@@ -211,7 +210,9 @@ def test_filters_choose_and_what_is_not_ours_is_left_alone(route: Route) -> None
 
 
 @pytest.mark.long
-def test_what_fails_again_is_a_dead_letter_of_its_own_and_can_be_replayed(route: Route) -> None:
+def test_what_fails_again_is_a_dead_letter_of_its_own_and_can_be_replayed(
+    route: PipelineUnderTest,
+) -> None:
     (letter,) = failed(route, bad("e-1"))
     desk = Desk(route)
     assert desk.ask("dead-letters", "replay", "--yes")["replayed"] == 1
@@ -222,7 +223,7 @@ def test_what_fails_again_is_a_dead_letter_of_its_own_and_can_be_replayed(route:
     assert [dict(one.headers)["hapax-replay-of"] for one in replays(route)] == [original] * 2
 
 
-def test_one_dead_letter_is_shown_whole_and_harmless(route: Route) -> None:
+def test_one_dead_letter_is_shown_whole_and_harmless(route: PipelineUnderTest) -> None:
     value = b"\x1b[31m\xff"
     headers = (("message-id", b"e\x00\xfe"), ("raise", b"1"), ("n", None))
     (letter,) = failed(route, Given(value, b"k\x1b", headers, 1))
@@ -241,7 +242,9 @@ def test_one_dead_letter_is_shown_whole_and_harmless(route: Route) -> None:
 
 
 @pytest.mark.long
-def test_the_audit_finds_nothing_wrong_after_a_replay(route: Route, spark: SparkSession) -> None:
+def test_the_audit_finds_nothing_wrong_after_a_replay(
+    route: PipelineUnderTest, spark: SparkSession
+) -> None:
     failed(route, bad("e-1"), Given(b"fine", b"k", (("message-id", b"e-2"),), 1))
     desk = Desk(route, TRANSFORM="tests.kit.orders:obey")
     assert desk.ask("dead-letters", "replay", "--yes")["replayed"] == 1
@@ -249,4 +252,4 @@ def test_the_audit_finds_nothing_wrong_after_a_replay(route: Route, spark: Spark
     found = audited(spark, desk.environment)
     assert found.anomalies == {}
     assert found.totals["dead_letters"] == 2
-    assert replay_id(route.app) not in [worker.instance for worker in route._workers]
+    assert replay_id(route.app) not in [worker.instance for worker in route.workers]

@@ -5,19 +5,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.kit.night import Desk, ran, settle
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given, transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path, redis_url: str) -> Iterator[Route]:
-    made = Route(sandbox, tmp_path, DEDUP__REDIS_URL=redis_url)
+def route(sandbox: Sandbox, tmp_path: Path, redis_url: str) -> Iterator[PipelineUnderTest]:
+    made = PipelineUnderTest(sandbox, tmp_path, DEDUP__REDIS_URL=redis_url)
     made.create()
     yield made
     made.close()
@@ -33,7 +33,7 @@ def traced(desk: Desk, *words: str) -> dict[str, Any]:
     return one
 
 
-def test_every_fate_of_a_record_is_told_by_place_and_by_id(route: Route) -> None:
+def test_every_fate_of_a_record_is_told_by_place_and_by_id(route: PipelineUnderTest) -> None:
     route.write(
         event("plain"),
         event("split", ("do", b'[{"value": "a"}, {"value": "b"}]')),
@@ -63,7 +63,7 @@ def test_every_fate_of_a_record_is_told_by_place_and_by_id(route: Route) -> None
     assert [one["verdict"].split(":")[0] for one in both] == ["done", "duplicate"]
 
 
-def test_an_output_and_a_dead_letter_lead_back_to_their_record(route: Route) -> None:
+def test_an_output_and_a_dead_letter_lead_back_to_their_record(route: PipelineUnderTest) -> None:
     route.write(event("plain"), event("poison", ("raise", b"1")))
     ran(route)
     desk = Desk(route)
@@ -75,7 +75,7 @@ def test_an_output_and_a_dead_letter_lead_back_to_their_record(route: Route) -> 
     assert "verdict    dead letter: ValueError" in shown
 
 
-def test_effects_in_a_transaction_that_is_open_are_under_way(route: Route) -> None:
+def test_effects_in_a_transaction_that_is_open_are_under_way(route: PipelineUnderTest) -> None:
     route.write(event("plain"))
     stamp = [("hapax-id", b"plain"), ("hapax-source", f"{route.source}/0/0".encode())]
     desk = Desk(route)
@@ -84,13 +84,15 @@ def test_effects_in_a_transaction_that_is_open_are_under_way(route: Route) -> No
         assert producer.flush(60) == 0
         one = traced(desk, f"{route.source}/0/0")
         assert one["effects"][0]["visible"] is False
-        assert one["verdict"].startswith("under way")
+        assert one["verdict"].startswith("in progress")
         producer.abort_transaction(60)
     settle(route)
     assert traced(desk, f"{route.source}/0/0")["verdict"] == "waiting: not processed yet"
 
 
-def test_of_a_record_that_is_deleted_its_effects_still_tell(route: Route, sandbox: Sandbox) -> None:
+def test_of_a_record_that_is_deleted_its_effects_still_tell(
+    route: PipelineUnderTest, sandbox: Sandbox
+) -> None:
     route.write(event("plain"), event("poison", ("raise", b"1")), event("late"))
     ran(route)
     sandbox.delete_records(route.source, 0, before_offset=2)
@@ -103,7 +105,7 @@ def test_of_a_record_that_is_deleted_its_effects_still_tell(route: Route, sandbo
     assert poison["verdict"].startswith("dead letter")
 
 
-def test_what_is_not_found_is_said_with_an_exit_code(route: Route) -> None:
+def test_what_is_not_found_is_said_with_an_exit_code(route: PipelineUnderTest) -> None:
     route.write(Given(b"stray", b"k"))
     desk = Desk(route)
     unknown = desk.type("trace", "no-such-id")
@@ -111,6 +113,6 @@ def test_what_is_not_found_is_said_with_an_exit_code(route: Route) -> None:
     assert "no record with the id no-such-id was found" in unknown.stderr
     beyond = desk.type("trace", f"{route.source}/0/99")
     assert beyond.exit_code == 1
-    assert f"is not there: it is beyond the end of {route.source}/0, which is 1" in beyond.stderr
+    assert f"does not exist: it is beyond the end of {route.source}/0, which is 1" in beyond.stderr
     assert desk.type("trace", f"{route.source}/7/0").exit_code == 1
     assert desk.type("trace", f"{route.target}/0/0").exit_code == 1

@@ -5,31 +5,31 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import KafkaException
 
-from service.adapters.kafka_replay import fence
-from service.settings import load_settings
-from service.wiring.parts import SystemClock
-from tests.kit.flow import await_
+from hapax.kafka.produce.standalone import fence
+from hapax.settings import load_settings
+from hapax.wiring.builders import SystemClock
 from tests.kit.hanging import hang, unverified
 from tests.kit.night import Desk, settle
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import read_back, transaction
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
-    made = Route(sandbox, tmp_path)
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    made = PipelineUnderTest(sandbox, tmp_path)
     made.create()
     yield made
     made.close()
 
 
-def test_an_open_transaction_is_told_and_aborted_by_hand(route: Route) -> None:
+def test_an_open_transaction_is_told_and_aborted_by_hand(route: PipelineUnderTest) -> None:
     name = f"{route.app}-gone"
     desk = Desk(route)
     with transaction(route.bootstrap, name) as producer:
@@ -51,10 +51,12 @@ def test_an_open_transaction_is_told_and_aborted_by_hand(route: Route) -> None:
     assert read_back(route.bootstrap, route.target) == []
     again = desk.type("transactions", "abort", name, "--yes")
     assert (again.exit_code, "nothing to abort" in again.stdout) == (0, True)
-    assert "Nothing is undecided" in desk.type("transactions", "list").stdout
+    assert "No transaction is open" in desk.type("transactions", "list").stdout
 
 
-def test_what_another_program_has_open_is_blamed_on_nobody_of_ours(route: Route) -> None:
+def test_what_another_program_has_open_is_blamed_on_nobody_of_ours(
+    route: PipelineUnderTest,
+) -> None:
     desk = Desk(route)
     with transaction(route.bootstrap) as producer:
         producer.produce(route.target, b"hidden")
@@ -69,7 +71,7 @@ def test_what_another_program_has_open_is_blamed_on_nobody_of_ours(route: Route)
     assert "know no transactional id" in unknown.stderr
 
 
-def test_a_live_worker_is_told_and_survives_being_fenced(route: Route) -> None:
+def test_a_live_worker_is_told_and_survives_being_fenced(route: PipelineUnderTest) -> None:
     worker = route.worker()
     route.write(b"1")
     route.await_outputs(1)
@@ -88,9 +90,9 @@ def test_a_live_worker_is_told_and_survives_being_fenced(route: Route) -> None:
 
 
 def test_without_the_right_to_the_states_gaps_are_told_and_an_abort_still_works(
-    route: Route, monkeypatch: pytest.MonkeyPatch
+    route: PipelineUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.wiring.transactions.LOG", "hidden-from-us")
+    monkeypatch.setattr("hapax.operations.transactions.LOG", "hidden-from-us")
     name = f"{route.app}-gone"
     desk = Desk(route)
     with transaction(route.bootstrap, name) as producer:
@@ -107,7 +109,7 @@ def test_without_the_right_to_the_states_gaps_are_told_and_an_abort_still_works(
 
 
 def test_a_hanging_transaction_is_seen_as_such_and_ended_by_its_partition_and_producer(
-    route: Route,
+    route: PipelineUnderTest,
 ) -> None:
     desk = Desk(route)
     with transaction(route.bootstrap) as producer:  # the coordinators' log is there
@@ -123,7 +125,10 @@ def test_a_hanging_transaction_is_seen_as_such_and_ended_by_its_partition_and_pr
     assert "producer 987654, epoch 0, from 0 on" in shown
     assert "HANGING, no coordinator knows of it" in shown
     other = desk.type("transactions", "abort", *place, "7", "--yes")
-    assert (other.exit_code, "open there are producers 987654, not 7" in other.stderr) == (1, True)
+    assert (
+        other.exit_code,
+        "its open transactions are of producers 987654, not 7" in other.stderr,
+    ) == (1, True)
     assert desk.type("transactions", "abort", *place, "987654").exit_code == 2  # nobody was asked
     assert desk.ask("transactions", "abort", *place, "987654", "--yes")["aborted"] is True
     route.write(b"after")
@@ -132,7 +137,7 @@ def test_a_hanging_transaction_is_seen_as_such_and_ended_by_its_partition_and_pr
 
 
 def test_a_foreign_transaction_is_shown_with_its_producer_never_torn_and_ended_on_demand(
-    route: Route,
+    route: PipelineUnderTest,
 ) -> None:
     desk = Desk(route)
     with transaction(route.bootstrap) as producer:

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.kit.flow import await_
 from tests.kit.night import Desk
+from tests.kit.pipeline_under_test import PipelineUnderTest, metric
 from tests.kit.probes import ask, free_port, ready
-from tests.kit.route import Route, metric
 from tests.kit.topics import Given
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
-    made = Route(sandbox, tmp_path, partitions=2, GROUP__MEMBERSHIP="dynamic")
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    made = PipelineUnderTest(sandbox, tmp_path, partitions=2, GROUP__MEMBERSHIP="dynamic")
     made.create()
     yield made
     made.close()
@@ -33,7 +33,7 @@ def status(port: int) -> Any:
 
 
 def test_a_paused_worker_stays_a_member_takes_nothing_of_what_a_rebalance_brings_and_resumes(
-    route: Route,
+    route: PipelineUnderTest,
 ) -> None:
     port = free_port()
     worker = route.worker("w-0", TELEMETRY__PORT=str(port))
@@ -66,7 +66,7 @@ def test_a_paused_worker_stays_a_member_takes_nothing_of_what_a_rebalance_brings
     assert metric(ask(port, "/metrics")[1], "hapax_paused") == 0
 
 
-def test_a_paused_worker_drains_and_its_restart_knows_of_no_pause(route: Route) -> None:
+def test_a_paused_worker_drains_and_its_restart_knows_of_no_pause(route: PipelineUnderTest) -> None:
     port = free_port()
     worker = route.worker("w-0", TELEMETRY__PORT=str(port))
     await_(lambda: ready(port)[0], 60, worker.text)

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from service.adapters.kafka_publisher import KafkaPublisher, marker_group
-from service.core.errors import PositionLostError, StopError
-from service.core.micro_batches import Marker, MicroBatch
-from service.core.ports import Message
-from service.settings import load_settings
+from hapax.core.errors import PositionLostError, StopError
+from hapax.core.micro_batches import Marker, MicroBatch
+from hapax.core.ports import Message
+from hapax.kafka.produce.micro_batch import KafkaPublisher, marker_group
+from hapax.settings import load_settings
 from tests.kit import topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
     Chunks = Callable[[], Iterable[Sequence[Message]]]
 

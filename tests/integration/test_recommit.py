@@ -8,15 +8,15 @@ import pytest
 from confluent_kafka import Consumer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from service.adapters.kafka_cluster import cluster_id, recommit_here
-from service.core.committed_metadata import CommittedMetadata
-from service.core.errors import PreflightError
-from service.settings import Settings, load_settings
+from hapax.core.committed_metadata import CommittedMetadata
+from hapax.core.errors import PreflightError
+from hapax.kafka.admin.adoption import cluster_id, recommit_here
+from hapax.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 OF_THE_OTHER = CommittedMetadata("of-the-other-topic-001", "of-the-other-cluster-1", began=2)
 
@@ -89,7 +89,7 @@ def test_offsets_of_a_group_that_has_members_are_not_touched(settings: Settings)
 def test_the_id_of_a_cluster_that_does_not_answer_cannot_be_had(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.adapters.kafka_cluster.ANSWER_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("hapax.kafka.admin.adoption.ANSWER_TIMEOUT_S", 0.2)
     away = load_settings(
         {
             "HAPAX_APP": settings.app,

@@ -13,8 +13,7 @@ import redis
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from service.sandbox import Sandbox, SandboxError
-from tests.kit.flow import await_
+from hapax.sandbox import Sandbox, SandboxError
 from tests.kit.topics import (
     Given,
     committed,
@@ -25,6 +24,7 @@ from tests.kit.topics import (
     produce_open,
     read_back,
 )
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -206,7 +206,7 @@ def test_a_broker_that_cannot_start_fails_with_its_last_words(tmp_path: Path) ->
 
 
 def up(*options: str) -> subprocess.Popen[str]:
-    start = "from service.commands.sandbox import app; app()"
+    start = "from hapax.commands.sandbox import app; app()"
     return subprocess.Popen(
         [sys.executable, "-c", start, "up", *options],
         stdout=subprocess.PIPE,

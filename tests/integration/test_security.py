@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from tests.kit.flow import await_
-from tests.kit.refusals import untouched
-from tests.kit.route import Route
+from tests.kit.at_work import untouched
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.secured import INSTANCE, SCRAM_PASSWORD, WAYS, Way, login, needed, way
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.core.rights import Right
-    from service.sandbox import Sandbox
-    from tests.kit.flow import WorkerProcess
+    from hapax.core.rights import Right
+    from hapax.sandbox import Sandbox
+    from tests.kit.managed_process import WorkerProcess
 
 TEN = [b"%d" % number for number in range(10)]
 WITHIN_S = 90.0
@@ -29,13 +29,13 @@ WITHIN_S = 90.0
 class Journey(NamedTuple):
     """One worker, on topics of its own."""
 
-    route: Route
+    route: PipelineUnderTest
     worker: WorkerProcess
 
 
-def _route(sandbox: Sandbox, folder: Path, chosen: Way, **more: Any) -> Route:
+def _route(sandbox: Sandbox, folder: Path, chosen: Way, **more: Any) -> PipelineUnderTest:
     folder.mkdir()
-    route = Route(sandbox, folder, **chosen.settings, **more)
+    route = PipelineUnderTest(sandbox, folder, **chosen.settings, **more)
     route.create()
     route.write(*TEN)
     return route
@@ -84,7 +84,7 @@ def test_a_worker_does_its_work_with_exactly_the_rights_that_are_printed(
     assert _leave(worker) == 0, worker.text()
     assert sorted(record.value or b"" for record in route.outputs()) == TEN
     assert route.lag() == 0
-    assert "AUTHORIZATION" not in str(worker.lines("survey_failed")), worker.text()
+    assert "AUTHORIZATION" not in str(worker.lines("lag_monitor_failed")), worker.text()
 
 
 # -- each right, left out -----------------------------------------------------------------
@@ -98,7 +98,7 @@ LEFT_OUT = {
 }
 
 
-def _named(route: Route, right: Right) -> str:
+def _named(route: PipelineUnderTest, right: Right) -> str:
     name = right.name.removeprefix(f"{route.app}-") if right.resource == "TOPIC" else right.name
     return f"{right.resource} {right.operation} {name.replace(route.app, 'app')}"
 

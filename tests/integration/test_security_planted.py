@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.sandbox.ports import Ports
+from hapax.sandbox.ports import Ports
 from tests.kit.probes import ask, free_port
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def environ(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 def said(environ: dict[str, str], *words: str) -> tuple[int, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "service", *words],
+        [sys.executable, "-m", "hapax", *words],
         env=environ,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -121,7 +121,7 @@ def test_no_planted_secret_is_shown_by_a_start_that_finds_no_broker(
     environ: dict[str, str],
 ) -> None:
     worker = subprocess.Popen(
-        [sys.executable, "-m", "service", "run"],
+        [sys.executable, "-m", "hapax", "run"],
         env=environ,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from service.sandbox.tls import Authority
-from tests.kit.flow import await_
+from hapax.sandbox.tls import Authority
+from tests.kit.at_work import untouched
 from tests.kit.forwarder import Forwarder
-from tests.kit.refusals import untouched
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.secured import KEY_PASSWORD, way
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
-    from tests.kit.flow import WorkerProcess
+    from hapax.sandbox import Sandbox
+    from tests.kit.managed_process import WorkerProcess
 
 SECURITY = "KAFKA__SECURITY__"
 ELSEWHERE = "127.0.0.2"
@@ -72,17 +72,17 @@ def _certificates(guarded: Sandbox, folder: Path) -> dict[str, Refusal]:
             known | {ca: str(stranger.ca_file)}, 3, ["SSL", "certificate verify failed"]
         ),
         "no certificate": Refusal(
-            known | {certificate: None, key: None}, 3, ["our certificate is refused"]
+            known | {certificate: None, key: None}, 3, ["the client certificate is refused"]
         ),
         "an expired certificate": Refusal(
             known | {certificate: str(old.certificate_file), key: str(old.key_file)},
             3,
-            ["our certificate is refused"],
+            ["the client certificate is refused"],
         ),
         "a stranger's certificate": Refusal(
             known | {certificate: str(strange.certificate_file), key: str(strange.key_file)},
             3,
-            ["our certificate is refused"],
+            ["the client certificate is refused"],
         ),
         "a missing file": Refusal(
             known | {ca: str(folder / "nowhere.pem")}, 2, ["nowhere.pem", "No such file"]
@@ -158,9 +158,11 @@ NAMES = [
 
 
 @pytest.fixture(scope="module")
-def closed(guarded: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Route]:
+def closed(
+    guarded: Sandbox, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PipelineUnderTest]:
     """A route on which nothing ever starts; its record must still be there."""
-    route = Route(guarded, tmp_path_factory.mktemp("closed"))
+    route = PipelineUnderTest(guarded, tmp_path_factory.mktemp("closed"))
     route.create()
     route.write(b"1")
     yield route
@@ -169,7 +171,7 @@ def closed(guarded: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture(scope="module")
 def refusals(
-    guarded: Sandbox, closed: Route, tmp_path_factory: pytest.TempPathFactory
+    guarded: Sandbox, closed: PipelineUnderTest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, tuple[WorkerProcess, Refusal]]]:
     folder = tmp_path_factory.mktemp("files")
     wrong = _logins(guarded) | _certificates(guarded, folder) | _claims(guarded, folder)
@@ -184,7 +186,7 @@ def refusals(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_who_is_not_let_in_leaves_with_the_reason_and_shows_no_secret(
-    closed: Route, refusals: dict[str, tuple[WorkerProcess, Refusal]], name: str
+    closed: PipelineUnderTest, refusals: dict[str, tuple[WorkerProcess, Refusal]], name: str
 ) -> None:
     worker, refusal = refusals[name]
     await_(lambda: not worker.running, WITHIN_S, worker.text)

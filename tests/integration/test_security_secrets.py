@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from service.sandbox.guard import PLAIN_PASSWORD
-from service.wiring.rights import redis_rights
-from tests.kit.flow import await_
+from hapax.operations.doctor.acls import store_rights
+from hapax.sandbox.guard import PLAIN_PASSWORD
+from tests.kit.pipeline_under_test import PipelineUnderTest, metric
 from tests.kit.probes import ask, free_port
-from tests.kit.route import Route, metric
 from tests.kit.secured import (
     INSTANCE,
     KEY_PASSWORD,
@@ -24,13 +23,14 @@ from tests.kit.secured import (
     way,
 )
 from tests.kit.topics import Given
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
-    from tests.kit.flow import WorkerProcess
+    from hapax.sandbox import Sandbox
+    from tests.kit.managed_process import WorkerProcess
 
 REDIS_PASSWORD = "redis%/& sesame"  # noqa: S105 - characters that an address must escape
 WITHIN_S = 90.0
@@ -46,7 +46,7 @@ EVENTS = [
 class AtWork(NamedTuple):
     """A worker that runs, and its own view of the settings."""
 
-    route: Route
+    route: PipelineUnderTest
     worker: WorkerProcess
     port: int
     settings: dict[str, Any]
@@ -67,10 +67,12 @@ def _start(guarded: Sandbox, folder: Path, name: str) -> AtWork:
         "TELEMETRY__PORT": str(port),
         "TELEMETRY__LOG_LEVEL": "debug",
     }
-    route = Route(guarded, folder, **settings)
+    route = PipelineUnderTest(guarded, folder, **settings)
     route.create()
     route.write(*EVENTS)
-    guarded.redis.allow(redis_rights(settings_of(route)), REDIS_PASSWORD)
+    rights = store_rights(settings_of(route))
+    assert rights is not None
+    guarded.redis.allow(rights.line, REDIS_PASSWORD)
     assert chosen.user is not None
     guarded.rights.allow(chosen.user, *needed(route))
     return AtWork(route, route.worker(INSTANCE), port, settings)
@@ -92,7 +94,7 @@ def test_no_secret_is_seen_anywhere_while_the_worker_works(
     guarded: Sandbox, at_work: dict[str, AtWork], name: str
 ) -> None:
     route, worker, port, _ = at_work[name]
-    await_(lambda: bool(worker.lines("transaction_settled")), WITHIN_S, worker.text)
+    await_(lambda: bool(worker.lines("transaction_committed")), WITHIN_S, worker.text)
     route.await_lag_0(WITHIN_S)
     seen = {path: ask(port, path)[1] for path in PATHS}
     assert metric(seen["/metrics"], "hapax_records_skipped_total") == 1, "the claim of a twin"
@@ -118,12 +120,12 @@ def test_no_secret_is_seen_in_what_commands_say(
     assert route.target in said["offsets"] + said["transactions list"] + said["doctor --all"]
 
 
-def _said(route: Route, *commands: list[str], **settings: Any) -> dict[str, str]:
+def _said(route: PipelineUnderTest, *commands: list[str], **settings: Any) -> dict[str, str]:
     """Run commands beside each other; return what each said."""
     environment = route.environment(**settings) | {"HAPAX_INSTANCE": INSTANCE}
     started = {
         " ".join(words): subprocess.Popen(
-            [sys.executable, "-m", "service", *words],
+            [sys.executable, "-m", "hapax", *words],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

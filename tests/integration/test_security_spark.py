@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.settings import load_settings
-from service.wiring.rights import kafka_rights
+from hapax.operations.doctor.acls import kafka_rights
+from hapax.settings import load_settings
 from tests.kit import topics
-from tests.kit.flow import await_
 from tests.kit.pipeline_process import environment, pipeline_process
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.secured import INSTANCE, SCRAM_PASSWORD, needed, way
 from tests.kit.spark_process import SPARK, SparkProcess
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 WITHIN_S = 180.0
 TEN = [b"%d" % number for number in range(10)]
@@ -30,7 +30,7 @@ def test_spark_on_records_does_its_work_over_tls_with_exactly_the_printed_rights
     guarded: Sandbox, tmp_path: Path
 ) -> None:
     chosen = way(guarded, "SCRAM-SHA-256")
-    route = Route(guarded, tmp_path, kind=SparkProcess, **chosen.settings)
+    route = PipelineUnderTest(guarded, tmp_path, kind=SparkProcess, **chosen.settings)
     route.create()
     route.write(*TEN)
     assert chosen.user is not None

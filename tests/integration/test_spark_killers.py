@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kit.done import header
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 DEATHS_MAX = 3
 CULPRITS = [b"hang", b"segfault", b"exit", b"killed"]
@@ -25,8 +25,8 @@ WITHIN_S = 120.0
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
-    made = Route(
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    made = PipelineUnderTest(
         sandbox, tmp_path, partitions=2, kind=SparkProcess, TRANSFORM="tests.kit.killers:obey"
     )
     made.create()
@@ -34,7 +34,7 @@ def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
     made.close()
 
 
-def write(route: Route, culprits: list[bytes]) -> None:
+def write(route: PipelineUnderTest, culprits: list[bytes]) -> None:
     """Write innocents to both partitions, and the culprits among those of the first."""
     records = []
     for number, value in enumerate(INNOCENT):
@@ -44,7 +44,7 @@ def write(route: Route, culprits: list[bytes]) -> None:
     route.write(*records)
 
 
-def judge(route: Route, culprits: list[bytes]) -> None:
+def judge(route: PipelineUnderTest, culprits: list[bytes]) -> None:
     """Every innocent has passed once, and the culprits are the only dead letters."""
     assert sorted(record.value or b"" for record in route.outputs()) == sorted(INNOCENT)
     letters = route.dead()
@@ -54,13 +54,13 @@ def judge(route: Route, culprits: list[bytes]) -> None:
 
 
 def test_records_that_kill_or_hang_their_task_are_dead_letters_and_the_driver_goes_on(
-    route: Route,
+    route: PipelineUnderTest,
 ) -> None:
     write(route, CULPRITS)
     driver = route.start(SparkProcess, "s-0", CALL__TIMEOUT="1s", STOP_AFTER__AT_END="true")
     assert driver.process.wait(WITHIN_S) == 0, driver.text()
     judge(route, CULPRITS)
-    condemned = driver.lines("record_condemned")
+    condemned = driver.lines("crashing_record_found")
     # What a range found is told by its report: that of a task which dies later is lost with it.
     assert condemned
     lost = Counter(str(line["lane"]) for line in driver.lines("task_lost"))

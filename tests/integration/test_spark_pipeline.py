@@ -9,36 +9,39 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.sandbox.ports import Ports
+from hapax.sandbox.ports import Ports
 from tests.kit import topics
-from tests.kit.flow import await_
 from tests.kit.pipeline_chaos import run
 from tests.kit.pipeline_process import environment, pipeline_process
+from tests.kit.proof import rounds
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 
 @pytest.mark.row("SP5")
 @pytest.mark.long
+@pytest.mark.rounds
 def test_windows_without_doubles_come_out_once_through_kills(
     sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
+    records = rounds(5000, 8000)
     outcome = run(
         sandbox,
         unique("windows"),
         tmp_path,
-        records=8000,
+        records=records,
         strikes=["all", "jvm"],
         rng=random.Random(7),
         batch_max=1500,
     )
     assert outcome.lost == []
     assert outcome.doubled == []
-    assert len(outcome.expected) == 400
+    assert len(outcome.expected) == records // 20
     assert outcome.batches > 5
 
 
@@ -56,7 +59,7 @@ def test_a_pipeline_is_ready_tells_its_numbers_and_stops_when_asked(
     driver = pipeline_process(tmp_path, values)
     driver.start()
     try:
-        await_(lambda: bool(driver.lines("micro_batch_settled")), 120, driver.text)
+        await_(lambda: bool(driver.lines("micro_batch_completed")), 120, driver.text)
         metrics = _got(port, "/metrics")
         ready = _got(port, "/readyz")
         code = driver.terminate()
@@ -66,7 +69,7 @@ def test_a_pipeline_is_ready_tells_its_numbers_and_stops_when_asked(
         ports.close()
     assert code == 0
     assert json.loads(ready)["ok"] is True
-    (line,) = driver.lines("micro_batch_settled")
+    (line,) = driver.lines("micro_batch_completed")
     assert line["inputs"] == {given: 100}
     assert line["outputs"] == {out: 100}
     assert f'hapax_records_produced_total{{topic="{out}"}} 100.0' in metrics

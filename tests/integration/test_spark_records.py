@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from tests.kit.done import Done, header
-from tests.kit.flow import WorkerProcess, await_
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.orders import told
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given, produce_aborted, produce_committed
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from service.core.records import Headers, Record
-    from service.sandbox import Sandbox
+    from hapax.core.records import Headers, Record
+    from hapax.sandbox import Sandbox
 
 PARTITIONS = 3
 NOON_MS = 1_700_000_000_123
@@ -79,9 +80,9 @@ def both(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         "OUTPUT__PARTITIONER": "consistent_random",
         "TRANSACTION__RECORDS_MAX": "300",
     }
-    worker = Route(sandbox, folder, partitions=PARTITIONS, **settings)
+    worker = PipelineUnderTest(sandbox, folder, partitions=PARTITIONS, **settings)
     settings["INPUT__TOPICS"] = worker.source
-    spark = Route(sandbox, folder, partitions=PARTITIONS, kind=SparkProcess, **settings)
+    spark = PipelineUnderTest(sandbox, folder, partitions=PARTITIONS, kind=SparkProcess, **settings)
     worker.create()
     spark.create()
     spark.source = worker.source
@@ -168,11 +169,13 @@ def test_nothing_is_left_of_a_driver_that_has_come_to_its_end(both: Both) -> Non
 
 
 @pytest.fixture
-def route_of(sandbox: Sandbox, tmp_path: Path) -> Iterator[Callable[..., Route]]:
+def route_of(sandbox: Sandbox, tmp_path: Path) -> Iterator[Callable[..., PipelineUnderTest]]:
     routes = []
 
-    def make(partitions: int = 1, **settings: str) -> Route:
-        route = Route(sandbox, tmp_path, partitions=partitions, kind=SparkProcess, **settings)
+    def make(partitions: int = 1, **settings: str) -> PipelineUnderTest:
+        route = PipelineUnderTest(
+            sandbox, tmp_path, partitions=partitions, kind=SparkProcess, **settings
+        )
         route.create()
         routes.append(route)
         return route
@@ -182,7 +185,9 @@ def route_of(sandbox: Sandbox, tmp_path: Path) -> Iterator[Callable[..., Route]]
         route.close()
 
 
-def test_a_run_of_so_many_records_takes_exactly_those(route_of: Callable[..., Route]) -> None:
+def test_a_run_of_so_many_records_takes_exactly_those(
+    route_of: Callable[..., PipelineUnderTest],
+) -> None:
     route = route_of(2, STOP_AFTER__RECORDS="700")
     route.write(*(Given(b"%d" % number, partition=number % 2) for number in range(2000)))
     for run, kind in enumerate((SparkProcess, WorkerProcess), 1):
@@ -192,7 +197,7 @@ def test_a_run_of_so_many_records_takes_exactly_those(route_of: Callable[..., Ro
 
 
 def test_latest_reads_only_what_is_new_and_a_worker_takes_over_its_place(
-    route_of: Callable[..., Route],
+    route_of: Callable[..., PipelineUnderTest],
 ) -> None:
     # Two lanes and one core: the second lane begins when the first has committed its beginning.
     route = route_of(2, INPUT__START="latest", SPARK__MASTER="local[1]", SPARK__LANES="2")

@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kit.flow import PARTITIONS, Flow, await_
-from tests.kit.route import Route
-from tests.kit.spark_process import SparkProcess, at_work, ours
+from tests.kit.at_work import at_work
+from tests.kit.flow import PARTITIONS, Flow
+from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.spark_process import SparkProcess, ours
 from tests.kit.topics import ends
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 TRANSACTION_S = 4.0
 EVENTS_PER_S = 1200
@@ -33,10 +35,9 @@ EVENTS_PER_S = 1200
 def flow(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flow]:
     flow = Flow(
         sandbox,
-        "spark-faults",
         tmp_path_factory.mktemp("spark-faults"),
-        HAPAX_GROUP__SESSION_TIMEOUT="6s",
-        HAPAX_TRANSACTION__TIMEOUT=f"{TRANSACTION_S:.0f}s",
+        GROUP__SESSION_TIMEOUT="6s",
+        TRANSACTION__TIMEOUT=f"{TRANSACTION_S:.0f}s",
     )
     yield flow
     flow.close()
@@ -53,7 +54,7 @@ def driver(flow: Flow, only_driver: SparkProcess) -> Iterator[SparkProcess]:
     if not only_driver.running:
         only_driver.start()
     flow.feed_beside(EVENTS_PER_S)
-    at_work(only_driver)
+    at_work(only_driver, 4)
     yield only_driver
     flow.stop_feeding()
 
@@ -78,7 +79,7 @@ def test_python_workers_killed_again_and_again_cost_only_their_ranges(
     deadline_s = time.monotonic() + 60
     # Most are killed between two ranges, which costs nothing: how many depends on the machine.
     while len(driver.lines("task_lost")) < 3 and time.monotonic() < deadline_s:
-        at_work(driver, 1)
+        at_work(driver, 2)
         driver.strike_one(signal.SIGKILL, rng)
     judged()
     assert len(driver.lines("task_lost")) >= 3
@@ -90,12 +91,12 @@ def test_python_workers_killed_again_and_again_cost_only_their_ranges(
 def test_a_python_worker_frozen_past_its_transaction_comes_back_and_doubles_nothing(
     driver: SparkProcess, judged: Callable[[], None]
 ) -> None:
-    settled = len(driver.lines("range_settled"))
+    settled = len(driver.lines("range_completed"))
     assert driver.strike_one(signal.SIGSTOP, random.Random(2)) is not None
     time.sleep(TRANSACTION_S + 2)  # the fault itself
     driver.thaw()
     judged()
-    rounds = [float(str(line["round_ms"])) for line in driver.lines("range_settled")[settled:]]
+    rounds = [float(str(line["round_ms"])) for line in driver.lines("range_completed")[settled:]]
     assert max(rounds) > TRANSACTION_S * 1000
 
 
@@ -105,12 +106,12 @@ def test_a_driver_frozen_past_its_session_finds_its_partitions_taken_and_doubles
 ) -> None:
     lost = len(driver.lines("partitions_lost"))
     worker = flow.worker("w-0")
-    at_work(worker)
+    at_work(worker, 4)
     assert driver.strike(signal.SIGSTOP, "driver") == 1  # its tasks go on: nobody tells them
     await_(lambda: ours(worker) == PARTITIONS, 30, worker.text)
     driver.thaw()
     await_(lambda: ours(driver) == PARTITIONS // 2, 30, driver.text)
-    at_work(driver)
+    at_work(driver, 4)
     assert worker.terminate() == 0
     judged()
     assert len(driver.lines("partitions_lost")) == lost + 1
@@ -125,7 +126,7 @@ def test_a_driver_without_its_jvm_leaves_and_says_why(
     assert "JVM is gone" in str(driver.lines("service_stopped")[-1]["reason"])
     driver.await_gone()
     driver.start()
-    at_work(driver)
+    at_work(driver, 4)
     judged()
 
 
@@ -136,11 +137,11 @@ def test_a_worker_takes_over_at_once_from_a_killed_driver_and_a_driver_from_a_ki
     os.killpg(driver.process.pid, signal.SIGKILL)  # the Python workers have a group of their own
     driver.process.wait()
     worker = flow.worker(driver.instance)  # beside what is left of the driver
-    at_work(worker)
+    at_work(worker, 4)
     driver.await_gone()
     worker.kill()
     driver.start()
-    at_work(driver)
+    at_work(driver, 4)
     judged()
 
 
@@ -155,7 +156,7 @@ def test_sigterm_to_all_and_once_more_under_load_leaves_with_0_within_seconds(
     assert time.monotonic() - began_s < 12  # of the 10 s that a stop may take, and the JVM
     driver.await_gone()
     worker = flow.worker(driver.instance)
-    at_work(worker)
+    at_work(worker, 4)
     judged()
     worker.terminate()
 
@@ -170,7 +171,7 @@ class NaiveProcess(SparkProcess):
 def test_a_naive_spark_job_doubles_what_a_killed_python_worker_had_written(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    route = Route(sandbox, tmp_path)
+    route = PipelineUnderTest(sandbox, tmp_path)
     route.create()
     records = [b"%d" % number for number in range(300)]
     route.write(*records)

@@ -6,18 +6,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.kit.at_work import at_work
 from tests.kit.claim_stores import redis_server
 from tests.kit.done import Done, values
-from tests.kit.flow import PARTITIONS, Flow, await_
-from tests.kit.route import Route
-from tests.kit.spark_process import SparkProcess, at_work
+from tests.kit.flow import PARTITIONS, Flow
+from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 EVENTS_PER_S = 600
 
@@ -26,10 +28,9 @@ EVENTS_PER_S = 600
 def flow(cluster: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flow]:
     flow = Flow(
         cluster,
-        "spark-outside",
         tmp_path_factory.mktemp("spark-outside"),
-        HAPAX_GROUP__SESSION_TIMEOUT="6s",
-        HAPAX_TRANSACTION__TIMEOUT="4s",
+        GROUP__SESSION_TIMEOUT="6s",
+        TRANSACTION__TIMEOUT="4s",
     )
     yield flow
     flow.close()
@@ -44,7 +45,7 @@ def only_driver(flow: Flow) -> SparkProcess:
 def driver(flow: Flow, only_driver: SparkProcess) -> Iterator[SparkProcess]:
     """Return the driver, at work; it must live through all of it."""
     flow.feed_beside(EVENTS_PER_S)
-    at_work(only_driver)
+    at_work(only_driver, 4)
     yield only_driver
     flow.stop_feeding()
     assert only_driver.running
@@ -72,7 +73,7 @@ def test_a_claim_store_that_dies_and_comes_back_with_its_data_costs_nothing(
         flow.sandbox.redis.start()
         flow.sandbox.redis.await_ready()
         await_(lambda n=outage: len(driver.lines("claims_recovered")) >= n, 30, driver.text)  # type: ignore[misc]
-        at_work(driver)
+        at_work(driver, 4)
     judged()
 
 
@@ -84,10 +85,10 @@ def test_a_broker_that_is_killed_and_comes_back_loses_and_doubles_nothing(
     # One after another of all three is for the fault suite: it takes a minute.
     broker = flow.sandbox.kafka.brokers[0]
     broker.kill()
-    at_work(driver, 2 * PARTITIONS)  # of its partitions, too: nothing may wait for it
+    at_work(driver, 2 * PARTITIONS + 1)  # of its partitions, too: nothing may wait for it
     broker.start()
     broker.await_ready()
-    at_work(driver, PARTITIONS)
+    at_work(driver, PARTITIONS + 1)
     judged()
 
 
@@ -97,7 +98,7 @@ def test_without_a_claim_store_a_driver_that_may_pass_goes_on_and_says_so(
     cluster: Sandbox, tmp_path: Path
 ) -> None:
     with redis_server(tmp_path / "redis") as server:
-        route = Route(
+        route = PipelineUnderTest(
             cluster,
             tmp_path,
             partitions=2,

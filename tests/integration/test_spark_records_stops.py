@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from tests.kit.at_work import left, refused, untouched
 from tests.kit.done import source, values
-from tests.kit.flow import WorkerProcess
-from tests.kit.refusals import left, refused, untouched
-from tests.kit.route import Route
+from tests.kit.managed_process import WorkerProcess
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 TEN = [b"%d" % number for number in range(10)]
 LEAVES_WITHIN_S = 90
@@ -25,7 +25,7 @@ LEAVES_WITHIN_S = 90
 class Stopping(NamedTuple):
     """A driver that must leave by itself, and its route."""
 
-    route: Route
+    route: PipelineUnderTest
     driver: SparkProcess
 
 
@@ -34,15 +34,15 @@ def stopping(
     sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Stopping]]:
     """All of them at once: most of the time a driver waits for its JVM, or for its next attempt."""
-    routes: list[Route] = []
+    routes: list[PipelineUnderTest] = []
 
-    def route_of(partitions: int = 1) -> Route:
+    def route_of(partitions: int = 1) -> PipelineUnderTest:
         folder = tmp_path_factory.mktemp("stopping")
-        routes.append(Route(sandbox, folder, partitions=partitions, kind=SparkProcess))
+        routes.append(PipelineUnderTest(sandbox, folder, partitions=partitions, kind=SparkProcess))
         routes[-1].create()
         return routes[-1]
 
-    def stops(route: Route, **settings: str | None) -> Stopping:
+    def stops(route: PipelineUnderTest, **settings: str | None) -> Stopping:
         return Stopping(route, route.start(SparkProcess, "s-0", **settings))
 
     try:
@@ -58,12 +58,12 @@ def stopping(
             route.close()
 
 
-def _with_ten(route: Route) -> Route:
+def _with_ten(route: PipelineUnderTest) -> PipelineUnderTest:
     route.write(*TEN)
     return route
 
 
-def _with_ill(route: Route) -> Route:
+def _with_ill(route: PipelineUnderTest) -> PipelineUnderTest:
     ill = (("raise", b""),)
     route.write(
         *(Given(b"%d" % number, headers=() if number % 5 else ill) for number in range(4000))
@@ -71,7 +71,7 @@ def _with_ill(route: Route) -> Route:
     return route
 
 
-def _with_gap(route: Route, sandbox: Sandbox) -> Route:
+def _with_gap(route: PipelineUnderTest, sandbox: Sandbox) -> PipelineUnderTest:
     """Ten records done, five more deleted before anybody has read them."""
     route.write(*TEN)
     worker = route.start(WorkerProcess, "w-0", STOP_AFTER__AT_END="true")
@@ -92,9 +92,11 @@ def stopped(stopping: Stopping, code: int, *words: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def closed(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Route]:
+def closed(
+    sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PipelineUnderTest]:
     """A route on which nothing ever starts."""
-    route = Route(sandbox, tmp_path_factory.mktemp("closed"), kind=SparkProcess)
+    route = PipelineUnderTest(sandbox, tmp_path_factory.mktemp("closed"), kind=SparkProcess)
     route.create()
     route.write(*TEN)
     yield route
@@ -111,7 +113,7 @@ def closed(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     ],
 )
 def test_what_cannot_work_is_told_before_spark_starts(
-    closed: Route, settings: dict[str, str | None], code: int, words: list[str]
+    closed: PipelineUnderTest, settings: dict[str, str | None], code: int, words: list[str]
 ) -> None:
     text = refused(closed, code, *words, **settings)
     assert "incubator" not in text  # what every JVM of Spark says first

@@ -9,24 +9,25 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kit import topics
-from tests.kit.flow import await_
+from tests.kit.at_work import at_work
 from tests.kit.pipeline_process import environment, pipeline_process
-from tests.kit.route import Route
-from tests.kit.spark_process import SparkProcess, at_work
+from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.spark_process import SparkProcess
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 GONE_S = 5.0
 """How long a process may live on after the driver has left."""
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
-    made = Route(sandbox, tmp_path, partitions=2, kind=SparkProcess)
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    made = PipelineUnderTest(sandbox, tmp_path, partitions=2, kind=SparkProcess)
     made.create()
     yield made
     made.close()
@@ -43,7 +44,7 @@ def left_in_peace(driver: SparkProcess) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_spark_starts_leaves_with_0_and_no_jvm_behind(
-    route: Route, number: signal.Signals
+    route: PipelineUnderTest, number: signal.Signals
 ) -> None:
     driver = route.start(SparkProcess, "s-0")
     await_(lambda: bool(driver.part("jvm")), 60, driver.text)
@@ -54,15 +55,15 @@ def test_a_signal_while_spark_starts_leaves_with_0_and_no_jvm_behind(
 
 
 def test_a_driver_whose_group_is_told_to_stop_finishes_its_ranges_without_a_trace(
-    route: Route,
+    route: PipelineUnderTest,
 ) -> None:
     driver = route.start(SparkProcess, "s-0")
     await_(lambda: bool(driver.lines("service_ready")), 90, driver.text)
     route.write(*(b"%d" % number for number in range(20_000)))
-    at_work(driver, 1)
+    at_work(driver, 2)
     os.killpg(driver.process.pid, signal.SIGTERM)
     left_in_peace(driver)
-    assert not driver.lines("batch_left")
+    assert not driver.lines("batch_abandoned")
     assert not driver.lines("task_lost")
 
 
@@ -79,7 +80,7 @@ def test_a_pipeline_whose_group_is_told_to_stop_finishes_its_micro_batch_without
     try:
         await_(lambda: bool(driver.lines("service_ready")), 90, driver.text)
         topics.produce(sandbox.bootstrap_servers, given, *(b"%d" % n for n in range(20_000)))
-        await_(lambda: bool(driver.lines("micro_batch_settled")), 90, driver.text)
+        await_(lambda: bool(driver.lines("micro_batch_completed")), 90, driver.text)
         os.killpg(driver.process.pid, signal.SIGTERM)
         left_in_peace(driver)
     finally:

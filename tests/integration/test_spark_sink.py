@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.errors import StreamingQueryException
 
-from service.core.errors import ConfigurationError
-from service.engines import spark_pipeline
-from service.settings import load_settings
+from hapax.core.errors import ConfigurationError
+from hapax.engines.spark.dataframe import query as spark_pipeline
+from hapax.settings import load_settings
 from tests.kit import topics
 from tests.kit.dying_sinks import STEPS, CuttingSink, DyingSink
 from tests.kit.spark_queries import records, run, started
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 
 def test_every_row_is_published_once_with_its_micro_batch(
@@ -316,7 +316,7 @@ def test_what_spark_refuses_is_a_matter_of_configuration(spark: SparkSession, st
             "HAPAX_KAFKA__BOOTSTRAP_SERVERS": stage.servers,
             "HAPAX_INPUT__TOPICS": stage.given,
             "HAPAX_OUTPUT__TOPIC": stage.out,
-            "HAPAX_SPARK__PIPELINE": "shop:pipeline",
+            "HAPAX_SPARK__DATAFRAME": "shop:pipeline",
             "HAPAX_SPARK__CHECKPOINT": str(stage.checkpoint),
         }
     )

@@ -12,7 +12,6 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from tests.kit import topics
-from tests.kit.flow import await_
 from tests.kit.naive_sink import NaiveSink, committed_values
 from tests.kit.spark_queries import QUERY_TIMEOUT_S, records, started
 from tests.kit.truncations import (
@@ -23,6 +22,7 @@ from tests.kit.truncations import (
     slow,
     value,
 )
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 NUMBERS = [value(number).encode() for number in range(ROWS)]
 

@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service.adapters.kafka_survey import KafkaSurveyor
-from service.core.survey import Marks, Retention
+from hapax.core.lag import Retention
+from hapax.core.partition_offsets import LogOffsets
+from hapax.kafka.read.lag_probe import KafkaLagProbe
 from tests.kit.claim_stores import redis_server
-from tests.kit.flow import await_
+from tests.kit.pipeline_under_test import PipelineUnderTest, metric
 from tests.kit.probes import ask, free_port
-from tests.kit.route import Route, metric
 from tests.kit.topics import Given, produce_aborted, produce_committed, produce_open
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 HOUR_S = 3_600
 WEEK_S = 7 * 86_400
@@ -32,8 +33,10 @@ def port() -> int:
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path, port: int) -> Iterator[Route]:
-    route = Route(sandbox, tmp_path, TELEMETRY__PORT=str(port), TELEMETRY__SURVEY_INTERVAL="1s")
+def route(sandbox: Sandbox, tmp_path: Path, port: int) -> Iterator[PipelineUnderTest]:
+    route = PipelineUnderTest(
+        sandbox, tmp_path, TELEMETRY__PORT=str(port), TELEMETRY__LAG_INTERVAL="1s"
+    )
     route.create(
         source={"retention.ms": str(WEEK_S * 1000), "message.timestamp.type": "CreateTime"}
     )
@@ -63,48 +66,52 @@ def status(port: int) -> dict[str, Any]:
 # -- the questions ------------------------------------------------------------------------
 
 
-def surveyor(route: Route) -> KafkaSurveyor:
-    return KafkaSurveyor({"bootstrap.servers": route.bootstrap}, [route.target], logger=None)
+def probe(route: PipelineUnderTest) -> KafkaLagProbe:
+    return KafkaLagProbe({"bootstrap.servers": route.bootstrap}, [route.target], logger=None)
 
 
-def test_a_survey_tells_marks_age_and_retention(route: Route) -> None:
+def test_a_survey_tells_marks_age_and_retention(route: PipelineUnderTest) -> None:
     route.write(b"new", an_hour_old(b"old"), b"new")
-    survey = surveyor(route).survey({(route.source, 0): 1})
+    survey = probe(route).probe({(route.source, 0): 1})
     assert survey.failures == []
-    assert survey.marks == {(route.source, 0): Marks(0, 3, 3), (route.target, 0): Marks(0, 0, 0)}
+    assert survey.offsets == {
+        (route.source, 0): LogOffsets(0, 3, 3),
+        (route.target, 0): LogOffsets(0, 0, 0),
+    }
     assert survey.retention == {route.source: Retention(WEEK_S * 1000, None)}
 
 
-def test_the_age_is_that_of_the_next_unread_record(route: Route) -> None:
+def test_the_age_is_that_of_the_next_unread_record(route: PipelineUnderTest) -> None:
     route.write(an_hour_old(b"old"), b"new")
-    asker = surveyor(route)
-    survey = asker.survey({(route.source, 0): 0})
+    asker = probe(route)
+    survey = asker.probe({(route.source, 0): 0})
     assert survey.at_s - survey.unread_s[(route.source, 0)] == pytest.approx(HOUR_S, rel=0.05)
-    survey = asker.survey({(route.source, 0): 1})
+    survey = asker.probe({(route.source, 0): 1})
     assert survey.at_s - survey.unread_s[(route.source, 0)] < 600
 
 
 def test_stable_ends_stand_before_an_open_transaction_and_behind_what_was_aborted(
-    route: Route,
+    route: PipelineUnderTest,
 ) -> None:
     produce_aborted(route.bootstrap, route.source, Given(b"never", partition=0))
     with produce_open(route.bootstrap, route.source, Given(b"open", partition=0)) as producer:
-        asker = surveyor(route)
-        assert asker.survey({}).marks.keys() == {(route.target, 0)}
-        assert asker.survey({(route.source, 0): 2}).marks[(route.source, 0)] == Marks(0, 2, 3)
+        asker = probe(route)
+        assert asker.probe({}).offsets.keys() == {(route.target, 0)}
+        source = (route.source, 0)
+        assert asker.probe({source: 2}).offsets[source] == LogOffsets(0, 2, 3)
         producer.commit_transaction(30)
     await_(
-        lambda: asker.survey({(route.source, 0): 2}).marks.get((route.source, 0)) == Marks(0, 4, 4),
+        lambda: asker.probe({source: 2}).offsets.get(source) == LogOffsets(0, 4, 4),
         30,
         lambda: "the marker does not come",
     )
 
 
 def test_no_broker_is_an_answer_within_seconds() -> None:
-    asker = KafkaSurveyor({"bootstrap.servers": "127.0.0.1:1"}, ["out"], logger=None)
+    asker = KafkaLagProbe({"bootstrap.servers": "127.0.0.1:1"}, ["out"], logger=None)
     began_s = time.monotonic()
-    survey = asker.survey({("in", 0): 0})
-    assert survey.marks == {}
+    survey = asker.probe({("in", 0): 0})
+    assert survey.offsets == {}
     assert survey.failures
     assert time.monotonic() - began_s < 30
 
@@ -113,15 +120,15 @@ def test_no_broker_is_an_answer_within_seconds() -> None:
 
 
 def test_a_transaction_of_somebody_that_stays_open_is_seen_until_it_is_over(
-    route: Route, port: int
+    route: PipelineUnderTest, port: int
 ) -> None:
     produce_committed(route.bootstrap, route.source, Given(b"1", partition=0))
     worker = route.worker()
     with produce_open(route.bootstrap, route.source, Given(b"2", partition=0)) as producer:
         await_(lambda: gauge(port, "open_transaction_seconds", lambda s: s > 1), 60, worker.text)
-        assert gauge(port, "stable_gap", lambda records: records == 1)
+        assert gauge(port, "last_stable_offset_lag", lambda records: records == 1)
         (row,) = status(port)["partitions"]
-        assert row["high_watermark"] == row["last_stable_offset"] + row["undecided"]
+        assert row["high_watermark"] == row["last_stable"] + row["last_stable_offset_lag"]
         producer.commit_transaction(30)
     await_(lambda: gauge(port, "open_transaction_seconds", lambda s: s == 0), 60, worker.text)
     await_(lambda: gauge(port, "consumer_lag_seconds", lambda s: s == 0), 60, worker.text)
@@ -129,7 +136,7 @@ def test_a_transaction_of_somebody_that_stays_open_is_seen_until_it_is_over(
 
 
 def test_while_partitions_are_held_records_grow_old_and_retention_comes_nearer(
-    route: Route, port: int, tmp_path: Path
+    route: PipelineUnderTest, port: int, tmp_path: Path
 ) -> None:
     with redis_server(tmp_path / "redis") as server:
         worker = route.worker(DEDUP__REDIS_URL=server.url)
@@ -153,10 +160,12 @@ def test_while_partitions_are_held_records_grow_old_and_retention_comes_nearer(
     assert [record.value for record in route.outputs()] == [b"old"]
 
 
-def test_the_page_shows_a_worker_as_it_is(route: Route, port: int) -> None:
+def test_the_page_shows_a_worker_as_it_is(route: PipelineUnderTest, port: int) -> None:
     route.write(b"1", b"2")
     worker = route.worker()
-    await_(lambda: gauge(port, "stable_gap", lambda records: records == 0), 60, worker.text)
+    await_(
+        lambda: gauge(port, "last_stable_offset_lag", lambda records: records == 0), 60, worker.text
+    )
     route.await_lag_0()
     await_(lambda: [row.get("lag") for row in status(port)["partitions"]] == [0], 60, worker.text)
     told = status(port)
@@ -171,19 +180,19 @@ def test_the_page_shows_a_worker_as_it_is(route: Route, port: int) -> None:
 def test_brokers_that_die_one_after_another_end_neither_the_survey_nor_the_worker(
     cluster: Sandbox, tmp_path: Path, port: int
 ) -> None:
-    route = Route(
+    route = PipelineUnderTest(
         cluster,
         tmp_path,
         partitions=3,
         TELEMETRY__PORT=str(port),
-        TELEMETRY__SURVEY_INTERVAL="1s",
+        TELEMETRY__LAG_INTERVAL="1s",
         TELEMETRY__LOG_LEVEL="debug",
     )
     route.create()
 
     def surveyed(worker: Any) -> int:
-        lines = worker.lines("logs_surveyed")
-        return sum(len(line["standings"]) == 7 for line in lines)  # 3 of ours, 4 written to
+        lines = worker.lines("lag_updated")
+        return sum(len(line["partition_lags"]) == 7 for line in lines)  # 3 of ours, 4 written to
 
     written = 0
     try:

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tests.kit.flow import await_
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.probes import ask, free_port
-from tests.kit.route import Route
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{SPAN}-01".encode()
@@ -88,7 +88,7 @@ def traced(value: bytes) -> Given:
 def test_a_workers_spans_reach_the_collector_before_it_leaves(
     sandbox: Sandbox, tmp_path: Path, collector: Collector
 ) -> None:
-    route = Route(sandbox, tmp_path, TELEMETRY__TRACING="on")
+    route = PipelineUnderTest(sandbox, tmp_path, TELEMETRY__TRACING="on")
     route.create()
     try:
         route.write(traced(b"1"), traced(b"2"))
@@ -96,7 +96,7 @@ def test_a_workers_spans_reach_the_collector_before_it_leaves(
     finally:
         route.close()
     assert collector.names == {route.app}
-    lines = worker.lines("transaction_settled")
+    lines = worker.lines("transaction_committed")
     assert {span.span_id.hex() for span in collector.spans} == {line["span_id"] for line in lines}
     assert {span.trace_id.hex() for span in collector.spans} == {line["trace_id"] for line in lines}
     links = {link.span_id.hex() for span in collector.spans for link in span.links}
@@ -108,14 +108,14 @@ def test_a_collector_that_is_away_costs_no_record_and_holds_up_no_stop(
     sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port()}")
-    route = Route(sandbox, tmp_path, TELEMETRY__TRACING="on")
+    route = PipelineUnderTest(sandbox, tmp_path, TELEMETRY__TRACING="on")
     route.create()
     try:
         route.write(b"1", b"2")
         worker = route.run_to_end()
     finally:
         route.close()
-    assert worker.lines("transaction_settled")
+    assert worker.lines("transaction_committed")
     assert sorted(output.value or b"" for output in route.outputs()) == [b"1", b"2"]
 
 
@@ -124,13 +124,13 @@ def test_on_spark_tasks_make_the_spans_and_the_driver_shows_its_partitions(
     sandbox: Sandbox, tmp_path: Path, collector: Collector
 ) -> None:
     port = free_port()
-    route = Route(
+    route = PipelineUnderTest(
         sandbox,
         tmp_path,
         kind=SparkProcess,
         TELEMETRY__TRACING="on",
         TELEMETRY__PORT=str(port),
-        TELEMETRY__SURVEY_INTERVAL="1s",
+        TELEMETRY__LAG_INTERVAL="1s",
     )
     route.create()
     try:
@@ -138,7 +138,7 @@ def test_on_spark_tasks_make_the_spans_and_the_driver_shows_its_partitions(
         route.write(traced(b"1"), traced(b"2"))
         route.await_outputs(2, 120)
         await_(lambda: bool(collector.spans), 60, driver.text)
-        await_(lambda: bool(driver.lines("transaction_settled")), 60, driver.text)
+        await_(lambda: bool(driver.lines("transaction_committed")), 60, driver.text)
         route.await_lag_0()
 
         def marks() -> dict[str, Any]:
@@ -151,5 +151,5 @@ def test_on_spark_tasks_make_the_spans_and_the_driver_shows_its_partitions(
         assert marks()["retention_margin_seconds"] == "never"
     finally:
         route.close()
-    told = {line["span_id"] for line in driver.lines("transaction_settled")}
+    told = {line["span_id"] for line in driver.lines("transaction_committed")}
     assert told == {span.span_id.hex() for span in collector.spans}

@@ -8,24 +8,24 @@ import pytest
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as Offset
 
-from service.adapters.kafka_cluster import cluster_id
-from service.core.committed_metadata import CommittedMetadata
-from service.settings import load_settings
-from tests.kit.route import Route
+from hapax.core.committed_metadata import CommittedMetadata
+from hapax.kafka.admin.adoption import cluster_id
+from hapax.settings import load_settings
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 ROUNDS = 5
 
 
 @pytest.fixture
-def routes(sandbox: Sandbox, tmp_path: Path) -> Iterator[list[Route]]:
-    made = [Route(sandbox, tmp_path) for _ in range(2)]
+def routes(sandbox: Sandbox, tmp_path: Path) -> Iterator[list[PipelineUnderTest]]:
+    made = [PipelineUnderTest(sandbox, tmp_path) for _ in range(2)]
     for route in made:
         route.create()
     yield made
@@ -34,7 +34,7 @@ def routes(sandbox: Sandbox, tmp_path: Path) -> Iterator[list[Route]]:
 
 
 def test_two_pipelines_whose_app_and_instance_join_alike_never_fence_each_other(
-    routes: list[Route],
+    routes: list[PipelineUnderTest],
 ) -> None:
     app = routes[0].app
     workers = [
@@ -50,7 +50,7 @@ def test_two_pipelines_whose_app_and_instance_join_alike_never_fence_each_other(
     assert rebuilt == []
 
 
-def begin_at_0(route: Route, metadata: str) -> None:
+def begin_at_0(route: PipelineUnderTest, metadata: str) -> None:
     """Let the group have been there, at the first record."""
     consumer = Consumer({"bootstrap.servers": route.bootstrap, "group.id": route.app})
     consumer.commit(offsets=[Offset(route.source, 0, 0, metadata=metadata)], asynchronous=False)
@@ -58,7 +58,7 @@ def begin_at_0(route: Route, metadata: str) -> None:
 
 
 def test_what_a_killed_process_of_an_earlier_version_left_open_is_ended_at_the_first_start(
-    routes: list[Route],
+    routes: list[PipelineUnderTest],
 ) -> None:
     route = routes[0]
     route.write(b"1")
@@ -76,7 +76,7 @@ def test_what_a_killed_process_of_an_earlier_version_left_open_is_ended_at_the_f
 
 
 def test_an_id_of_earlier_versions_is_left_alone_once_this_version_has_taken_over(
-    routes: list[Route],
+    routes: list[PipelineUnderTest],
 ) -> None:
     route = routes[0]
     route.write(b"1")

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from service.sandbox import Sandbox
-from tests.kit.flow import await_
+from hapax.sandbox import Sandbox
 from tests.kit.night import Desk
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given, produce, read_back
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.kit.flow import WorkerProcess
+    from tests.kit.managed_process import WorkerProcess
 
 IN_FLIGHT = [f"e-{number}" for number in range(5)]
 
@@ -30,9 +30,11 @@ def other() -> Iterator[Sandbox]:
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, other: Sandbox, tmp_path: Path, redis_url: str) -> Iterator[Route]:
+def route(
+    sandbox: Sandbox, other: Sandbox, tmp_path: Path, redis_url: str
+) -> Iterator[PipelineUnderTest]:
     """A pipeline whose topics are in both clusters."""
-    made = Route(sandbox, tmp_path, DEDUP__REDIS_URL=redis_url)
+    made = PipelineUnderTest(sandbox, tmp_path, DEDUP__REDIS_URL=redis_url)
     made.create()
     for topic in (made.source, made.target, made.dead_letters):
         other.create_topic(topic)
@@ -53,7 +55,7 @@ def elsewhere(other: Sandbox) -> dict[str, str]:
     return {"KAFKA__BOOTSTRAP_SERVERS": other.bootstrap_servers}
 
 
-def left_in_flight(route: Route, desk: Desk) -> None:
+def left_in_flight(route: PipelineUnderTest, desk: Desk) -> None:
     """Process two events here, claim five more, and kill the worker before it commits them."""
     route.write(*events("done-0", "done-1"))
     route.run_to_end(60)
@@ -77,7 +79,7 @@ def refused(worker: WorkerProcess, code: int, *ids: str) -> None:
 
 
 def test_what_was_in_flight_on_one_cluster_is_processed_on_the_other_after_adopt(
-    route: Route, other: Sandbox, sandbox: Sandbox
+    route: PipelineUnderTest, other: Sandbox, sandbox: Sandbox
 ) -> None:
     desk = Desk(route)
     left_in_flight(route, desk)
@@ -104,7 +106,7 @@ def test_what_was_in_flight_on_one_cluster_is_processed_on_the_other_after_adopt
 
 
 def test_a_worker_leaves_with_6_when_its_claims_go_to_another_cluster(
-    route: Route, other: Sandbox, sandbox: Sandbox
+    route: PipelineUnderTest, other: Sandbox, sandbox: Sandbox
 ) -> None:
     worker = route.worker()
     route.write(*events("a"))
@@ -115,7 +117,9 @@ def test_a_worker_leaves_with_6_when_its_claims_go_to_another_cluster(
     assert [record.value for record in route.outputs()] == [b"a"]
 
 
-def test_adopting_is_refused_while_the_group_has_members(route: Route, other: Sandbox) -> None:
+def test_adopting_is_refused_while_the_group_has_members(
+    route: PipelineUnderTest, other: Sandbox
+) -> None:
     worker = route.worker(**elsewhere(other))
     produce(other.bootstrap_servers, route.source, *events("a"))
     await_(
@@ -132,7 +136,7 @@ def test_adopting_is_refused_while_the_group_has_members(route: Route, other: Sa
 
 
 def test_staging_beside_production_with_one_store_and_one_app_does_not_start(
-    route: Route, other: Sandbox, sandbox: Sandbox
+    route: PipelineUnderTest, other: Sandbox, sandbox: Sandbox
 ) -> None:
     production = route.worker()
     route.write(*events("a"))

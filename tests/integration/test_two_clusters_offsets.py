@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from service.adapters.kafka_cluster import cluster_id
-from service.core.committed_metadata import CommittedMetadata
-from service.sandbox import Sandbox
-from service.settings import load_settings
-from tests.kit.flow import await_
+from hapax.core.committed_metadata import CommittedMetadata
+from hapax.kafka.admin.adoption import cluster_id
+from hapax.sandbox import Sandbox
+from hapax.settings import load_settings
 from tests.kit.forwarder import Forwarder
 from tests.kit.night import Desk
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given, produce, read_back
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.kit.flow import WorkerProcess
+    from tests.kit.managed_process import WorkerProcess
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +32,9 @@ def first() -> Iterator[Sandbox]:
 
 
 @pytest.fixture
-def route(first: Sandbox, sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
+def route(first: Sandbox, sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
     """A pipeline whose topics are in both clusters, which reads the first."""
-    made = Route(first, tmp_path)
+    made = PipelineUnderTest(first, tmp_path)
     made.create()
     for topic in (made.source, made.target, made.dead_letters):
         sandbox.create_topic(topic)
@@ -42,7 +42,7 @@ def route(first: Sandbox, sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
     made.close()
 
 
-def id_of(route: Route, cluster: Sandbox) -> str:
+def id_of(route: PipelineUnderTest, cluster: Sandbox) -> str:
     named = {"HAPAX_INSTANCE": "w", "HAPAX_KAFKA__BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
     return cluster_id(
         load_settings(
@@ -58,7 +58,7 @@ def id_of(route: Route, cluster: Sandbox) -> str:
     )
 
 
-def group_of(route: Route, cluster: Sandbox) -> Consumer:
+def group_of(route: PipelineUnderTest, cluster: Sandbox) -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": cluster.bootstrap_servers,
@@ -73,9 +73,9 @@ def reason(worker: WorkerProcess) -> str:
     return str(worker.lines("service_stopped")[-1]["reason"])
 
 
-def mirrored(route: Route, there: Sandbox) -> TopicPartition:
+def mirrored(route: PipelineUnderTest, there: Sandbox) -> TopicPartition:
     """Copy the group's offset with what stands beside it, as MirrorMaker 2 does."""
-    source, target = group_of(route, route._sandbox), group_of(route, there)
+    source, target = group_of(route, route.sandbox), group_of(route, there)
     (found,) = source.committed([TopicPartition(route.source, 0)], 30)
     target.commit(
         offsets=[TopicPartition(found.topic, 0, found.offset, found.metadata)], asynchronous=False
@@ -86,7 +86,7 @@ def mirrored(route: Route, there: Sandbox) -> TopicPartition:
 
 
 def test_offsets_that_a_mirror_copied_are_refused_until_they_are_adopted(
-    route: Route, first: Sandbox, sandbox: Sandbox
+    route: PipelineUnderTest, first: Sandbox, sandbox: Sandbox
 ) -> None:
     route.write(b"a", b"b")
     route.run_to_end(60)
@@ -109,7 +109,7 @@ def test_offsets_that_a_mirror_copied_are_refused_until_they_are_adopted(
 
 @pytest.mark.long
 def test_an_address_that_leads_to_another_cluster_ends_the_worker_with_6(
-    route: Route, first: Sandbox, sandbox: Sandbox
+    route: PipelineUnderTest, first: Sandbox, sandbox: Sandbox
 ) -> None:
     here, there = id_of(route, first), id_of(route, sandbox)
     produce(sandbox.bootstrap_servers, route.source, *(b"other %d" % n for n in range(50)))

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.adapters.kafka_marks import Marks
-from service.adapters.kafka_requests import RecordSet, producers, set_at, wire_properties
-from service.adapters.kafka_wire import WireError
-from service.core.rights import Right
-from tests.kit.route import Route
+from hapax.core.rights import Right
+from hapax.kafka.admin.requests import RecordSet, producers, set_at, wire_properties
+from hapax.kafka.admin.wire import WireError
+from hapax.kafka.read.offset_client import OffsetClient
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.secured import INSTANCE, WAYS, login, settings_of, way
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 
 @pytest.mark.parametrize("name", WAYS)
@@ -24,16 +24,16 @@ def test_a_record_sets_header_and_producers_are_had_on_every_way_but_tokens(
     guarded: Sandbox, tmp_path: Path, name: str
 ) -> None:
     chosen = way(guarded, name)
-    route = Route(guarded, tmp_path, **chosen.settings)
+    route = PipelineUnderTest(guarded, tmp_path, **chosen.settings)
     route.create()
     route.write(b"1", b"2")
     where = (route.source, 0)
     if chosen.user is not None:
         guarded.rights.allow(chosen.user, Right("TOPIC", route.source, "READ", "is read"))
     settings = settings_of(route)
-    marks = Marks(settings)
-    leader = marks.leaders()[where]
-    marks.close()
+    client = OffsetClient(settings)
+    leader = client.leaders()[where]
+    client.close()
     properties = wire_properties(settings)
     if name == "tokens":
         with pytest.raises(WireError, match="only with PLAIN or SCRAM, not OAUTHBEARER"):
@@ -50,12 +50,12 @@ def test_a_wrong_password_is_told_without_it(guarded: Sandbox, tmp_path: Path) -
     chosen = way(guarded, "SCRAM-SHA-256")
     user = str(chosen.user)
     wrong = login(guarded, "SCRAM-SHA-256", USERNAME=user, PASSWORD="not-the-password")  # noqa: S106 - it is wrong
-    route = Route(guarded, tmp_path, **chosen.settings)
+    route = PipelineUnderTest(guarded, tmp_path, **chosen.settings)
     route.create()
-    marks = Marks(settings_of(route))
-    leader = next(iter(marks.leaders().values()))
-    marks.close()
-    with pytest.raises(WireError, match="refuses our user or password") as caught:
+    client = OffsetClient(settings_of(route))
+    leader = next(iter(client.leaders().values()))
+    client.close()
+    with pytest.raises(WireError, match="refuses the configured user or password") as caught:
         set_at(wire_properties(settings_of(route, **wrong)), leader, (route.source, 0), 0)
     assert "not-the-password" not in str(caught.value)
     assert INSTANCE not in str(caught.value)

@@ -7,23 +7,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kit.flow import Flow, await_
+from tests.fault.rules import is_poison
+from tests.kit.flow import Flow
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 
 @pytest.fixture
 def flow(sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path) -> Iterator[Flow]:
     flow = Flow(
         sandbox,
-        unique("flow"),
         tmp_path,
-        HAPAX_GROUP__SESSION_TIMEOUT="6s",
-        HAPAX_TRANSACTION__TIMEOUT="4s",
+        GROUP__SESSION_TIMEOUT="6s",
+        TRANSACTION__TIMEOUT="4s",
     )
     yield flow
     flow.close()
@@ -32,10 +33,11 @@ def flow(sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path) -> Iter
 def test_every_event_has_its_effect_once_without_any_fault(flow: Flow) -> None:
     flow.feed(5000)
     flow.worker("w-0")
-    verdict = flow.finish()
-    assert verdict.anomalies == {}
-    assert verdict.outputs > 5000
-    assert verdict.dead_letters == 100
+    judgement = flow.finish()
+    assert judgement.anomalies == {}
+    counts = judgement.counts
+    assert counts.outputs > 5000
+    assert counts.dead_letters == sum(map(is_poison, range(counts.distinct))) > 0
 
 
 @pytest.mark.row("P23", "H1")
@@ -45,10 +47,10 @@ def test_workers_killed_under_load_lose_and_double_nothing(flow: Flow) -> None:
     kills = 0
     for _round in range(3):
         for worker in (first, second):
-            settled = len(worker.lines("transaction_settled"))
+            settled = len(worker.lines("transaction_committed"))
             await_(
                 lambda worker=worker, settled=settled: (  # type: ignore[misc]
-                    len(worker.lines("transaction_settled")) > settled + 3
+                    len(worker.lines("transaction_committed")) > settled + 3
                 ),
                 40,
                 worker.text,
@@ -56,8 +58,8 @@ def test_workers_killed_under_load_lose_and_double_nothing(flow: Flow) -> None:
             worker.kill()
             kills += 1
             worker.start()
-    verdict = flow.finish()
-    assert verdict.anomalies == {}
+    judgement = flow.finish()
+    assert judgement.anomalies == {}
     assert kills == 6
 
 
@@ -67,15 +69,19 @@ def test_a_worker_frozen_past_its_timeouts_comes_back_and_doubles_nothing(flow: 
     flow.feed_beside(1500)
     first, second = flow.worker("w-0"), flow.worker("w-1")
     for worker in (first, second):
-        await_(lambda worker=worker: len(worker.lines("transaction_settled")) > 3, 40, worker.text)  # type: ignore[misc]
+        await_(
+            lambda worker=worker: len(worker.lines("transaction_committed")) > 3,  # type: ignore[misc]
+            40,
+            worker.text,
+        )
     second.freeze()
     began_s = time.monotonic()
     await_(lambda: len(_ours(first)) == 4, 40, first.text)
     taken_over_s = time.monotonic() - began_s
     second.thaw()
     await_(lambda: len(_ours(second)) == 2, 40, second.text)
-    verdict = flow.finish()
-    assert verdict.anomalies == {}
+    judgement = flow.finish()
+    assert judgement.anomalies == {}
     assert taken_over_s > 4
 
 

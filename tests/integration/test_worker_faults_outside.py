@@ -9,28 +9,29 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.fault.cluster import Cluster
-from tests.fault.rows import at_work, await_told
-from tests.kit.flow import Flow, await_
+from tests.kit.at_work import at_work, await_told
+from tests.kit.flow import Flow
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
-QUICK = {"HAPAX_GROUP__SESSION_TIMEOUT": "6s", "HAPAX_TRANSACTION__TIMEOUT": "4s"}
+QUICK = {"GROUP__SESSION_TIMEOUT": "6s", "TRANSACTION__TIMEOUT": "4s"}
 
 
 @pytest.fixture
 def flow(sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path) -> Iterator[Flow]:
-    flow = Flow(sandbox, unique("flow"), tmp_path, **QUICK)
+    flow = Flow(sandbox, tmp_path, **QUICK)
     yield flow
     flow.close()
 
 
 @pytest.fixture
 def cluster_flow(cluster: Sandbox, unique: Callable[[str], str], tmp_path: Path) -> Iterator[Flow]:
-    flow = Flow(cluster, unique("flow"), tmp_path, **QUICK)
+    flow = Flow(cluster, tmp_path, **QUICK)
     yield flow
     flow.close()
 
@@ -40,12 +41,11 @@ def cluster_flow(cluster: Sandbox, unique: Callable[[str], str], tmp_path: Path)
 def test_one_of_two_twins_leaves_with_exit_4_and_the_other_goes_on(
     flow: Flow, membership: str
 ) -> None:
-    flow.environment["HAPAX_GROUP__MEMBERSHIP"] = membership
     flow.feed_beside(1000)
-    first = flow.worker("twin")
+    first = flow.worker("twin", GROUP__MEMBERSHIP=membership)
     at_work(first, 4)
     began_s = time.monotonic()
-    second = flow.worker("twin")
+    second = flow.worker("twin", GROUP__MEMBERSHIP=membership)
     await_(lambda: not (first.running and second.running), 30, lambda: first.text() + second.text())
     assert time.monotonic() - began_s < 30
     gone, alive = (first, second) if second.running else (second, first)
@@ -89,8 +89,8 @@ def test_brokers_killed_one_after_another_lose_and_double_nothing(cluster_flow: 
         broker.start()
         broker.await_ready()
         at_work(second, 6)
-    verdict = flow.finish(120)
-    assert verdict.anomalies == {}
+    judgement = flow.finish(120)
+    assert judgement.anomalies == {}
 
 
 @pytest.mark.row("B2")
@@ -107,5 +107,5 @@ def test_a_frozen_broker_and_killed_workers_together(cluster_flow: Flow) -> None
         victim.start()
         time.sleep(3)  # shorter than the brokers' session: a grey failure, nobody is declared dead
         broker.resume()
-    verdict = flow.finish(120)
-    assert verdict.anomalies == {}
+    judgement = flow.finish(120)
+    assert judgement.anomalies == {}

@@ -9,35 +9,35 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kit.faults import Rule
-from tests.kit.flow import await_
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
-    from tests.integration.conftest import ProxiedBroker
+    from hapax.sandbox import Sandbox
+    from tests.kit.proxy import ProxiedBroker
 
 TWENTY = [b"%d" % number for number in range(20)]
 GUARANTEES = ["exactly_once", "at_least_once", "at_most_once"]
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
-    route = Route(sandbox, tmp_path)
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    route = PipelineUnderTest(sandbox, tmp_path)
     route.create()
     yield route
     route.close()
 
 
-def values(route: Route) -> list[bytes | None]:
+def values(route: PipelineUnderTest) -> list[bytes | None]:
     return [record.value for record in route.outputs()]
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_without_failures_every_guarantee_delivers_everything_once(
-    route: Route, guarantee: str
+    route: PipelineUnderTest, guarantee: str
 ) -> None:
     route.write(*TWENTY)
     route.run_to_end(GUARANTEE=guarantee)
@@ -60,7 +60,7 @@ def test_without_failures_every_guarantee_delivers_everything_once(
     ],
 )
 def test_a_kill_between_outputs_and_offsets_shows_the_nature_of_a_guarantee(
-    route: Route,
+    route: PipelineUnderTest,
     proxied_broker: ProxiedBroker,
     guarantee: str,
     lost_request: str,
@@ -87,10 +87,12 @@ def test_a_kill_between_outputs_and_offsets_shows_the_nature_of_a_guarantee(
 
 
 @pytest.mark.row("T4", "H1")
-def test_sigterm_under_load_leaves_with_0_within_5_s_and_nothing_is_torn(route: Route) -> None:
+def test_sigterm_under_load_leaves_with_0_within_5_s_and_nothing_is_torn(
+    route: PipelineUnderTest,
+) -> None:
     route.write(*(b"%d" % number for number in range(20_000)))
     worker = route.worker(TRANSFORM="tests.kit.orders:slow", TRANSACTION__INTERVAL="2s")
-    await_(lambda: bool(worker.lines("transaction_settled")), 20, worker.text)
+    await_(lambda: bool(worker.lines("transaction_committed")), 20, worker.text)
     began_s = time.monotonic()
     assert worker.terminate() == 0
     assert time.monotonic() - began_s < 5
@@ -101,32 +103,34 @@ def test_sigterm_under_load_leaves_with_0_within_5_s_and_nothing_is_torn(route: 
 
 
 @pytest.mark.row("H1")
-def test_a_killed_worker_commits_again_within_5_s_of_its_start(route: Route) -> None:
+def test_a_killed_worker_commits_again_within_5_s_of_its_start(route: PipelineUnderTest) -> None:
     route.write(*TWENTY)
     worker = route.worker()
-    await_(lambda: bool(worker.lines("transaction_settled")), 20, worker.text)
+    await_(lambda: bool(worker.lines("transaction_committed")), 20, worker.text)
     worker.kill()
     route.write(b"after")
     began_s = time.time()
     worker.start()
-    await_(lambda: len(worker.lines("transaction_settled")) > 1, 20, worker.text)
-    settled = str(worker.lines("transaction_settled")[-1]["timestamp"])
+    await_(lambda: len(worker.lines("transaction_committed")) > 1, 20, worker.text)
+    settled = str(worker.lines("transaction_committed")[-1]["timestamp"])
     assert datetime.fromisoformat(settled).timestamp() - began_s < 5
     assert values(route) == [*TWENTY, b"after"]
 
 
 @pytest.mark.long
-def test_a_static_member_that_left_is_replaced_within_its_session_timeout(route: Route) -> None:
+def test_a_static_member_that_left_is_replaced_within_its_session_timeout(
+    route: PipelineUnderTest,
+) -> None:
     quick = {"GROUP__SESSION_TIMEOUT": "6s", "TRANSACTION__TIMEOUT": "4s"}
     route.write(*TWENTY)
     first = route.worker("w-0", **quick)
-    await_(lambda: bool(first.lines("transaction_settled")), 20, first.text)
+    await_(lambda: bool(first.lines("transaction_committed")), 20, first.text)
     second = route.worker("w-1", **quick)
     await_(lambda: bool(second.lines("partitions_assigned")), 20, second.text)
-    assert second.lines("transaction_settled") == []
+    assert second.lines("transaction_committed") == []
     first.terminate()
     route.write(b"after")
     began_s = time.monotonic()
-    await_(lambda: bool(second.lines("transaction_settled")), 20, second.text)
+    await_(lambda: bool(second.lines("transaction_committed")), 20, second.text)
     assert time.monotonic() - began_s < 6 + 6  # without a word to the group it could be for ever
     assert values(route) == [*TWENTY, b"after"]

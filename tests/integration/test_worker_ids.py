@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kit.done import Done, header, source, values
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 
 def sent(event_id: bytes, value: bytes, *more: tuple[str, bytes]) -> Given:
@@ -22,7 +22,7 @@ def sent(event_id: bytes, value: bytes, *more: tuple[str, bytes]) -> Given:
 
 @pytest.fixture(scope="module")
 def identified(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Done]:
-    route = Route(
+    route = PipelineUnderTest(
         sandbox,
         tmp_path_factory.mktemp("identified"),
         DEDUP__REDIS_URL=sandbox.redis_url,
@@ -95,7 +95,7 @@ def test_a_replay_does_not_carry_the_marks_of_its_death(identified: Done) -> Non
 def test_a_key_that_is_an_id_drops_twins_and_no_key_drops_nothing(
     sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    route = Route(
+    route = PipelineUnderTest(
         sandbox,
         tmp_path_factory.mktemp("keyed"),
         DEDUP__REDIS_URL=sandbox.redis_url,

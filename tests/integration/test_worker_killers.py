@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kit.killers import supervise
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 DEATHS_MAX = 3
 INNOCENT = [b"%d" % number for number in range(3000)]
@@ -28,20 +28,20 @@ DYNAMIC = {
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
-    route = Route(sandbox, tmp_path, partitions=2, TRANSFORM="tests.kit.killers:obey")
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    route = PipelineUnderTest(sandbox, tmp_path, partitions=2, TRANSFORM="tests.kit.killers:obey")
     route.create()
     yield route
     route.close()
 
 
-def write(route: Route, culprit: bytes, place: int) -> None:
+def write(route: PipelineUnderTest, culprit: bytes, place: int) -> None:
     """Write innocents to both partitions, and the culprit among those of the first."""
     records = [Given(value, partition=number % 2) for number, value in enumerate(INNOCENT)]
     route.write(*records[:place], Given(culprit, partition=0), *records[place:])
 
 
-def judge(route: Route, culprit: bytes) -> str:
+def judge(route: PipelineUnderTest, culprit: bytes) -> str:
     """Every innocent has passed once, the culprit is the only dead letter; return its error."""
     assert sorted(record.value or b"" for record in route.outputs()) == sorted(INNOCENT)
     (letter,) = route.dead()
@@ -56,7 +56,7 @@ def judge(route: Route, culprit: bytes) -> str:
 )
 @pytest.mark.parametrize("place", [0, 2000])
 def test_a_record_that_kills_its_process_is_a_dead_letter_after_at_most_three_deaths(
-    route: Route, culprit: bytes, code: int, place: int
+    route: PipelineUnderTest, culprit: bytes, code: int, place: int
 ) -> None:
     write(route, culprit, place)
     codes, workers = supervise(route, starts_max=DEATHS_MAX + 1)
@@ -64,12 +64,12 @@ def test_a_record_that_kills_its_process_is_a_dead_letter_after_at_most_three_de
     assert set(codes[:-1]) == {code}
     assert len(codes) - 1 <= DEATHS_MAX
     assert "killed its process" in judge(route, culprit)
-    (line,) = workers[-1].lines("record_condemned")
+    (line,) = workers[-1].lines("crashing_record_found")
     assert str(line["record"]).startswith(f"{route.source}/0/")
 
 
 def test_another_process_of_a_dynamic_group_takes_over_and_condemns_the_culprit(
-    route: Route,
+    route: PipelineUnderTest,
 ) -> None:
     write(route, b"segfault", 2000)
     codes, workers = supervise(
@@ -79,7 +79,7 @@ def test_another_process_of_a_dynamic_group_takes_over_and_condemns_the_culprit(
     judge(route, b"segfault")
 
 
-def test_control_without_marks_it_is_killed_at_every_start(route: Route) -> None:
+def test_control_without_marks_it_is_killed_at_every_start(route: PipelineUnderTest) -> None:
     write(route, b"segfault", 2000)
     codes, workers = supervise(route, starts_max=5, TRANSFORM="tests.kit.killers_unmarked:obey")
     assert codes == [-signal.SIGSEGV] * 5, workers[-1].text()
@@ -87,7 +87,9 @@ def test_control_without_marks_it_is_killed_at_every_start(route: Route) -> None
 
 
 @pytest.mark.parametrize("culprit", [b"hang", b"spin"])
-def test_a_call_that_hangs_ends_with_8_and_names_the_record(route: Route, culprit: bytes) -> None:
+def test_a_call_that_hangs_ends_with_8_and_names_the_record(
+    route: PipelineUnderTest, culprit: bytes
+) -> None:
     write(route, culprit, 2000)
     began_s = time.monotonic()
     codes, workers = supervise(route, starts_max=DEATHS_MAX + 1, CALL__TIMEOUT="1s")
@@ -101,19 +103,21 @@ def test_a_call_that_hangs_ends_with_8_and_names_the_record(route: Route, culpri
     assert "did not return within 1 s" in judge(route, culprit)
 
 
-def test_without_a_dead_letter_topic_the_culprit_stops_the_service_with_5(route: Route) -> None:
+def test_without_a_dead_letter_topic_the_culprit_stops_the_service_with_5(
+    route: PipelineUnderTest,
+) -> None:
     write(route, b"segfault", 0)
     codes, workers = supervise(route, starts_max=2, DEAD_LETTER__TOPIC=None)
     assert codes == [-signal.SIGSEGV, 5]
     assert "HAPAX_DEAD_LETTER__TOPIC" in workers[-1].text()
 
 
-def test_kills_from_outside_condemn_nobody(route: Route) -> None:
+def test_kills_from_outside_condemn_nobody(route: PipelineUnderTest) -> None:
     """Killed as soon as it commits, again and again: the marks of the dead suspect innocents."""
     write(route, b"last", len(INNOCENT))
     for _ in range(6):
         worker = route.worker("w-0", TRANSACTION__RECORDS_MAX="100")
-        while not worker.lines("transaction_settled") and worker.running:
+        while not worker.lines("transaction_committed") and worker.running:
             time.sleep(0.01)
         worker.kill()
     route.run_to_end()

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kit.claim_stores import redis_server
-from tests.kit.flow import await_
+from tests.kit.pipeline_under_test import PipelineUnderTest, metric
 from tests.kit.probes import ask, free_port, ready
-from tests.kit.route import Route, metric
 from tests.kit.topics import Given, produce_aborted, produce_committed, produce_open
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 IDLE_S = 4.0
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
-    route = Route(sandbox, tmp_path, partitions=2, TELEMETRY__LOG_LEVEL="debug")
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    route = PipelineUnderTest(sandbox, tmp_path, partitions=2, TELEMETRY__LOG_LEVEL="debug")
     route.create()
     yield route
     route.close()
@@ -48,29 +48,29 @@ def _lag_told(port: int) -> float | None:
 
 @pytest.mark.row("KAFKA-6607")
 def test_lag_reaches_0_behind_aborted_records_and_idling_commits_nothing(
-    route: Route, port: int
+    route: PipelineUnderTest, port: int
 ) -> None:
     produce_aborted(route.bootstrap, route.source, *both(b"never"))
     produce_committed(route.bootstrap, route.source, *both(b"1"))
     produce_aborted(route.bootstrap, route.source, *both(b"never"))
     worker = route.worker(TELEMETRY__PORT=str(port))
-    await_(lambda: bool(worker.lines("transaction_settled")), 20, worker.text)
+    await_(lambda: bool(worker.lines("transaction_committed")), 20, worker.text)
     route.await_lag_0()
     await_(lambda: _lag_told(port) == 0, 30, worker.text)
-    ends = len(worker.lines("ends_committed"))
+    ends = len(worker.lines("idle_offsets_committed"))
     assert ends > 0
     time.sleep(IDLE_S)  # what is asserted is that nothing happens
-    assert len(worker.lines("ends_committed")) == ends
+    assert len(worker.lines("idle_offsets_committed")) == ends
     assert route.lag() == 0
     produce_aborted(route.bootstrap, route.source, *both(b"never"))
     route.await_lag_0()
     assert [record.value for record in route.outputs()] == [b"1", b"1"]
 
 
-def test_lag_reaches_0_after_a_restart_with_nothing_to_read(route: Route) -> None:
+def test_lag_reaches_0_after_a_restart_with_nothing_to_read(route: PipelineUnderTest) -> None:
     produce_committed(route.bootstrap, route.source, *both(b"1"))
     first = route.worker()
-    await_(lambda: bool(first.lines("transaction_settled")), 20, first.text)
+    await_(lambda: bool(first.lines("transaction_committed")), 20, first.text)
     route.await_lag_0()
     first.kill()
     produce_aborted(route.bootstrap, route.source, *both(b"never"))
@@ -80,12 +80,12 @@ def test_lag_reaches_0_after_a_restart_with_nothing_to_read(route: Route) -> Non
     third = route.worker()
     await_(lambda: bool(third.lines("partitions_assigned")), 20, third.text)
     time.sleep(IDLE_S)
-    assert third.lines("ends_committed") == []
+    assert third.lines("idle_offsets_committed") == []
     assert route.lag() == 0
 
 
 def test_lag_reaches_0_before_an_open_transaction_and_again_when_it_is_over(
-    route: Route, port: int
+    route: PipelineUnderTest, port: int
 ) -> None:
     route.write(*both(b"1"))
     with produce_open(route.bootstrap, route.source, *both(b"2")) as producer:
@@ -101,7 +101,7 @@ def test_lag_reaches_0_before_an_open_transaction_and_again_when_it_is_over(
 # -- the claim store is away --------------------------------------------------------------
 
 
-def outputs(route: Route, unchecked: bool) -> list[bytes | None]:  # noqa: FBT001 - reads as said
+def outputs(route: PipelineUnderTest, unchecked: bool) -> list[bytes | None]:  # noqa: FBT001 - reads as said
     return [
         record.value
         for record in route.outputs()
@@ -115,7 +115,7 @@ def sent(event_id: bytes) -> Given:
 
 @pytest.mark.row("R1")
 def test_while_the_claim_store_is_away_a_paused_worker_is_not_ready_and_says_why(
-    route: Route, port: int, tmp_path: Path
+    route: PipelineUnderTest, port: int, tmp_path: Path
 ) -> None:
     with redis_server(tmp_path / "redis") as server:
         worker = route.worker(DEDUP__REDIS_URL=server.url, TELEMETRY__PORT=str(port))
@@ -135,7 +135,7 @@ def test_while_the_claim_store_is_away_a_paused_worker_is_not_ready_and_says_why
 
 @pytest.mark.row("R1")
 def test_while_the_claim_store_is_away_pass_goes_on_and_marks_its_outputs(
-    route: Route, port: int, tmp_path: Path
+    route: PipelineUnderTest, port: int, tmp_path: Path
 ) -> None:
     with redis_server(tmp_path / "redis") as server:
         worker = route.worker(
@@ -159,7 +159,7 @@ def test_while_the_claim_store_is_away_pass_goes_on_and_marks_its_outputs(
     assert outputs(route, unchecked=True) == [b"a", b"b", b"b"]
 
 
-def test_pass_starts_without_the_claim_store(route: Route, tmp_path: Path) -> None:
+def test_pass_starts_without_the_claim_store(route: PipelineUnderTest, tmp_path: Path) -> None:
     route.write(sent(b"a"), sent(b"b"))
     with redis_server(tmp_path / "redis") as server:
         server.kill()
@@ -170,7 +170,7 @@ def test_pass_starts_without_the_claim_store(route: Route, tmp_path: Path) -> No
 
 
 def test_pause_waits_for_the_claim_store_at_the_start_and_still_hears_sigterm(
-    route: Route, port: int, tmp_path: Path
+    route: PipelineUnderTest, port: int, tmp_path: Path
 ) -> None:
     route.write(sent(b"a"), sent(b"b"))
     with redis_server(tmp_path / "redis") as server:

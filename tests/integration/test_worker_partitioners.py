@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kit.murmur2 import java_partition, murmur2
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_every_partitioner_puts_keys_where_its_name_says(sandbox: Sandbox, tmp_p
     keys = [b"", b"\x00\xff", *(b"key-%d" % number for number in range(38))]
     routes = {}
     for partitioner in ("murmur2", "consistent_random", "round_robin", "random"):
-        route = Route(sandbox, tmp_path, partitions=4, OUTPUT__PARTITIONER=partitioner)
+        route = PipelineUnderTest(sandbox, tmp_path, partitions=4, OUTPUT__PARTITIONER=partitioner)
         route.create()
         routes[partitioner] = route
         route.write(*(Given(b"with key", key, partition=0) for key in keys * 2))

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.sandbox.broker import java
+from hapax.sandbox.broker import java
 from tests.kit.done import source
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 QUOTA = 400_000
 RECORD_BYTES, RECORDS = 10_000, 1_600
@@ -25,8 +25,8 @@ TIMEOUT_S = 5.0
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
-    made = Route(
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    made = PipelineUnderTest(
         sandbox,
         tmp_path,
         TRANSFORM=None,
@@ -53,7 +53,7 @@ def set_quota(bootstrap: str, client_id: str, bytes_per_s: int) -> None:
 
 @pytest.mark.long
 def test_under_a_producer_quota_batches_shrink_to_what_fits_and_the_quota_is_used(
-    route: Route,
+    route: PipelineUnderTest,
 ) -> None:
     route.create()
     route.write(*(Given(b"%d" % number + b"." * RECORD_BYTES) for number in range(RECORDS)))
@@ -63,7 +63,7 @@ def test_under_a_producer_quota_batches_shrink_to_what_fits_and_the_quota_is_use
     worker = route.run_to_end(240)
     took_s = time.monotonic() - began_s
     assert [source(record) for record in route.outputs()] == list(range(RECORDS))
-    settled = worker.lines("transaction_settled")
+    settled = worker.lines("transaction_committed")
     halved = worker.lines("batch_halved")
     sizes = [int(str(line["records"])) for line in settled]
     seen = f"{took_s:.1f} s, sizes {sizes}, halved {len(halved)} times"

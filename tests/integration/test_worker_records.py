@@ -9,15 +9,15 @@ import pytest
 from tests.kit.done import Done, header, source, values
 from tests.kit.impossible import IMPOSSIBLE, ONLY_THE_CLIENT_KNOWS
 from tests.kit.orders import told
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.core.records import Headers, Record
-    from service.sandbox import Sandbox
+    from hapax.core.records import Headers, Record
+    from hapax.sandbox import Sandbox
 
 NOON_MS = 1_700_000_000_123
 LARGE = bytes(range(250)) * 2000  # 500 kB
@@ -56,7 +56,7 @@ SHAPES = {
 
 @pytest.fixture(scope="module")
 def shapes(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Done]:
-    route = Route(sandbox, tmp_path_factory.mktemp("shapes"))
+    route = PipelineUnderTest(sandbox, tmp_path_factory.mktemp("shapes"))
     route.create()
     route.write(*SHAPES.values())
     yield Done(route, route.run_to_end())
@@ -154,7 +154,7 @@ def refused(
     """One route for each, all at work together: 30 records, the tenth orders the impossible."""
     done = {}
     for name, order in REFUSED.items():
-        route = Route(sandbox, tmp_path_factory.mktemp("refused"))
+        route = PipelineUnderTest(sandbox, tmp_path_factory.mktemp("refused"))
         route.create(target={"max.message.bytes": "20000"})
         route.write(
             *(b"%d" % number for number in range(10)),
@@ -187,7 +187,7 @@ def test_an_output_that_is_refused_makes_a_dead_letter_of_its_record_alone(
 def test_outputs_that_no_client_can_send_are_dead_letters_of_their_records_alone(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    route = Route(sandbox, tmp_path, TRANSFORM="tests.kit.impossible:order")
+    route = PipelineUnderTest(sandbox, tmp_path, TRANSFORM="tests.kit.impossible:order")
     route.create()
     names = [*IMPOSSIBLE, *ONLY_THE_CLIENT_KNOWS]
     route.write(*(Given(text.encode()) for name in names for text in (f"before {name}", name)))

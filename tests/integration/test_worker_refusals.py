@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.sandbox import Sandbox
+from hapax.sandbox import Sandbox
+from tests.kit.at_work import left, refused, untouched
 from tests.kit.claim_stores import redis_server, tell
-from tests.kit.refusals import left, refused, untouched
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.kit.flow import WorkerProcess
+    from tests.kit.managed_process import WorkerProcess
 
 SECRET = "open-sesame-4711"  # noqa: S105 - the point is that it is never shown
 TEN = [b"%d" % number for number in range(10)]
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
-    route = Route(sandbox, tmp_path)
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    route = PipelineUnderTest(sandbox, tmp_path)
     route.create()
     route.write(*TEN)
     yield route
@@ -33,9 +33,11 @@ def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
 
 
 @pytest.fixture(scope="module")
-def closed(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Route]:
+def closed(
+    sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PipelineUnderTest]:
     """A route on which nothing ever starts; its ten records must still be there."""
-    route = Route(sandbox, tmp_path_factory.mktemp("closed"))
+    route = PipelineUnderTest(sandbox, tmp_path_factory.mktemp("closed"))
     route.create()
     route.write(*TEN)
     yield route
@@ -43,7 +45,7 @@ def closed(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.fixture(scope="module", autouse=True)
-def unanswered(closed: Route) -> Iterator[dict[str, WorkerProcess]]:
+def unanswered(closed: PipelineUnderTest) -> Iterator[dict[str, WorkerProcess]]:
     """Workers without brokers: the one refusal that takes its time runs beside all others.
 
     Without a bound of its run the first would wait (test_worker_starts_in_outage.py).
@@ -97,22 +99,22 @@ def unanswered(closed: Route) -> Iterator[dict[str, WorkerProcess]]:
     ids=lambda value: "+".join(value) if isinstance(value, dict) else "",
 )
 def test_settings_that_cannot_work_are_all_told_and_leave_with_2(
-    closed: Route, settings: dict[str, str | None], words: list[str]
+    closed: PipelineUnderTest, settings: dict[str, str | None], words: list[str]
 ) -> None:
     refused(closed, 2, *words, **settings)
     assert untouched(closed)
 
 
-def test_a_client_property_that_cannot_be_leaves_with_2(closed: Route) -> None:
+def test_a_client_property_that_cannot_be_leaves_with_2(closed: PipelineUnderTest) -> None:
     refused(closed, 2, "HAPAX_KAFKA__PROPERTIES", KAFKA__PROPERTIES='{"socket.timeout.ms": "soon"}')
     assert untouched(closed)
 
 
-def test_a_short_transaction_timeout_works(route: Route) -> None:
+def test_a_short_transaction_timeout_works(route: PipelineUnderTest) -> None:
     route.run_to_end(TRANSACTION__TIMEOUT="2s")
 
 
-def test_a_telemetry_port_that_is_taken_leaves_with_2(closed: Route) -> None:
+def test_a_telemetry_port_that_is_taken_leaves_with_2(closed: PipelineUnderTest) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         refused(closed, 2, f"HAPAX_TELEMETRY__PORT={port}", TELEMETRY__PORT=str(port))
@@ -124,7 +126,7 @@ def test_a_telemetry_port_that_is_taken_leaves_with_2(closed: Route) -> None:
 
 @pytest.mark.parametrize("case", ["nothing listens", "no password is asked"])
 def test_brokers_that_do_not_answer_are_left_with_3_and_no_password_is_told(
-    closed: Route, unanswered: dict[str, WorkerProcess], case: str
+    closed: PipelineUnderTest, unanswered: dict[str, WorkerProcess], case: str
 ) -> None:
     text = left(unanswered[case], 3, "HAPAX_KAFKA__BOOTSTRAP_SERVERS", "no broker answered")
     assert SECRET not in text
@@ -139,7 +141,7 @@ def test_brokers_that_do_not_answer_are_left_with_3_and_no_password_is_told(
 def test_all_missing_topics_are_told_at_once_and_leave_with_3(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    route = Route(sandbox, tmp_path)
+    route = PipelineUnderTest(sandbox, tmp_path)
     topics = [route.source, route.target, route.dead_letters]
     variables = ["HAPAX_INPUT__TOPICS", "HAPAX_OUTPUT__TOPIC", "HAPAX_DEAD_LETTER__TOPIC"]
     worker = route.worker()
@@ -156,7 +158,7 @@ def test_all_missing_topics_are_told_at_once_and_leave_with_3(
 @pytest.mark.row("R5")
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
 def test_a_claim_store_that_evicts_leaves_with_3(
-    closed: Route, tmp_path: Path, policy: str
+    closed: PipelineUnderTest, tmp_path: Path, policy: str
 ) -> None:
     with redis_server(tmp_path / "redis") as server:
         tell(server, "config", "set", "maxmemory-policy", policy)
@@ -167,7 +169,7 @@ def test_a_claim_store_that_evicts_leaves_with_3(
 
 @pytest.mark.parametrize("user", ["", ":not-the-one-4711@"])
 def test_a_claim_store_that_refuses_the_password_leaves_with_3_and_no_password_is_told(
-    closed: Route, tmp_path: Path, user: str
+    closed: PipelineUnderTest, tmp_path: Path, user: str
 ) -> None:
     with redis_server(tmp_path / "redis") as server:
         tell(server, "config", "set", "requirepass", SECRET)
@@ -188,7 +190,7 @@ def test_a_transaction_timeout_above_that_of_the_brokers_leaves_with_3(
     tmp_path: Path,
 ) -> None:
     with Sandbox(redis=False, properties={"transaction.max.timeout.ms": "5000"}) as sandbox:
-        route = Route(sandbox, tmp_path)
+        route = PipelineUnderTest(sandbox, tmp_path)
         route.create()
         refused(route, 3, "HAPAX_TRANSACTION__TIMEOUT", "transaction.max.timeout.ms")
         assert untouched(route)

@@ -9,19 +9,20 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from tests.kit.flow import await_
-from tests.kit.route import Route
+from tests.kit.at_work import await_told
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given, produce_aborted, produce_committed
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from service.core.records import Record
-    from service.sandbox import Sandbox
-    from tests.kit.flow import WorkerProcess
+    from hapax.core.records import Record
+    from hapax.sandbox import Sandbox
+    from tests.kit.managed_process import WorkerProcess
 
-    MakeRoute = Callable[..., Route]
+    MakeRoute = Callable[..., PipelineUnderTest]
 
 TEN = [b"%d" % number for number in range(10)]
 
@@ -30,8 +31,8 @@ TEN = [b"%d" % number for number in range(10)]
 def route_of(sandbox: Sandbox, tmp_path: Path) -> Iterator[MakeRoute]:
     routes = []
 
-    def make(partitions: int = 1, **settings: Any) -> Route:
-        route = Route(sandbox, tmp_path, partitions=partitions, **settings)
+    def make(partitions: int = 1, **settings: Any) -> PipelineUnderTest:
+        route = PipelineUnderTest(sandbox, tmp_path, partitions=partitions, **settings)
         route.create()
         routes.append(route)
         return route
@@ -44,12 +45,12 @@ def route_of(sandbox: Sandbox, tmp_path: Path) -> Iterator[MakeRoute]:
 @pytest.fixture(scope="module", autouse=True)
 def consumer_protocol(
     sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Route, list[WorkerProcess]]]:
+) -> Iterator[tuple[PipelineUnderTest, list[WorkerProcess]]]:
     """Two members of a KIP-848 group, one of them killed and started again.
 
     The broker misses the dead one for its session timeout of 45 s: all other tests run meanwhile.
     """
-    route = Route(
+    route = PipelineUnderTest(
         sandbox,
         tmp_path_factory.mktemp("consumer"),
         partitions=2,
@@ -61,10 +62,10 @@ def consumer_protocol(
     workers = [route.worker("w-0"), route.worker("w-1")]
     try:
         for worker in workers:
-            at_work(worker)
+            await_told(worker, "partitions_assigned")
         route.write(*(Given(b"%d" % number, partition=number % 2) for number in range(3000)))
         for worker in workers:
-            await_(lambda w=worker: bool(w.lines("transaction_settled")), 40, worker.text)  # type: ignore[misc]
+            await_(lambda w=worker: bool(w.lines("transaction_committed")), 40, worker.text)  # type: ignore[misc]
         workers[0].kill()
         workers[0].start()
         yield route, workers
@@ -76,10 +77,6 @@ def values(records: list[Record]) -> list[bytes]:
     return sorted(record.value or b"" for record in records)
 
 
-def at_work(worker: WorkerProcess) -> None:
-    await_(lambda: bool(worker.lines("partitions_assigned")), 30, worker.text)
-
-
 # -- where a group starts -----------------------------------------------------------------
 
 
@@ -89,7 +86,7 @@ def test_latest_reads_only_what_is_new_and_keeps_its_place_over_a_kill(
     route = route_of(2, INPUT__START="latest")
     route.write(*(Given(b"old", partition=number % 2) for number in range(10)))
     worker = route.worker()
-    at_work(worker)
+    await_told(worker, "partitions_assigned")
     await_(lambda: None not in route.committed().values(), 10, worker.text)
     worker.kill()
     route.write(Given(b"while away", partition=0), Given(b"while away", partition=1))
@@ -128,7 +125,7 @@ def test_latest_never_reads_old_records_of_quiet_partitions_beside_a_busy_one(
         producer.produce(route.source, b"new", partition=0)
         assert producer.flush(10) == 0
         time.sleep(0.02)
-    assert len(worker.lines("transaction_settled")) > 10
+    assert len(worker.lines("transaction_committed")) > 10
     worker.kill()
     worker.start()
     await_(lambda: None not in route.committed().values(), 10, worker.text)
@@ -141,7 +138,7 @@ def test_latest_keeps_its_place_when_it_is_stopped_at_once(route_of: MakeRoute) 
     for route in routes:
         route.write(b"old")
         worker = route.worker()
-        at_work(worker)
+        await_told(worker, "partitions_assigned")
         assert worker.terminate() == 0
         route.write(b"while away")
         route.worker()
@@ -199,7 +196,7 @@ def test_a_dynamic_member_that_was_killed_is_replaced_by_its_next_start(
     )
     route.write(*(b"%d" % number for number in range(2000)))
     worker = route.worker()
-    await_(lambda: bool(worker.lines("transaction_settled")), 20, worker.text)
+    await_(lambda: bool(worker.lines("transaction_committed")), 20, worker.text)
     worker.kill()
     worker.start()
     route.await_lag_0()
@@ -207,7 +204,7 @@ def test_a_dynamic_member_that_was_killed_is_replaced_by_its_next_start(
 
 
 def test_the_consumer_protocol_survives_a_kill_and_shares_with_a_second_member(
-    consumer_protocol: tuple[Route, list[WorkerProcess]],
+    consumer_protocol: tuple[PipelineUnderTest, list[WorkerProcess]],
 ) -> None:
     route, workers = consumer_protocol
     route.await_lag_0(90)

@@ -16,15 +16,15 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from tests.kit.done import header, source
 from tests.kit.night import Desk
 from tests.kit.orders import told
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.core.records import Headers, Record
-    from service.sandbox import Sandbox
+    from hapax.core.records import Headers, Record
+    from hapax.sandbox import Sandbox
 
 BROKER_BYTES = 1_048_588
 AROUND = 72
@@ -37,7 +37,7 @@ ONE: Headers = (("h", b"x" * 300),)
 MANY: Headers = tuple((f"header {number}", b"y" * 90) for number in range(100))
 
 
-def write(route: Route, *records: Given) -> list[int]:
+def write(route: PipelineUnderTest, *records: Given) -> list[int]:
     """Write each as a sender of any client could; return the indexes of those taken."""
     producer = Producer(
         {"bootstrap.servers": route.bootstrap, "message.max.bytes": 10_000_000, "log_level": 0}
@@ -65,13 +65,15 @@ def _note(refused: list[KafkaError], error: KafkaError | None, _message: object)
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
-    made = Route(sandbox, tmp_path)
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    made = PipelineUnderTest(sandbox, tmp_path)
     yield made
     made.close()
 
 
-def with_one_effect_each(route: Route, count: int) -> tuple[dict[int, Record], dict[int, Record]]:
+def with_one_effect_each(
+    route: PipelineUnderTest, count: int
+) -> tuple[dict[int, Record], dict[int, Record]]:
     outputs = {source(record): record for record in route.outputs()}
     dead = {source(record): record for record in route.dead()}
     assert not outputs.keys() & dead.keys()
@@ -81,7 +83,9 @@ def with_one_effect_each(route: Route, count: int) -> tuple[dict[int, Record], d
     return outputs, dead
 
 
-def test_every_size_that_the_broker_took_has_its_effect_around_both_limits(route: Route) -> None:
+def test_every_size_that_the_broker_took_has_its_effect_around_both_limits(
+    route: PipelineUnderTest,
+) -> None:
     route.create()
     given = [
         Given(
@@ -108,7 +112,7 @@ def test_every_size_that_the_broker_took_has_its_effect_around_both_limits(route
 
 
 def test_an_output_too_large_for_its_topic_is_a_whole_dead_letter_where_that_fits(
-    route: Route,
+    route: PipelineUnderTest,
 ) -> None:
     route.create(target={"max.message.bytes": "20000"}, dead_letters={"max.message.bytes": "60000"})
     write(route, Given(b"s" * 10), Given(b"m" * 30_000), Given(b"l" * 90_000), Given(b"s" * 11))
@@ -120,7 +124,7 @@ def test_an_output_too_large_for_its_topic_is_a_whole_dead_letter_where_that_fit
 
 
 def test_headers_and_key_too_large_for_the_dead_letters_are_left_out_as_well(
-    route: Route,
+    route: PipelineUnderTest,
 ) -> None:
     route.create(target={"max.message.bytes": "5000"}, dead_letters={"max.message.bytes": "5000"})
     headers: Headers = (("large", b"x" * 9_000), ("raise", b"1"))
@@ -137,7 +141,7 @@ def test_headers_and_key_too_large_for_the_dead_letters_are_left_out_as_well(
 
 
 def test_a_replay_reads_what_a_dead_letter_of_last_resort_left_out(
-    route: Route, sandbox: Sandbox
+    route: PipelineUnderTest, sandbox: Sandbox
 ) -> None:
     route.create(dead_letters={"max.message.bytes": "20000"})
     bad: Headers = (("raise", b"1"), *ONE)
@@ -159,7 +163,7 @@ def test_a_replay_reads_what_a_dead_letter_of_last_resort_left_out(
 
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
 def test_outputs_that_fit_singly_and_not_together_go_through_and_nobody_is_blamed(
-    route: Route, guarantee: str
+    route: PipelineUnderTest, guarantee: str
 ) -> None:
     route.create(target={"max.message.bytes": "450000"})
     six = told(*[{"value": str(number), "size": 400_000} for number in range(6)])
@@ -175,7 +179,7 @@ def test_outputs_that_fit_singly_and_not_together_go_through_and_nobody_is_blame
         _send_together(route)
 
 
-def _send_together(route: Route) -> None:
+def _send_together(route: PipelineUnderTest) -> None:
     producer = Producer(
         {
             "bootstrap.servers": route.bootstrap,

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from service.adapters.kafka_source import WAITING_MAX
+from hapax.kafka.consume.source import WAITING_MAX
 from tests.kit.parts import Parts
 from tests.kit.topics import produce
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 RECORDS = 20_000
 
@@ -30,10 +30,10 @@ def test_while_the_producer_registers_only_a_first_batch_waits_and_none_is_lost_
             batch = parts.source.take(1, 0.1)
         while met < WAITING_MAX and time.monotonic() < until_s:
             parts.source.attend(0.05)
-            met = len(parts.source._stands.stash)
+            met = len(parts.source._states.stash)
         for _ in range(2000):  # a client that is not paused hands out one with each call
             parts.source.attend(0.0)
-        assert len(parts.source._stands.stash) == WAITING_MAX
+        assert len(parts.source._states.stash) == WAITING_MAX
         places = {record.partition: [record.offset] for record in batch.records}
         while sum(map(len, places.values())) < RECORDS and time.monotonic() < until_s:
             for record in parts.source.take(3000, 0.1).records:

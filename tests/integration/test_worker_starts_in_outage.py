@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import socket
 import time
 from datetime import datetime
@@ -10,19 +11,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.sandbox import Sandbox
+from hapax.sandbox import Sandbox
+from tests.kit.at_work import refused
 from tests.kit.claim_stores import redis_server
-from tests.kit.flow import await_
+from tests.kit.pipeline_under_test import PipelineUnderTest, metric
 from tests.kit.probes import ask, free_port, ready
-from tests.kit.refusals import refused
-from tests.kit.route import Route, metric
 from tests.kit.topics import Given
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.kit.flow import WorkerProcess
+    from tests.kit.managed_process import WorkerProcess
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +34,8 @@ def mortal() -> Iterator[Sandbox]:
 
 
 @pytest.fixture
-def route(mortal: Sandbox, tmp_path: Path) -> Iterator[Route]:
-    route = Route(mortal, tmp_path)
+def route(mortal: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    route = PipelineUnderTest(mortal, tmp_path)
     route.create()
     yield route
     route.close()
@@ -54,7 +55,7 @@ def reasons(port: int, path: str) -> tuple[int, str]:
 
 
 def test_a_start_in_an_outage_of_kafka_and_redis_names_both_waits_and_then_works(
-    mortal: Sandbox, route: Route, tmp_path: Path
+    mortal: Sandbox, route: PipelineUnderTest, tmp_path: Path
 ) -> None:
     (broker,), port = mortal.kafka.brokers, free_port()
     route.write(Given(b"a", b"key", headers=(("message-id", b"a"),)))
@@ -92,11 +93,11 @@ def test_a_start_in_an_outage_of_kafka_and_redis_names_both_waits_and_then_works
 
 
 def test_an_idle_worker_without_brokers_is_soon_not_ready_and_its_figures_grow_old(
-    mortal: Sandbox, route: Route
+    mortal: Sandbox, route: PipelineUnderTest
 ) -> None:
     (broker,), port = mortal.kafka.brokers, free_port()
     route.write(b"1")
-    worker = route.worker(TELEMETRY__PORT=str(port), TELEMETRY__SURVEY_INTERVAL="1s")
+    worker = route.worker(TELEMETRY__PORT=str(port), TELEMETRY__LAG_INTERVAL="1s")
     route.await_outputs(1)
     route.await_lag_0()
     await_(lambda: seen(port) == ("running", [0]), 60, worker.text)
@@ -106,7 +107,7 @@ def test_an_idle_worker_without_brokers_is_soon_not_ready_and_its_figures_grow_o
         await_(lambda: not ready(port)[0], 10, worker.text)
         status, told = reasons(port, "/readyz")
         assert status == 503
-        assert "no broker answers since " in told
+        assert "no broker has answered since " in told
         assert f"({mortal.bootstrap_servers}: connection refused)" in told
         assert metric(ask(port, "/metrics")[1], "hapax_brokers_awaited_total") > 0
         await_(lambda: time.monotonic() - killed_s > 12, 15, worker.text)
@@ -114,9 +115,9 @@ def test_an_idle_worker_without_brokers_is_soon_not_ready_and_its_figures_grow_o
         assert told_status["state"] == "stalled"
         (row,) = told_status["partitions"]
         assert row["seen_s_ago"] > 8
-        assert told_status["surveyed_s_ago"] > 8
+        assert told_status["lag_updated_s_ago"] > 8
         page = ask(port, "/")[1]
-        assert "no broker answers since " in page
+        assert "no broker has answered since " in page
         assert "alerts.md#hapaxbrokersaway" in page
     finally:
         broker.start()
@@ -126,8 +127,9 @@ def test_an_idle_worker_without_brokers_is_soon_not_ready_and_its_figures_grow_o
 
 
 def ages(port: int) -> list[float]:
-    """Return the ages of the rows of the input."""
-    return [row["seen_s_ago"] for row in json.loads(ask(port, "/status.json")[1])["partitions"]]
+    """Return the ages of the rows of the input; endless for one that was not seen yet."""
+    rows = json.loads(ask(port, "/status.json")[1])["partitions"]
+    return [row.get("seen_s_ago", math.inf) for row in rows]
 
 
 def seen(port: int) -> tuple[str, list[int | None]]:
@@ -140,7 +142,9 @@ def seen(port: int) -> tuple[str, list[int | None]]:
 
 
 @pytest.mark.parametrize("engine", ["worker", "spark"])
-def test_sigterm_ends_a_start_that_waits_for_brokers_with_0(route: Route, engine: str) -> None:
+def test_sigterm_ends_a_start_that_waits_for_brokers_with_0(
+    route: PipelineUnderTest, engine: str
+) -> None:
     with socket.socket() as kept:
         kept.bind(("127.0.0.1", 0))  # nobody listens there
         address = f"127.0.0.1:{kept.getsockname()[1]}"
@@ -153,7 +157,9 @@ def test_sigterm_ends_a_start_that_waits_for_brokers_with_0(route: Route, engine
         assert line["exit_code"] == 0
 
 
-def test_brokers_that_accept_and_never_answer_are_waited_for_and_named(route: Route) -> None:
+def test_brokers_that_accept_and_never_answer_are_waited_for_and_named(
+    route: PipelineUnderTest,
+) -> None:
     port = free_port()
     with socket.create_server(("127.0.0.1", 0)) as mute:
         address = f"127.0.0.1:{mute.getsockname()[1]}"
@@ -179,7 +185,7 @@ def test_brokers_that_accept_and_never_answer_are_waited_for_and_named(route: Ro
     ids=["an unknown host", "a bounded run", "an unknown topic"],
 )
 def test_what_waiting_does_not_cure_and_errands_exit_with_3_within_seconds(
-    route: Route, settings: dict[str, str | None], words: list[str]
+    route: PipelineUnderTest, settings: dict[str, str | None], words: list[str]
 ) -> None:
     began_s = time.monotonic()
     refused(route, 3, *words, **settings)

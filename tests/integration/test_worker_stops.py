@@ -7,22 +7,21 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from tests.fault.rows import at_work
-from tests.kit.flow import WorkerProcess
-from tests.kit.refusals import refused, untouched
-from tests.kit.route import Route
+from tests.kit.at_work import at_work, refused, untouched
+from tests.kit.managed_process import WorkerProcess
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 NEVER_CLOSED = """
 import sys, threading
-from service.__main__ import main
-from service.adapters.kafka_source import KafkaSource
+from hapax.__main__ import main
+from hapax.kafka.consume.source import KafkaSource
 KafkaSource.close = lambda self: threading.Event().wait()
 sys.argv = ["hapax", "run"]
 main()
@@ -31,8 +30,8 @@ TEN = [b"%d" % number for number in range(10)]
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
-    route = Route(sandbox, tmp_path)
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    route = PipelineUnderTest(sandbox, tmp_path)
     route.create()
     route.write(*TEN)
     yield route
@@ -44,7 +43,7 @@ def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
 
 @pytest.mark.row("M4")
 def test_a_position_that_was_deleted_leaves_with_6_and_names_what_is_missing(
-    sandbox: Sandbox, route: Route
+    sandbox: Sandbox, route: PipelineUnderTest
 ) -> None:
     route.run_to_end()
     route.write(*TEN)
@@ -56,7 +55,7 @@ def test_a_position_that_was_deleted_leaves_with_6_and_names_what_is_missing(
 
 @pytest.mark.row("M5")
 def test_a_group_without_offsets_leaves_with_6_where_starting_over_is_refused(
-    route: Route,
+    route: PipelineUnderTest,
 ) -> None:
     refused(route, 6, f"{route.source}/0", "HAPAX_INPUT__START=refuse", INPUT__START="refuse")
     assert untouched(route)
@@ -71,7 +70,7 @@ def test_a_group_without_offsets_leaves_with_6_where_starting_over_is_refused(
 
 @pytest.mark.row("T3")
 def test_poison_without_a_dead_letter_topic_leaves_with_5_and_names_the_record(
-    route: Route,
+    route: PipelineUnderTest,
 ) -> None:
     words = [f"{route.source}/0/0", "HAPAX_DEAD_LETTER__TOPIC", "ValueError"]
     refused(route, 5, *words, DEAD_LETTER__TOPIC=None, TRANSFORM="tests.kit.orders:poison")
@@ -82,7 +81,7 @@ def test_poison_without_a_dead_letter_topic_leaves_with_5_and_names_the_record(
 def test_too_many_dead_letters_leave_with_5_and_nothing_of_the_last_batch(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    route = Route(sandbox, tmp_path)
+    route = PipelineUnderTest(sandbox, tmp_path)
     route.create()
     ill = (("raise", b""),)
     route.write(
@@ -108,7 +107,7 @@ class NeverClosed(WorkerProcess):
 
 
 def test_a_stop_whose_farewell_hangs_ends_with_7_after_its_time_and_nothing_is_doubled(
-    route: Route,
+    route: PipelineUnderTest,
 ) -> None:
     worker = route.start(NeverClosed, "w-0", SHUTDOWN__TIMEOUT="1s", TRANSACTION__TIMEOUT="1s")
     at_work(worker)

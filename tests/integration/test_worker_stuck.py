@@ -11,31 +11,31 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.kit.damage import bomb, damage, reseal
-from tests.kit.flow import await_
 from tests.kit.night import Desk
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.probes import ask, free_port
-from tests.kit.route import Route
 from tests.kit.topics import Given
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from service.sandbox import Sandbox
-    from tests.kit.flow import WorkerProcess
+    from hapax.sandbox import Sandbox
+    from tests.kit.managed_process import WorkerProcess
 
 BOMB = 400 << 20
 MEMORY_MAX = 400 << 20
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[Route]:
-    route = Route(sandbox, tmp_path, partitions=2, TRANSFORM=None)
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    route = PipelineUnderTest(sandbox, tmp_path, partitions=2, TRANSFORM=None)
     route.create()
     yield route
     route.close()
 
 
-def write_set(route: Route, size: int = 150) -> None:
+def write_set(route: PipelineUnderTest, size: int = 150) -> None:
     """Write 0 and 1 to partition 0, a set of 2 to 4, and 5; one record to partition 1."""
     for value in (b"a", b"b"):
         route.write(Given(value, partition=0))
@@ -50,7 +50,7 @@ def write_set(route: Route, size: int = 150) -> None:
     route.write(Given(b"f", partition=0), Given(b"other", partition=1))
 
 
-def spoil(route: Route, sandbox: Sandbox, kind: str) -> None:
+def spoil(route: PipelineUnderTest, sandbox: Sandbox, kind: str) -> None:
     write_set(route, 300_000 if kind == "bomb" else 150)
     if kind == "bomb":
         assert bomb(sandbox, route.source, 0, 2, BOMB) < 100_000
@@ -60,7 +60,7 @@ def spoil(route: Route, sandbox: Sandbox, kind: str) -> None:
         reseal(sandbox, route.source, 0, 2)
 
 
-def values(route: Route) -> set[bytes]:
+def values(route: PipelineUnderTest) -> set[bytes]:
     return {record.value or b"" for record in route.outputs()}
 
 
@@ -78,7 +78,7 @@ def peak(worker: WorkerProcess) -> int:
 
 @pytest.mark.parametrize("kind", ["checksum", "content", "codec", "bomb"])
 def test_a_set_that_cannot_be_decoded_is_named_and_other_partitions_go_on(
-    route: Route, sandbox: Sandbox, kind: str
+    route: PipelineUnderTest, sandbox: Sandbox, kind: str
 ) -> None:
     spoil(route, sandbox, kind)
     port = free_port()
@@ -116,7 +116,9 @@ def test_a_set_that_cannot_be_decoded_is_named_and_other_partitions_go_on(
     assert worker.terminate() == 0
 
 
-def test_skipped_by_the_command_the_partition_goes_on(route: Route, sandbox: Sandbox) -> None:
+def test_skipped_by_the_command_the_partition_goes_on(
+    route: PipelineUnderTest, sandbox: Sandbox
+) -> None:
     spoil(route, sandbox, "codec")
     worker = route.worker()
     await_(lambda: bool(worker.lines("partition_stuck")), 30, worker.text)
@@ -132,7 +134,7 @@ def test_skipped_by_the_command_the_partition_goes_on(route: Route, sandbox: San
     assert len(route.dead()) == 1
 
 
-def test_a_set_that_is_whole_again_is_read(route: Route, sandbox: Sandbox) -> None:
+def test_a_set_that_is_whole_again_is_read(route: PipelineUnderTest, sandbox: Sandbox) -> None:
     """As when a replica that has it whole becomes the leader."""
     write_set(route)
     damage(sandbox, route.source, 0, 2, codec=True)

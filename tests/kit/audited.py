@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import Consumer, TopicPartition
 
-from service.adapters.kafka_marks import Marks
-from service.engines.spark_audit_run import run
-from service.settings import load_settings
-from service.wiring.audit import AuditOptions, AuditTopics
+from hapax.kafka.read.offset_client import OffsetClient
+from hapax.operations.audit.local import LocalAudit
+from hapax.operations.audit.local_judgement import LocalJudgement
+from hapax.operations.audit.local_rows import AuditRows
+from hapax.operations.audit.result import OutputFindings
+from hapax.operations.audit.spark import AuditJudgement, Tables
+from hapax.operations.audit.spark_frames import EFFECTS, INPUTS, rows_frame
+from hapax.operations.audit.spark_result import result
+from hapax.operations.audit.spark_run import SparkAudit
+from hapax.operations.audit.steps import run
+from hapax.operations.audit.topics import AuditOptions, AuditTopics
+from hapax.settings import load_settings
 from tests.kit.topics import Given
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import SparkSession
 
-    from service.core.audit import Audit
-    from service.core.records import Headers
+    from hapax.core.records import Headers
+    from hapax.operations.audit.result import Audit, InputFindings, Scope
+    from hapax.settings import Settings
+
+    Row = tuple[Any, ...]
 
 
 class Pipeline(NamedTuple):
@@ -53,13 +66,52 @@ class Pipeline(NamedTuple):
 
 
 def audited(spark: SparkSession, environment: dict[str, str], **options: object) -> Audit:
-    """Run the audit on the session that is open, with the settings of the service."""
+    """Run the audit on both engines with the settings of the service; they must agree."""
     settings = load_settings(
         {name: text for name, text in environment.items() if name.startswith("HAPAX_")}
     )
-    marks = Marks(settings)
+    on_spark = _run(SparkAudit(spark, _silent), settings, options)
+    with LocalAudit.opened(_silent) as engine:
+        here = _run(engine, settings, options)
+    if all(one.bounds.committed == two.bounds.committed for one, two in _pairs(here, on_spark)):
+        check_equal(here, on_spark)
+    return here
+
+
+def _run(engine: LocalAudit | SparkAudit, settings: Settings, options: dict[str, object]) -> Audit:
+    client = OffsetClient(settings)
     try:
-        topics = AuditTopics(settings, AuditOptions(**options), marks, lambda *_told: None)  # type: ignore[arg-type]
-        return run(spark, topics, lambda *_told: None, examples_max=3)
+        topics = AuditTopics(settings, AuditOptions(**options), client, _silent)  # type: ignore[arg-type]
+        return run(engine, topics, examples_max=3)
     finally:
-        marks.close()
+        client.close()
+
+
+def _pairs(one: Audit, other: Audit) -> Iterator[tuple[InputFindings, InputFindings]]:
+    return zip(one.inputs, other.inputs, strict=True)
+
+
+def check_equal(one: Audit, other: Audit) -> None:
+    """Both engines must find the same: all counts of all partitions, and the same examples."""
+    for here, there in _pairs(one, other):
+        assert here.counts == there.counts, here.bounds
+    assert one == other
+
+
+def judged_rows(spark: SparkSession, inputs: list[Row], effects: list[Row], scope: Scope) -> Audit:
+    """Return the verdict on given rows; both engines must agree on it."""
+    frames = rows_frame(spark, inputs, INPUTS), rows_frame(spark, effects, EFFECTS)
+    tables = Tables(*frames, scope)
+    on_spark = result(AuditJudgement(spark, tables), tables)
+    rows = AuditRows()
+    rows.add("inputs", [row[:8] for row in inputs], 8)
+    rows.add("effects", [row[:9] for row in effects], 9)
+    outputs = [OutputFindings(bounds=bounds) for bounds in scope.outputs]
+    here = LocalJudgement(rows, scope, _silent).result(outputs)
+    rows.close()
+    check_equal(here, on_spark)
+    return here
+
+
+def _silent(_what: str, _done: int, _total: int) -> None:
+    """Take progress reports."""

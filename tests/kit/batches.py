@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 from tests.kit.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from service.core.ports import Batch
-    from service.core.settled import Settled
+    from hapax.core.batch_result import BatchResult
+    from hapax.core.ports import Batch
 
 
 def taken(pipeline: Pipeline) -> Batch:
     return pipeline.source.take(500, 0.0)
 
 
-def run(pipeline: Pipeline, batch: Batch | None = None) -> Settled:
+def run(pipeline: Pipeline, batch: Batch | None = None) -> BatchResult:
     return pipeline.core.run(batch or taken(pipeline), {}, 1)
 
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import redis
 
-from service.adapters.redis_claims import SCRIPT, RedisClaims
-from service.core.records import Record
-from service.sandbox.ports import Ports
-from service.sandbox.redis_server import Redis
-from service.sandbox.watchdog import Watchdog
+from hapax.claims.kind import StoreOptions
+from hapax.claims.redis import SCRIPT, RedisClaims
+from hapax.core.records import Record
+from hapax.sandbox.ports import Ports
+from hapax.sandbox.redis_server import Redis
+from hapax.sandbox.watchdog import ChildWatchdog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 HOUR_MS = 3_600_000
@@ -50,7 +50,7 @@ def ids(count: int, *, at: int = 0) -> list[bytes]:
 @contextmanager
 def redis_server(folder: Path) -> Iterator[Redis]:
     """Run a Redis that one test, or one file, has for itself."""
-    watchdog, ports = Watchdog(), Ports()
+    watchdog, ports = ChildWatchdog(), Ports()
     server = Redis(folder, ports, watchdog)
     try:
         server.start()
@@ -81,14 +81,6 @@ def field(server: Redis, key: str, name: str) -> bytes:
     return value
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 20) -> None:
-    """Return when it holds; fail when it never does."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.01)
-
-
 def mutate(claims: RedisClaims, changes: dict[str, str]) -> RedisClaims:
     """Let the store run a changed script; every change must strike."""
     text = SCRIPT.read_text()
@@ -101,4 +93,5 @@ def mutate(claims: RedisClaims, changes: dict[str, str]) -> RedisClaims:
 
 def bare(url: str, app: str = "shop", **options: Any) -> RedisClaims:
     """Return the store as a worker would have it, with an hour to remember."""
-    return RedisClaims(url, app=app, **{"ttl_ms": HOUR_MS, **options})
+    apart = {name: options.pop(name) for name in ("topic_ids", "monotonic") if name in options}
+    return RedisClaims(url, StoreOptions(app, **{"ttl_ms": HOUR_MS, **options}), **apart)

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from typer.testing import CliRunner
 
-from service.commands.tree import app as commands
+from hapax.commands.tree import app as commands
 from tests.fault.cluster import Cluster
 from tests.kit.claim_stores import admin, redis_server, tell
-from tests.kit.flow import await_
-from tests.kit.route import Route
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given, produce
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox import Sandbox
-    from service.sandbox.redis_server import Redis
+    from hapax.sandbox import Sandbox
+    from hapax.sandbox.redis_server import Redis
 
 DAY_MS = 86_400_000
 PARTITIONS = 2
@@ -35,7 +35,7 @@ class Clinic:
     def __init__(self, cluster: Sandbox, folder: Path, stores: tuple[Redis, Redis]) -> None:
         self.cluster = cluster
         self.primary, self.replica = stores
-        self.route = Route(cluster, folder, partitions=PARTITIONS)
+        self.route = PipelineUnderTest(cluster, folder, partitions=PARTITIONS)
         self.environ = {
             "HAPAX_APP": self.route.app,
             "HAPAX_INSTANCE": "w-0",

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, Message, TopicPartition
 
-from service.adapters import kafka_consumer
-from service.adapters.kafka_source import KafkaSource
+from hapax.kafka.consume import client as kafka_consumer
+from hapax.kafka.consume.source import KafkaSource
 from tests.kit.doubles import Ticking
 
 if TYPE_CHECKING:

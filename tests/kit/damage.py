@@ -10,7 +10,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 _HEAD = 61
 _CRC_AT = 17

@@ -7,26 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from service.core.certificates import Certificate
-from service.core.facts import (
+from hapax.claims.redis_health import judged_health
+from hapax.core.certificates import Certificate
+from hapax.core.cluster_state import (
     Address,
-    ClaimStore,
+    ClusterState,
     ConsumerGroup,
-    Kafka,
+    GroupMember,
     Log,
-    Member,
     Partition,
-    Process,
+    ProcessState,
     Topic,
 )
-from service.core.findings import Verdict
-from service.settings import load_settings
-from service.wiring.doctor import Case, judge
+from hapax.core.partition_offsets import LogOffsets
+from hapax.operations.doctor.check import Case
+from hapax.operations.doctor.examination import judge
+from hapax.operations.doctor.findings import Verdict
+from hapax.settings import load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from service.core.findings import Finding
+    from hapax.operations.doctor.findings import Finding
 
 ENVIRON = {
     "HAPAX_APP": "shop",
@@ -67,15 +69,13 @@ BROKER = {
 }
 SOUND = Partition(leader=1, replicas=(1, 2, 3), in_sync=(1, 2, 3))
 LOG = Log(
-    low_watermark=5,
-    last_stable_offset=10,
-    stable_later=10,
-    high_watermark=10,
+    offsets=LogOffsets(5, 10, 10),
+    last_stable_later=10,
     committed=10,
     since={HOUR_MS: 8},
     cluster_id="ours",
 )
-MEMBER = Member("shop-0", "/10.0.0.1", "shop-0", ("in",), 2)
+MEMBER = GroupMember("shop-0", "/10.0.0.1", "shop-0", ("in",), 2)
 
 
 def topic(*partitions: Partition, **settings: str) -> Topic:
@@ -88,7 +88,7 @@ def topic(*partitions: Partition, **settings: str) -> Topic:
     )
 
 
-KAFKA = Kafka(
+KAFKA = ClusterState(
     bootstrap=(Address("kafka-0:9092"), Address("kafka-1:9092")),
     listeners={number: Address(f"kafka-{number}:9092") for number in (1, 2, 3)},
     apis={"TxnOffsetCommit": 5, "ConsumerGroupHeartbeat": 1, "EndTxn": 5},
@@ -100,8 +100,9 @@ KAFKA = Kafka(
     logs={(name, number): LOG for name in ("in", "out", "dead") for number in (0, 1)},
     ids={"shop:0": ""},
 )
-CLAIMS = ClaimStore(
-    place="cache:6379/0",
+CLAIMS_FACTS: dict[str, Any] = {"skew_ms": 3, "claimed": True, "cluster_id": "ours"}
+CLAIMS = judged_health(
+    "cache:6379/0",
     info={
         "redis_version": "7.0.15",
         "role": "master",
@@ -117,15 +118,13 @@ CLAIMS = ClaimStore(
         "save": "",
         "min-replicas-to-write": "1",
     },
-    skew_ms=3,
-    claimed=True,
-    cluster_id="ours",
+    **CLAIMS_FACTS,
 )
 CERTIFICATES = tuple(
     Certificate(role, place, time.time() + 90 * 86_400)
     for role, place in (("kafka-client", "ours.pem"), ("kafka-broker", "kafka-0:9092"))
 )
-PROCESS = Process(python=(3, 11, 7), librdkafka="2.16.0", libraries={}, files_max=20_000)
+PROCESS = ProcessState(python=(3, 11, 7), librdkafka="2.16.0", libraries={}, files_max=20_000)
 
 
 def healthy(**environ: str) -> Case:
@@ -156,7 +155,10 @@ def with_broker(**settings: str) -> Callable[[Case], Case]:
 
 def with_log(name: str, **offsets: Any) -> Callable[[Case], Case]:
     """Return what sets the offsets of the first partition of a topic."""
-    return with_kafka(logs={**KAFKA.logs, (name, 0): replace(LOG, **offsets)})
+    assert LOG.offsets is not None
+    ends = {name: offsets.pop(name) for name in LogOffsets.__struct_fields__ if name in offsets}
+    log = replace(LOG, offsets=replace(LOG.offsets, **ends), **offsets)
+    return with_kafka(logs={**KAFKA.logs, (name, 0): log})
 
 
 def with_group(**facts: Any) -> Callable[[Case], Case]:
@@ -172,13 +174,13 @@ def with_claims(
     """Return what sets facts of the claim store."""
 
     def change(case: Case) -> Case:
-        store = replace(
-            CLAIMS,
+        found = judged_health(
+            CLAIMS.place,
             info={**CLAIMS.info, **(info or {})},
             settings={**CLAIMS.settings, **(settings or {})},
-            **facts,
+            **{**CLAIMS_FACTS, **facts},
         )
-        return case._replace(claims=store)
+        return case._replace(claims=found)
 
     return change
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from service.core.records import Record
-    from tests.kit.flow import WorkerProcess
-    from tests.kit.route import Route
+    from hapax.core.records import Record
+    from tests.kit.managed_process import WorkerProcess
+    from tests.kit.pipeline_under_test import PipelineUnderTest
 
 
 class Done(NamedTuple):
     """A route whose input has had its effects, and the worker that made them."""
 
-    route: Route
+    route: PipelineUnderTest
     worker: WorkerProcess
 
     def outputs_of(self, offset: int) -> list[Record]:
         return [each for each in self.route.outputs() if source(each) == offset]
 
     def sum(self, fact: str) -> int:
-        return sum(int(str(line[fact])) for line in self.worker.lines("transaction_settled"))
+        return sum(int(str(line[fact])) for line in self.worker.lines("transaction_committed"))
 
 
 def source(record: Record) -> int:

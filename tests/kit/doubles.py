@@ -6,12 +6,12 @@ import inspect
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from service.telemetry.events import Events
+from hapax.telemetry.events import Events
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service.adapters.memory_kafka import Fault
+    from hapax.testing.source import InjectedFault
 
 
 class StuckError(AssertionError):
@@ -63,19 +63,19 @@ class Told:
 class Script:
     """Faults by step, in order: ``None`` lets one pass. ``then`` is called for each step."""
 
-    def __init__(self, **faults: list[Fault | None]) -> None:
+    def __init__(self, **faults: list[InjectedFault | None]) -> None:
         self.faults = {step: list(each) for step, each in faults.items()}
         self.steps: list[str] = []
         self.then: Callable[[str], None] = lambda _step: None
 
-    def __call__(self, step: str) -> Fault | None:
+    def __call__(self, step: str) -> InjectedFault | None:
         self.steps.append(step)
         self.then(step)
         waiting = self.faults.get(step)
         return waiting.pop(0) if waiting else None
 
     @property
-    def unplayed(self) -> dict[str, list[Fault | None]]:
+    def unplayed(self) -> dict[str, list[InjectedFault | None]]:
         return {step: left for step, left in self.faults.items() if left}
 
 

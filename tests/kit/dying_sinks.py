@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from service.spark import HapaxSink
+from hapax.spark import HapaxSink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from service.engines.spark_sink import Publishing, SinkOptions
+    from hapax.engines.spark.dataframe.sink import Publishing, SinkOptions
 
 STEPS = ("open", "begin", "send", "send_offsets", "commit", "published")
 

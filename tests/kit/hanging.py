@@ -11,15 +11,11 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient, ResourceType
 
-from service.adapters.kafka_wire import Packer, Wire
+from hapax.kafka.admin.wire import Packer, Wire
+from tests.kit.configs import configure
+from tests.kit.damage import crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,13 +55,9 @@ def unverified(bootstrap: str) -> Iterator[None]:
 
 
 def _verify(bootstrap: str, *, value: str) -> None:
-    entry = ConfigEntry(_VERIFIES, value, incremental_operation=AlterConfigOpType.SET)
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for number in admin.list_topics(timeout=30).brokers:
-        name = str(number)
-        resource = ConfigResource(ResourceType.BROKER, name, incremental_configs=[entry])
-        for answer in admin.incremental_alter_configs([resource]).values():
-            answer.result(30)
+    brokers = map(str, admin.list_topics(timeout=30).brokers)
+    configure(admin, ResourceType.BROKER, brokers, {_VERIFIES: value})
 
 
 def _batch(producer_id: int, value: bytes) -> bytes:
@@ -74,7 +66,7 @@ def _batch(producer_id: int, value: bytes) -> bytes:
     records = _varint(len(record)) + record
     now_ms = int(time.time() * 1000)
     tail = struct.pack(">hiqqqhii", 0x10, 0, now_ms, now_ms, producer_id, 0, 0, 1) + records
-    head = struct.pack(">ib", 0, 2) + struct.pack(">I", _crc32c(tail))
+    head = struct.pack(">ib", 0, 2) + struct.pack(">I", crc32c(tail))
     return struct.pack(">qi", 0, len(head) + len(tail)) + head + tail
 
 
@@ -85,12 +77,3 @@ def _varint(number: int) -> bytes:
         text += bytes([number & 0x7F | 0x80])
         number >>= 7
     return text + bytes([number])
-
-
-def _crc32c(data: bytes) -> int:
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    return crc ^ 0xFFFFFFFF

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from service import Output
+from hapax import Output
 
 if TYPE_CHECKING:
-    from service import Record
+    from hapax import Record
 
 IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "header name with a lone surrogate": ({"headers": (("\ud800", b"1"),)}, "Output.headers"),

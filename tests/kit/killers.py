@@ -8,14 +8,14 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from service import Output
+from hapax import Output
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service import Record
-    from tests.kit.flow import WorkerProcess
-    from tests.kit.route import Route
+    from hapax import Record
+    from tests.kit.managed_process import WorkerProcess
+    from tests.kit.pipeline_under_test import PipelineUnderTest
 
 
 def _wait() -> None:
@@ -58,7 +58,7 @@ def obey(record: Record) -> Output:
 
 
 def supervise(
-    route: Route,
+    route: PipelineUnderTest,
     *,
     starts_max: int,
     names: str = "w-0",

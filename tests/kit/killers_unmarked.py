@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from service.engines.suspects import Suspects
+from hapax.engines.suspects import Suspects
 from tests.kit.killers import obey
 
 __all__ = ["obey"]

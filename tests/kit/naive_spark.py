@@ -39,7 +39,7 @@ def copy(environment: dict[str, str], ranges: Iterable[Range]) -> Iterator[Range
 
 def main() -> None:
     """Run a job for all that is there, commit, and again where a job has failed."""
-    from service.engines.spark_session import (  # noqa: PLC0415 - tasks need nothing of it
+    from hapax.engines.spark.session import (  # noqa: PLC0415 - tasks need nothing of it
         SparkOptions,
         open_context,
     )

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from typer.testing import CliRunner
 
-from service.commands.tree import app
-from tests.kit.flow import await_
+from hapax.commands.tree import app
 from tests.kit.topics import ends
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from typer.testing import Result
 
-    from tests.kit.route import Route
+    from tests.kit.pipeline_under_test import PipelineUnderTest
 
 
-def ran(route: Route, **settings: str | None) -> None:
+def ran(route: PipelineUnderTest, **settings: str | None) -> None:
     """Let one worker do all there is, and wait until brokers have written down what it did.
 
     A commit returns before its markers stand in every partition; so did the one before the run.
@@ -28,7 +28,7 @@ def ran(route: Route, **settings: str | None) -> None:
     route.await_lag_0()
 
 
-def settle(route: Route) -> None:
+def settle(route: PipelineUnderTest) -> None:
     """Wait until nothing is undecided in any topic of the route."""
     topics = (route.source, route.target, route.dead_letters)
 
@@ -44,7 +44,7 @@ def settle(route: Route) -> None:
 class Desk:
     """Where somebody on call types."""
 
-    def __init__(self, route: Route, **settings: str | None) -> None:
+    def __init__(self, route: PipelineUnderTest, **settings: str | None) -> None:
         self.environment = route._with(settings) | {"HAPAX_INSTANCE": "desk"}
 
     def type(self, *words: str, given: str = "") -> Result:

@@ -6,7 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from service import Output, Record
+from hapax import Output, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import time
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
-from service.adapters.kafka_clients import consumer_properties, producer_properties
-from service.adapters.kafka_source import KafkaSource
-from service.adapters.kafka_transaction import KafkaTransaction
-from service.core.ports import Batch, Message
-from service.settings import load_settings
+from hapax.core.ports import Batch, Message
+from hapax.kafka.consume.source import KafkaSource
+from hapax.kafka.produce.base import ProducerConfig
+from hapax.kafka.produce.transaction import KafkaTransaction
+from hapax.kafka.properties import consumer_properties, producer_properties
+from hapax.settings import load_settings
+from tests.kit.committing import Committing
 
 if TYPE_CHECKING:
-    from service.core.records import Record
+    from collections.abc import Callable
+
+    from hapax.core.records import Record
+    from hapax.settings import Settings
 
 
 class MachineClock:
@@ -27,44 +32,65 @@ class Quiet:
     def log(self, *_line: object) -> None: ...
 
 
+Source = TypeVar("Source", bound=KafkaSource)
+
+
+def settings_of(bootstrap: str, source: str, target: str, app: str, **more: str) -> Settings:
+    """Return what a service called ``test`` would run with; ``more`` with ``HAPAX_``."""
+    return load_settings(
+        {
+            "HAPAX_APP": app,
+            "HAPAX_INSTANCE": "test",
+            "HAPAX_KAFKA__BOOTSTRAP_SERVERS": bootstrap,
+            "HAPAX_INPUT__TOPICS": source,
+            "HAPAX_OUTPUT__TOPIC": target,
+            "HAPAX_TRANSACTION__TIMEOUT": "8s",
+            **more,
+        }
+    )
+
+
+def source_of(settings: Settings, kind: type[Source], start: str = "") -> Source:
+    """Return a client of the group that has not subscribed yet."""
+    return kind(
+        consumer_properties(settings),
+        settings.input.topics,
+        start=start or settings.input.start,
+        logger=Quiet(),
+        clock=MachineClock(),
+        watch=lambda _call: nullcontext(),
+    )
+
+
+def transaction_of(
+    settings: Settings,
+    met: KafkaSource | None = None,
+    forward: Callable[..., None] = lambda *_line: None,
+) -> KafkaTransaction:
+    """Return a producer that is not open yet; it must find the cluster that the source has met."""
+    return KafkaTransaction(
+        ProducerConfig(properties=producer_properties(settings), deadline_s=8.0),
+        clock=MachineClock(),
+        forward=forward,
+        watch=lambda _call: nullcontext(),
+        **({} if met is None else {"meet_cluster": met.meet_cluster}),
+    )
+
+
 class Parts:
     """One member of the group and one producer, as ``hapax run`` would make them."""
 
     def __init__(self, bootstrap: str, source: str, target: str, app: str, **more: str) -> None:
-        self.settings = load_settings(
-            {
-                "HAPAX_APP": app,
-                "HAPAX_INSTANCE": "test",
-                "HAPAX_KAFKA__BOOTSTRAP_SERVERS": bootstrap,
-                "HAPAX_INPUT__TOPICS": source,
-                "HAPAX_OUTPUT__TOPIC": target,
-                "HAPAX_TRANSACTION__TIMEOUT": "8s",
-                **more,
-            }
-        )
-        clock = MachineClock()
+        self.settings = settings_of(bootstrap, source, target, app, **more)
         self.target = target
         self.lines: list[str] = []
-        self.source = KafkaSource(
-            consumer_properties(self.settings),
-            self.settings.input.topics,
-            start=self.settings.input.start,
-            logger=Quiet(),
-            clock=clock,
-            watch=lambda _call: nullcontext(),
-        )
-        self.transaction = KafkaTransaction(
-            producer_properties(self.settings),
+        self.source = source_of(self.settings, KafkaSource)
+        transaction = transaction_of(
+            self.settings,
             self.source,
-            required_topics=frozenset(),
-            round_robin=False,
-            deadline_s=8.0,
-            clock=clock,
-            forward=lambda _client, _level, facility, text: self.lines.append(
-                f"{facility}: {text}"
-            ),
-            watch=lambda _call: nullcontext(),
+            lambda _client, _level, facility, text: self.lines.append(f"{facility}: {text}"),
         )
+        self.transaction = Committing(transaction, self.source)
 
     def __enter__(self) -> Self:
         self.transaction.open()
@@ -93,7 +119,7 @@ class Parts:
         self.begin(batch)
         self.transaction.send_offsets(batch.next)
         self.transaction.commit()
-        self.source.settle(batch.next)
+        self.source.mark_processed(batch.next)
 
     def fence_doubt(self) -> None:
         """Do what the worker does between two transactions."""

@@ -5,53 +5,49 @@ A scenario writes input, names faults and runs; then it asks what a reader of th
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from typing import TYPE_CHECKING, Any, cast
 
-from service.adapters.memory_broker import MemoryBroker
-from service.adapters.memory_claims import MemoryClaims
-from service.adapters.memory_kafka import MemorySource
-from service.adapters.memory_owners import MemoryOwners
-from service.adapters.memory_transaction import MemoryTransaction
-from service.core.exactly_once import ExactlyOnce, Interrupt
-from service.core.identity import Identity
-from service.core.isolation import Death, Isolation
-from service.core.limits import DeadLetterRate, FenceBudget, Pace, Patience
-from service.core.plan import Destinations, Planner
-from service.core.records import Output
-from service.core.transform import Transformer
-from service.engines.assignment import Bounds, Ends
-from service.engines.lifecycle import Lifecycle
-from service.engines.recovery import Recovery
-from service.engines.suspects import Suspects
-from service.engines.watchdog import Watchdog
-from service.engines.worker import Sizing, Worker
+from hapax.core.claim_owners import ClaimOwners
+from hapax.core.claiming import Claiming
+from hapax.core.exactly_once import ExactlyOnce, Steps
+from hapax.core.identity import Identity
+from hapax.core.interrupt import Interrupt
+from hapax.core.isolation import Death, Isolation
+from hapax.core.limits import DeadLetterRate, FenceBudget, Pace
+from hapax.core.plan import Destinations, Planner
+from hapax.core.retry_policy import RetryPolicy
+from hapax.core.transform import Transformer
+from hapax.engines.batch_runner import BatchRunner, Sizing
+from hapax.engines.idle_offsets import Bounds, Ends
+from hapax.engines.lifecycle import Lifecycle, Process
+from hapax.engines.recovery import Limits, Recovery
+from hapax.engines.suspects import Suspects
+from hapax.engines.watchdog import Watchdog
+from hapax.engines.worker import Worker
+from hapax.testing.broker import MemoryBroker
+from hapax.testing.claims import MemoryClaims
+from hapax.testing.owners import MemoryOwners
+from hapax.testing.source import MemorySource
+from hapax.testing.transaction import MemoryTransaction
 from tests.kit.doubles import CrashError, Script, StuckError, Ticking, Told
+from tests.simulation.business import event_of, work
+from tests.simulation.judge import Judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from service.adapters.memory_kafka import Fault
-    from service.core.ports import Batch
-    from service.core.records import Record, TopicPartition
-    from service.core.transform import Transform
-    from service.telemetry.events import Events
+    from hapax.core.ports import Batch
+    from hapax.core.records import Record, TopicPartition
+    from hapax.core.transform import Transform
+    from hapax.telemetry.events import Events
+    from hapax.testing.source import InjectedFault
 
 TURNS_MAX = 3000
 ATTEMPTS_MAX = 3
 TRANSACTION_TIMEOUT_S = 10.0
-
-
-def upper(record: Record) -> Any:
-    """Say what happens to a record in its value: filter, two, boom, or anything else."""
-    value = record.value or b""
-    if value.startswith(b"filter"):
-        return None
-    if value.startswith(b"boom"):
-        raise ValueError("boom")
-    if value.startswith(b"two"):
-        return [Output(value), Output(value + b"!")]
-    return Output(value.upper())
+OPEN = {"leak", "stuck-LSO"}
+"""What a killed process leaves until its transaction times out; not judged here."""
 
 
 class Elsewhere:
@@ -89,10 +85,10 @@ class Pipeline:
         self,
         partitions: int = 1,
         *,
-        faults: Callable[[str], Fault | None] | None = None,
-        transform: Transform = upper,
+        faults: Callable[[str], InjectedFault | None] | None = None,
+        transform: Transform = work,
         sources: tuple[str, ...] = ("header:id",),
-        claims: bool = True,
+        claims: bool | MemoryClaims = True,
         pass_on_outage: bool = False,
         records_max: int | None = None,
         at_end: bool = False,
@@ -105,7 +101,9 @@ class Pipeline:
         self.broker = MemoryBroker(
             {"in": partitions, "out": 2, "dead": 1}, inputs=["in"], clock=self.clock
         )
-        self.claims = MemoryClaims(clock=self.clock, ttl_ms=3_600_000) if claims else None
+        self.claims: MemoryClaims | None = claims if isinstance(claims, MemoryClaims) else None
+        if claims is True:
+            self.claims = MemoryClaims(clock=self.clock, ttl_ms=3_600_000)
         self.faults = faults or Script()
         self.told = Told()
         self.turns = 0
@@ -127,78 +125,70 @@ class Pipeline:
             clock, self.interrupt, timeout_s=self._shutdown_s, wait=clock.wait
         )
         self.source = MemorySource(broker, name, wait=clock.wait, faults=self.faults)
-        self.transaction = MemoryTransaction(
-            broker, self.source, "app-w", clock=clock, faults=self.faults
-        )
+        self.transaction = MemoryTransaction(broker, "app-w", clock=clock, faults=self.faults)
         self.owners = MemoryOwners(broker, wait=clock.wait) if self._trust == "checked" else None
-        self.patience = Patience(ATTEMPTS_MAX)
+        self.retry = RetryPolicy(ATTEMPTS_MAX)
         self.ends = Ends(idle_s=0.3, interval_s=1.0)
         self.elsewhere = Elsewhere(self._transform)
         self.isolation = Isolation(
             Transformer(self._transform, 1),
             self.elsewhere,
-            self.interrupt,
-            on_death=lambda record, how, deaths: events.record_condemned(
+            on_death=lambda record, how, deaths: events.crashing_record_found(
                 record.coordinates, how, deaths
             ),
             on_failure=events.isolation_failed,
         )
-        self.core = ExactlyOnce(
-            identity=Identity(self._sources, inputs=["in"]),
-            claims=self.claims,
+        identity = Identity(self._sources, inputs=["in"])
+        steps = Steps(
+            identity=identity,
+            claiming=Claiming(
+                self.claims,
+                ClaimOwners(self.owners, identity, batch_max=10_000),
+                pass_on_outage=self._pass_on_outage,
+            ),
             transformer=self.isolation,
             planner=Planner(Destinations("app", "out", "dead")),
-            transaction=self.transaction,
             dead_letter_rate=DeadLetterRate(topic="dead", rate_max=0.1, records_min=10_000),
-            clock=clock,
-            pass_on_outage=self._pass_on_outage,
-            interrupt=self.interrupt,
-            owners=self.owners,
         )
+        self.core = ExactlyOnce(
+            steps, self.source, self.transaction, clock=clock, interrupt=self.interrupt
+        )
+        process = Process(events, clock, self.lifecycle)
         self.recovery = Recovery(
-            source=self.source,
-            transaction=self.transaction,
-            claims=self.claims,
-            events=events,
-            clock=clock,
-            lifecycle=self.lifecycle,
-            patience=self.patience,
-            fences=FenceBudget("w", 5),
-            member_fences=FenceBudget("w", 5),
+            process,
+            self.source,
+            self.transaction,
+            self.claims,
             ends=self.ends,
-            transaction_timeout_s=TRANSACTION_TIMEOUT_S,
+            limits=Limits(
+                retry=self.retry,
+                producer_fences=FenceBudget("w", 5),
+                member_fences=FenceBudget("w", 5),
+                transaction_timeout_s=TRANSACTION_TIMEOUT_S,
+            ),
         )
-        self.worker = self._worker(events)
+        self.worker = Worker(process, self._runner(events), self.recovery, self.ends)
 
-    def _worker(self, events: Events) -> Worker:
-        return Worker(
-            core=self.core,
-            source=self.source,
-            recovery=self.recovery,
-            events=events,
-            clock=self.clock,
-            lifecycle=self.lifecycle,
-            interrupt=self.interrupt,
-            watchdog=Watchdog(60.0, on_overrun=lambda _call, _s: None),
-            sizing=Sizing(
+    def _runner(self, events: Events) -> BatchRunner:
+        return BatchRunner(
+            self.core,
+            self.source,
+            (Suspects if self._marked else Unsuspecting)(
+                self.source, self.core, self.isolation, events, records_max=self._batch_max
+            ),
+            Sizing(
                 pace=Pace(
                     interval_s=0.1,
                     records_max=self._batch_max,
                     bytes_max=1 << 20,
                     transaction_timeout_s=TRANSACTION_TIMEOUT_S,
                 ),
-                patience=self.patience,
+                retry=self.retry,
                 bounds=Bounds(records_max=self._bounds[0], at_end=self._bounds[1]),
                 cut_after_s=1.0,
             ),
-            ends=self.ends,
-            suspects=(Suspects if self._marked else Unsuspecting)(
-                self.source,
-                self.core,
-                self.isolation,
-                events,
-                records_max=self._batch_max,
-            ),
+            interrupt=self.interrupt,
+            watchdog=Watchdog(60.0, on_overrun=lambda _call, _s: None),
         )
 
     # -- input ----------------------------------------------------------------------------
@@ -248,39 +238,17 @@ class Pipeline:
     def judge(self) -> None:
         """Hold the broker's topics against the promise; AssertionError names the record."""
         assert self.drained(), f"committed {self.broker.committed}, ends {self.broker.ends()}"
-        effects: dict[str, list[bytes]] = defaultdict(list)
-        for topic in ("out", "dead"):
-            for record in self.broker.records(topic):
-                effects[_source(record)].append(record.value or b"")
-        groups: dict[bytes, list[list[bytes]]] = defaultdict(list)
-        for record in self.broker.records("in"):
-            found = effects.pop(str(record.coordinates), [])
-            assert found in ([], expected(record)), f"{record.coordinates}: {found}"
-            groups[(record.value or b"").split(b"/")[0]].append(found)
-        assert not effects, f"outputs of nothing: {dict(effects)}"
-        for name, twins in groups.items():
-            once = 0 if name.startswith(b"filter") else 1
-            with_effect = sum(1 for found in twins if found)
-            assert with_effect == once, f"{name!r} had {with_effect} effects"
-        for number in (0, 1):
-            self._judge_order(number)
-
-    def _judge_order(self, number: int) -> None:
-        last: dict[str, int] = {}
-        for record in self.broker.records("out"):
-            if record.partition == number:
-                place, _, offset = _source(record).rpartition("/")
-                assert int(offset) >= last.get(place, -1), f"out of order: {record}"
-                last[place] = int(offset)
+        judge(self.broker, claims=True)
 
 
-def expected(record: Record) -> list[bytes]:
-    """Return the effect of one record under ``upper``."""
-    value = record.value or b""
-    if value.startswith(b"two"):
-        return [value, value + b"!"]
-    return [value if value.startswith(b"boom") else value.upper()]
+def judge(broker: MemoryBroker, *, claims: bool) -> None:
+    """Hold what ``work`` has made of ``in`` against the promise; AssertionError names the record.
 
-
-def _source(record: Record) -> str:
-    return (dict(record.headers)["hapax-source"] or b"").decode()
+    ``claims``: of the records of an event, one has its effect; without, each has.
+    """
+    found = Judge(broker)
+    found.expect(Counter(event_of(record.value or b"") for record in broker.records("in")))
+    found.watch([*broker.records("out"), *broker.records("dead")], broker.committed)
+    found.finish(claims=claims, emptied=0)
+    wrong = [each for each in found.found if each[0] not in OPEN]
+    assert not wrong, wrong

@@ -15,12 +15,11 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from confluent_kafka import Producer
-
-from service.sandbox import Sandbox
+from hapax.sandbox import Sandbox
 from tests.kit import topics
-from tests.kit.flow import await_
 from tests.kit.pipeline_process import environment, pipeline_process
+from tests.kit.topics import Given
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from tests.kit.spark_process import Part, SparkProcess
@@ -56,19 +55,20 @@ class Outcome(NamedTuple):
 
 def feed(servers: str, topic: str, records: int) -> Counter[tuple[bytes, bytes]]:
     """Write events, each twice, then what closes all windows; return what is to come out."""
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 5, "log_level": 0})
+    given: list[Given] = []
     expected: Counter[tuple[bytes, int]] = Counter()
     for number in range(records + AGAIN_AFTER):
         if number < records:
-            moment_ms = BEGAN_MS + number * APART_MS
-            expected[(key(number), moment_ms // 1000 * 1000)] += 1
-            _write(producer, topic, number, number % PARTITIONS)
+            expected[(key(number), moment_ms(number) // 1000 * 1000)] += 1
+            given.append(event(number, number % PARTITIONS))
         if number >= AGAIN_AFTER:
-            _write(producer, topic, number - AGAIN_AFTER, (number + 1) % PARTITIONS)
-    for partition in range(PARTITIONS):
-        end_ms = BEGAN_MS + records * APART_MS + LATER_MS
-        producer.produce(topic, b"end-%d" % partition, b"end", partition, timestamp=end_ms)
-    assert producer.flush(120) == 0
+            given.append(event(number - AGAIN_AFTER, (number + 1) % PARTITIONS))
+    end_ms = moment_ms(records) + LATER_MS
+    given += [
+        Given(b"end-%d" % partition, b"end", (), partition, end_ms)
+        for partition in range(PARTITIONS)
+    ]
+    topics.produce(servers, topic, *given)
     return Counter({(k, b"%d %d" % (ms, count)): 1 for (k, ms), count in expected.items()})
 
 
@@ -76,21 +76,12 @@ def key(number: int) -> bytes:
     return b"key-%d" % (number * 7 % KEYS)
 
 
-def _write(producer: Producer, topic: str, number: int, partition: int) -> None:
-    while True:
-        try:
-            producer.produce(
-                topic,
-                b"event-%d" % number,
-                key(number),
-                partition,
-                timestamp=BEGAN_MS + number * APART_MS,
-            )
-        except BufferError:
-            producer.poll(0.1)
-            continue
-        producer.poll(0)
-        return
+def moment_ms(number: int) -> int:
+    return BEGAN_MS + number * APART_MS
+
+
+def event(number: int, partition: int) -> Given:
+    return Given(b"event-%d" % number, key(number), (), partition, moment_ms(number))
 
 
 def run(
@@ -114,7 +105,7 @@ def run(
         given,
         out,
         folder / "checkpoint",
-        HAPAX_SPARK__PIPELINE="tests.kit.pipeline_process:counted",
+        HAPAX_SPARK__DATAFRAME="tests.kit.pipeline_process:counted",
         HAPAX_SPARK__BATCH_RECORDS_MAX=str(batch_max),
         HAPAX_SPARK__PROPERTIES='{"spark.sql.shuffle.partitions": "2"}',
     )
@@ -132,7 +123,7 @@ def run(
         assert driver.terminate() == 0
     finally:
         driver.close()
-    settled = driver.lines("micro_batch_settled")
+    settled = driver.lines("micro_batch_completed")
     found = Counter(
         ((one.key or b""), (one.value or b"")) for one in topics.read_back(servers, out)
     )
@@ -165,9 +156,9 @@ def _strike(driver: SparkProcess, part: Part) -> None:
 
 
 def _await_more(driver: SparkProcess, servers: str, out: str) -> None:
-    before = len(driver.lines("micro_batch_settled"))
+    before = len(driver.lines("micro_batch_completed"))
     await_(
-        lambda: len(driver.lines("micro_batch_settled")) > before or not driver.running,
+        lambda: len(driver.lines("micro_batch_completed")) > before or not driver.running,
         180,
         lambda: driver.text()[-2000:],
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
+from tests.kit import pipeline_under_test
 from tests.kit.spark_process import SparkProcess
 
 if TYPE_CHECKING:
@@ -14,27 +14,25 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
 
 
 def environment(
     sandbox: Sandbox, app: str, given: str, out: str, checkpoint: Path, **more: str
 ) -> dict[str, str]:
     """Return the whole environment of a pipeline."""
-    return {
-        **{name: value for name, value in os.environ.items() if not name.startswith("HAPAX_")},
-        "HAPAX_KAFKA__BOOTSTRAP_SERVERS": sandbox.bootstrap_servers,
-        "HAPAX_APP": app,
-        "HAPAX_INPUT__TOPICS": given,
-        "HAPAX_OUTPUT__TOPIC": out,
-        "HAPAX_SPARK__PIPELINE": "tests.kit.pipeline_process:doubled",
-        "HAPAX_SPARK__CHECKPOINT": str(checkpoint),
-        "HAPAX_SPARK__TRIGGER_INTERVAL": "100ms",
-        "HAPAX_TELEMETRY__PORT": "0",
-        "HAPAX_TELEMETRY__ADDRESS": "127.0.0.1",
-        "HAPAX_TELEMETRY__LOG_FORMAT": "json",
-        **more,
-    }
+    values = pipeline_under_test.environment(
+        app,
+        given,
+        out,
+        "",
+        HAPAX_KAFKA__BOOTSTRAP_SERVERS=sandbox.bootstrap_servers,
+        HAPAX_SPARK__DATAFRAME="tests.kit.pipeline_process:doubled",
+        HAPAX_SPARK__CHECKPOINT=str(checkpoint),
+        HAPAX_SPARK__TRIGGER_INTERVAL="100ms",
+    )
+    del values["HAPAX_DEAD_LETTER__TOPIC"]
+    return values | more
 
 
 def pipeline_process(folder: Path, values: dict[str, str], name: str = "driver") -> SparkProcess:

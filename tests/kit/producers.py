@@ -5,18 +5,21 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
-from service.adapters import kafka_producer
-from service.adapters.kafka_transaction import KafkaTransaction
+from hapax.kafka.produce import producer as kafka_producer
+from hapax.kafka.produce.base import ProducerConfig
+from hapax.kafka.produce.transaction import KafkaTransaction
 from tests.kit.doubles import Ticking
+from tests.kit.rulebook import Claim
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import pytest
 
-    from service.core.ports import Message
+    from hapax.core.offset_commit import OffsetCommit
+    from hapax.core.ports import Message
 
 
 def failing(
@@ -59,22 +62,9 @@ class FakeProducer:
             raise error
 
 
-class FakeSource:
-    """A live member that owns one partition."""
-
-    ours = frozenset({("in", 0)})
-
-    def assignment(self) -> frozenset[tuple[str, int]]:
-        return self.ours
-
-    def member(self) -> bytes:
-        return b"member"
-
-    def offset(self, where: tuple[str, int], offset: int) -> TopicPartition:
-        return TopicPartition(*where, offset)
-
-    def meet_cluster(self, cluster_id: str | None) -> None:
-        """Accept every cluster."""
+def commit_of(progress: Mapping[tuple[str, int], int]) -> OffsetCommit:
+    """Return progress in the name of a live member that owns these partitions."""
+    return Claim(b"member", *progress).offset_commit(progress)
 
 
 def transaction(
@@ -83,13 +73,13 @@ def transaction(
     """Return a real, opened KafkaTransaction on a fake producer."""
     FakeProducer.fail = fail
     patch.setattr(kafka_producer, "Producer", FakeProducer)
-    clock, source = Ticking(), FakeSource()
+    clock = Ticking()
     made = KafkaTransaction(
-        {"transaction.timeout.ms": 10_000},
-        source,  # type: ignore[arg-type] # all that a transaction asks of its source
-        required_topics=frozenset({"out"}),
-        round_robin=False,
-        deadline_s=10.0,
+        ProducerConfig(
+            properties={"transaction.timeout.ms": 10_000},
+            required_topics=frozenset({"out"}),
+            deadline_s=10.0,
+        ),
         clock=clock,
         forward=lambda *_line: None,
         watch=lambda _call: nullcontext(),
@@ -106,6 +96,6 @@ def transactional(producer: FakeProducer) -> list[str]:
 
 def message(value: bytes = b"v") -> Message:
     """Return a message ready for the wire."""
-    from service.core.ports import Message  # noqa: PLC0415 - its name is taken by this function
+    from hapax.core.ports import Message  # noqa: PLC0415 - its name is taken by this function
 
     return Message("out", value, None, -1, 0, [])

@@ -1,7 +1,11 @@
-"""What a test of a row leaves behind for the report: which rows, what came of it, how often."""
+"""What a test of a row leaves behind for the report: which rows, what came of it, how often.
+
+And how often it repeats its fault: a few times in CI, all of them in make fault-long.
+"""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +14,11 @@ from tests.fault.results import Case, note_case
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+
+
+def rounds(few: int, full: int) -> int:
+    """Return ``full`` where ROUNDS=full, else ``few``; a test that asks is marked ``rounds``."""
+    return full if os.environ.get("ROUNDS") == "full" else few
 
 
 class Proof:

@@ -16,7 +16,7 @@ import contextlib
 import socket
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 from tests.kit.connection import Connection
 from tests.kit.faults import PATIENCE_S, Rule
@@ -24,7 +24,7 @@ from tests.kit.faults import PATIENCE_S, Rule
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator, Mapping
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
     from tests.kit.frames import Request
 
 __all__ = ["FaultProxy", "Rule"]
@@ -176,3 +176,11 @@ class FaultProxy:
         ends = await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.sleep(0)  # one turn for the transports to close theirs
         return ends
+
+
+class ProxiedBroker(NamedTuple):
+    """One broker, and two ways to it."""
+
+    direct: str
+    proxied: str
+    proxy: FaultProxy

@@ -8,11 +8,11 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from service.sandbox.ports import Ports
-from service.sandbox.redis_server import Redis
-from service.sandbox.watchdog import Watchdog
+from hapax.sandbox.ports import Ports
+from hapax.sandbox.redis_server import Redis
+from hapax.sandbox.watchdog import ChildWatchdog
 from tests.kit.claim_stores import admin
-from tests.kit.flow import await_
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ MOVE_MS = 5000
 class Node(Redis):
     """One node."""
 
-    def __init__(self, folder: Path, ports: Ports, watchdog: Watchdog) -> None:
+    def __init__(self, folder: Path, ports: Ports, watchdog: ChildWatchdog) -> None:
         self.bus_port = ports.reserve()  # by default its port + 10000, which may be none
         super().__init__(folder, ports, watchdog)
 
@@ -47,7 +47,7 @@ class Node(Redis):
 @contextmanager
 def redis_cluster(folder: Path) -> Iterator[tuple[Node, Node]]:
     """Run two nodes that know each other."""
-    watchdog, ports = Watchdog(), Ports()
+    watchdog, ports = ChildWatchdog(), Ports()
     nodes = Node(folder / "0", ports, watchdog), Node(folder / "1", ports, watchdog)
     try:
         for node in nodes:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, cast
 
-from confluent_kafka import TopicPartition as KafkaOffset
-
-from service.core.ports import Message
+from hapax.core.offset_commit import GroupOffset, OffsetCommit, require_assigned
+from hapax.core.ports import Message, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from service.core.ports import Source, Transaction
-    from service.core.records import Progress, Record, TopicPartition
+    from hapax.core.records import Progress, Record, TopicPartition
+    from tests.kit.committing import Committing
 
 PARTITIONS = 2
 TURNS_MAX = 600
@@ -28,20 +27,21 @@ class Claim:
         self.metadata = metadata
         self._ours = frozenset(ours)
 
-    def assignment(self) -> frozenset[TopicPartition]:
-        """Return the partitions that it says are its own."""
-        return self._ours
+    def offset_commit(
+        self, progress: Mapping[TopicPartition, int], _marks: object = None
+    ) -> OffsetCommit:
+        """Return progress in the name of the membership that it says is its own."""
+        require_assigned(progress, self._ours)
+        return OffsetCommit(
+            [GroupOffset(*where, offset) for where, offset in progress.items()], self.metadata
+        )
+
+
+class Member(Source, Protocol):
+    """A client of the group that says who it is."""
 
     def member(self) -> bytes:
-        """Return the membership that it says is its own."""
-        return self.metadata
-
-    def offset(self, where: TopicPartition, offset: int) -> KafkaOffset:
-        """Return an offset to commit, with nothing beside it."""
-        return KafkaOffset(*where, offset)
-
-    def meet_cluster(self, cluster_id: str | None) -> None:
-        """Accept any cluster: it has no positions."""
+        """Return its live group metadata; raise BatchAbortedError when it is no live member."""
 
 
 class Late(Protocol):
@@ -68,13 +68,13 @@ class Rulebook(Protocol):
     topic: str
     target: str
 
-    def member(self, instance: str) -> Source:
+    def member(self, instance: str) -> Member:
         """Return a new client of the group; attending lets it join."""
 
     def leave(self, source: Source) -> None:
         """Close a member."""
 
-    def producer(self, source: Source | Claim, instance: str = "w") -> Transaction:
+    def producer(self, source: Source | Claim, instance: str = "w") -> Committing:
         """Return a producer, not yet open; its transactional id follows from the instance."""
 
     def write(self, *values: bytes, partition: int = 0) -> None:
@@ -131,14 +131,14 @@ def unfenced(world: Rulebook) -> Claim:
     return Claim(world.metadata("", -1), *places(world))
 
 
-def send(world: Rulebook, transaction: Transaction, *values: bytes) -> None:
+def send(world: Rulebook, transaction: Committing, *values: bytes) -> None:
     """Write outputs in the open transaction; return when they are in the log."""
     _, before = world.ends()
     transaction.send([message(world, value) for value in values])
     until(world, lambda: world.ends()[1] >= before + len(values))
 
 
-def disregard(transaction: Transaction) -> None:
+def disregard(transaction: Committing) -> None:
     """Forget its doubts, so that it begins all the same: to show what a broker does then."""
     cast("list[str]", transaction.doubts).clear()
 

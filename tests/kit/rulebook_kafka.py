@@ -6,39 +6,33 @@ import struct
 import threading
 import time
 import uuid
-from contextlib import ExitStack, nullcontext
-from typing import TYPE_CHECKING, cast
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, TopicPartition
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    OffsetSpec,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient, OffsetSpec, ResourceType
 
-from service.adapters.kafka_clients import consumer_properties, producer_properties
-from service.adapters.kafka_consumer import parse_metadata
-from service.adapters.kafka_source import KafkaSource
-from service.adapters.kafka_transaction import KafkaTransaction
-from service.settings import load_settings
+from hapax.kafka.consume.client import parse_metadata
+from hapax.kafka.consume.source import KafkaSource
+from tests.kit.committing import Committing
+from tests.kit.configs import configure
 from tests.kit.faults import Rule
-from tests.kit.flow import await_
-from tests.kit.parts import MachineClock, Quiet
+from tests.kit.parts import settings_of, source_of, transaction_of
 from tests.kit.proxy import FaultProxy
 from tests.kit.rulebook import PARTITIONS
 from tests.kit.rulebook_memory import TIMEOUT_S
 from tests.kit.topics import FOREVER, Given, committed, produce, produce_open, read_back
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from confluent_kafka import Producer
 
-    from service.core.ports import Source
-    from service.core.records import Progress, Record
-    from service.sandbox import Sandbox
-    from service.settings import Settings
+    from hapax.core.ports import Source
+    from hapax.core.records import Progress, Record
+    from hapax.sandbox import Sandbox
+    from hapax.settings import Settings
     from tests.kit.rulebook import Claim
     from tests.kit.rulebook_memory import GroupKind
 
@@ -72,33 +66,71 @@ class KafkaUpstream:
         await_(lambda: self._world.input_end() > before, 10, lambda: "no marker")
 
 
-class KafkaRulebook:
-    """Topics and a group of its own. ``timeout_s``: of a transaction."""
+class KafkaTopics:
+    """An input and an output of their own on the sandbox's broker, and the name of a group.
 
-    def __init__(self, sandbox: Sandbox, kind: GroupKind, *, timeout_s: float = TIMEOUT_S) -> None:
+    ``config``: of the output.
+    """
+
+    patience_ms: ClassVar[int] = 500
+    """How long the marker of a transaction may take to the output."""
+
+    def __init__(self, sandbox: Sandbox, config: Mapping[str, str] = FOREVER) -> None:
         name = uuid.uuid4().hex[:12]
         self.topic, self.target, self._app = f"in-{name}", f"out-{name}", f"app-{name}"
-        self._kind, self._timeout_s = kind, timeout_s
         self._bootstrap = sandbox.bootstrap_servers
         self._admin = AdminClient({"bootstrap.servers": self._bootstrap})
+        self._exits = ExitStack()
         sandbox.create_topic(self.topic, PARTITIONS)
-        sandbox.create_topic(self.target, 1, FOREVER)
+        sandbox.create_topic(self.target, 1, config)
+
+    def write(self, *values: bytes, partition: int = 0) -> None:
+        given = (Given(value, b"key", partition=partition) for value in values)
+        produce(self._bootstrap, self.topic, *given)
+
+    def outputs(self) -> list[Record]:
+        return read_back(self._bootstrap, self.target, patience_ms=self.patience_ms)
+
+    def committed(self) -> Progress:
+        found: list[TopicPartition] = []
+
+        def stable() -> bool:
+            found[:] = self._group_offsets()
+            return not any(one.error for one in found)
+
+        await_(stable, 10, lambda: f"offsets of an open transaction: {found}")
+        return {(one.topic, one.partition): one.offset for one in found if one.offset >= 0}
+
+    def _group_offsets(self) -> list[TopicPartition]:
+        """Return what the group has; UNSTABLE_OFFSET_COMMIT where a transaction is not over."""
+        asked = ConsumerGroupTopicPartitions(
+            self._app, [TopicPartition(self.topic, number) for number in range(PARTITIONS)]
+        )
+        (answer,) = self._admin.list_consumer_group_offsets([asked], require_stable=True).values()
+        return list(answer.result(30).topic_partitions or [])
+
+    def close(self) -> None:
+        self._exits.close()
+
+
+class KafkaRulebook(KafkaTopics):
+    """Topics and a group of its own. ``timeout_s``: of a transaction."""
+
+    patience_ms = 20  # ``shown`` waits for markers itself
+
+    def __init__(self, sandbox: Sandbox, kind: GroupKind, *, timeout_s: float = TIMEOUT_S) -> None:
+        super().__init__(sandbox)
+        self._kind, self._timeout_s = kind, timeout_s
         if kind == "consumer":
-            self._quicken()
+            # Members of the new protocol ask every 5 s by default.
+            quick = {"consumer.heartbeat.interval.ms": "500"}
+            configure(self._admin, ResourceType.GROUP, [self._app], quick)
         # Who asks first for a group makes the broker create its topic; a producer might hang.
         committed(self._bootstrap, self._app, self.topic)
-        self._exits = ExitStack()
         self._proxy = self._exits.enter_context(FaultProxy.before(sandbox))
 
     def member(self, instance: str) -> KafkaSource:
-        source = KafkaSource(
-            consumer_properties(self._settings(instance, self._bootstrap)),
-            [self.topic],
-            start="earliest",
-            logger=Quiet(),
-            clock=MachineClock(),
-            watch=lambda _call: nullcontext(),
-        )
+        source = source_of(self._settings(instance, self._bootstrap), KafkaSource)
         self._exits.callback(source.close)
         source.subscribe()
         return source
@@ -106,24 +138,10 @@ class KafkaRulebook:
     def leave(self, source: Source) -> None:
         cast("KafkaSource", source).close()
 
-    def producer(self, source: Source | Claim, instance: str = "w") -> KafkaTransaction:
-        properties = producer_properties(self._settings(instance, self._proxy.bootstrap))
-        transaction = KafkaTransaction(
-            properties,
-            cast("KafkaSource", source),  # all that it asks: assignment, member and offset
-            required_topics=frozenset(),
-            round_robin=False,
-            deadline_s=8.0,
-            clock=MachineClock(),
-            forward=lambda *_line: None,
-            watch=lambda _call: nullcontext(),
-        )
+    def producer(self, source: Source | Claim, instance: str = "w") -> Committing:
+        transaction = transaction_of(self._settings(instance, self._proxy.bootstrap))
         self._exits.callback(transaction.close)
-        return transaction
-
-    def write(self, *values: bytes, partition: int = 0) -> None:
-        given = (Given(value, partition=partition) for value in values)
-        produce(self._bootstrap, self.topic, *given)
+        return Committing(transaction, source)
 
     def upstream(self, *values: bytes) -> KafkaUpstream:
         given = (Given(value, partition=0) for value in values)
@@ -147,27 +165,6 @@ class KafkaRulebook:
         self._exits.callback(cutting.join)
         return KafkaLate(rule)
 
-    def outputs(self) -> list[Record]:
-        return read_back(self._bootstrap, self.target, patience_ms=20)
-
-    def committed(self) -> Progress:
-        found: list[TopicPartition] = []
-
-        def stable() -> bool:
-            found[:] = self._group_offsets()
-            return not any(one.error for one in found)
-
-        await_(stable, 10, lambda: f"offsets of an open transaction: {found}")
-        return {(one.topic, one.partition): one.offset for one in found if one.offset >= 0}
-
-    def _group_offsets(self) -> list[TopicPartition]:
-        """Return what the group has; UNSTABLE_OFFSET_COMMIT where a transaction is not over."""
-        asked = ConsumerGroupTopicPartitions(
-            self._app, [TopicPartition(self.topic, number) for number in range(PARTITIONS)]
-        )
-        (answer,) = self._admin.list_consumer_group_offsets([asked], require_stable=True).values()
-        return list(answer.result(30).topic_partitions or [])
-
     def ends(self) -> tuple[int, int]:
         stable = self._end(self.target, IsolationLevel.READ_COMMITTED)
         return stable, self._end(self.target, IsolationLevel.READ_UNCOMMITTED)
@@ -185,33 +182,19 @@ class KafkaRulebook:
     def wait(self, seconds: float) -> None:
         time.sleep(seconds)
 
-    def close(self) -> None:
-        self._exits.close()
-
     def _settings(self, instance: str, bootstrap: str) -> Settings:
-        return load_settings(
-            {
-                "HAPAX_APP": self._app,
-                "HAPAX_INSTANCE": instance,
-                "HAPAX_KAFKA__BOOTSTRAP_SERVERS": bootstrap,
-                "HAPAX_INPUT__TOPICS": self.topic,
-                "HAPAX_OUTPUT__TOPIC": self.target,
-                "HAPAX_TRANSACTION__TIMEOUT": f"{self._timeout_s:g}s",
-                "HAPAX_GROUP__MEMBERSHIP": "static" if self._kind == "static" else "dynamic",
-                "HAPAX_GROUP__PROTOCOL": "consumer" if self._kind == "consumer" else "classic",
-            }
+        return settings_of(
+            bootstrap,
+            self.topic,
+            self.target,
+            self._app,
+            HAPAX_INSTANCE=instance,
+            HAPAX_TRANSACTION__TIMEOUT=f"{self._timeout_s:g}s",
+            HAPAX_GROUP__MEMBERSHIP="static" if self._kind == "static" else "dynamic",
+            HAPAX_GROUP__PROTOCOL="consumer" if self._kind == "consumer" else "classic",
         )
 
     def _end(self, topic: str, isolation: IsolationLevel) -> int:
         asked = {TopicPartition(topic, 0): OffsetSpec.latest()}  # type: ignore[no-untyped-call]
         (answer,) = self._admin.list_offsets(asked, isolation_level=isolation).values()
         return int(answer.result(30).offset)
-
-    def _quicken(self) -> None:
-        """Let members of the new protocol ask more often than every 5 s."""
-        entry = ConfigEntry(
-            "consumer.heartbeat.interval.ms", "500", incremental_operation=AlterConfigOpType.SET
-        )
-        resource = ConfigResource(ResourceType.GROUP, self._app, incremental_configs=[entry])
-        for answer in self._admin.incremental_alter_configs([resource]).values():
-            answer.result(30)

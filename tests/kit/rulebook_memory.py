@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, cast
 
-from service.adapters.memory_broker import MemoryBroker
-from service.adapters.memory_kafka import MemorySource
-from service.adapters.memory_transaction import MemoryTransaction
-from service.core.errors import ProducerDeadError
+from hapax.core.errors import ProducerDeadError
+from hapax.testing.broker import MemoryBroker
+from hapax.testing.source import MemorySource
+from hapax.testing.transaction import MemoryTransaction
+from tests.kit.committing import Committing
 from tests.kit.doubles import Ticking
 from tests.kit.rulebook import ACCEPTED, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, PARTITIONS
 from tests.simulation.classic import ClassicGroup
@@ -17,8 +18,8 @@ from tests.simulation.kip848 import ConsumerGroup
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service.core.ports import Source
-    from service.core.records import Progress, Record
+    from hapax.core.ports import Source
+    from hapax.core.records import Progress, Record
     from tests.kit.rulebook import Claim
 
 GroupKind = Literal["classic", "static", "consumer"]
@@ -50,21 +51,37 @@ class MemoryUpstream:
         self._end(commit)
 
 
-class MemoryRulebook:
+class MemoryTopics:
+    """An input and an output in this process; ``facts`` of the broker."""
+
+    def __init__(self, **facts: float) -> None:
+        self.topic, self.target = "in", "out"
+        self._clock = Ticking()
+        self.broker = MemoryBroker(
+            {"in": PARTITIONS, "out": 1}, inputs=["in"], clock=self._clock, **facts
+        )
+
+    def write(self, *values: bytes, partition: int = 0) -> None:
+        for value in values:
+            self.broker.write(self.topic, value, key=b"key", partition=partition)
+
+    def outputs(self) -> list[Record]:
+        return self.broker.records(self.target)
+
+    def committed(self) -> Progress:
+        return dict(self.broker.committed)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class MemoryRulebook(MemoryTopics):
     """All in this process. ``timeout_s``: of a transaction."""
 
     def __init__(self, kind: GroupKind, *, timeout_s: float = TIMEOUT_S) -> None:
-        self.topic, self.target = "in", "out"
-        self._clock = Ticking()
+        super().__init__(timeout_s=timeout_s, scan_s=1.0)
         self._held: dict[str, MemoryLate] = {}
         self._clients = 0
-        self.broker = MemoryBroker(
-            {"in": PARTITIONS, "out": 1},
-            inputs=["in"],
-            clock=self._clock,
-            timeout_s=timeout_s,
-            scan_s=1.0,
-        )
         timing = Timing(session_s=60.0, poll_max_s=600.0)
         if kind == "consumer":
             self.broker.group = ConsumerGroup(self.broker.inputs, self._clock, timing)
@@ -82,18 +99,11 @@ class MemoryRulebook:
     def leave(self, source: Source) -> None:
         cast("MemorySource", source).close()
 
-    def producer(self, source: Source | Claim, instance: str = "w") -> MemoryTransaction:
-        return MemoryTransaction(
-            self.broker,
-            cast("MemorySource", source),  # all that it asks: assignment and member
-            f"app-{instance}",
-            clock=self._clock,
-            wire=self._carry,
+    def producer(self, source: Source | Claim, instance: str = "w") -> Committing:
+        transaction = MemoryTransaction(
+            self.broker, f"app-{instance}", clock=self._clock, wire=self._carry
         )
-
-    def write(self, *values: bytes, partition: int = 0) -> None:
-        for value in values:
-            self.broker.write(self.topic, value, partition=partition)
+        return Committing(transaction, source)
 
     def upstream(self, *values: bytes) -> MemoryUpstream:
         self._clients += 1
@@ -105,12 +115,6 @@ class MemoryRulebook:
     def hold(self, api: str) -> MemoryLate:
         late = self._held[api] = MemoryLate()
         return late
-
-    def outputs(self) -> list[Record]:
-        return self.broker.records(self.target)
-
-    def committed(self) -> Progress:
-        return dict(self.broker.committed)
 
     def ends(self) -> tuple[int, int]:
         self.broker.expire()
@@ -127,9 +131,6 @@ class MemoryRulebook:
 
     def wait(self, seconds: float) -> None:
         self._clock.wait(seconds)
-
-    def close(self) -> None:
-        """Nothing is held."""
 
     def _carry(self, api: str, deliver: Callable[[], None], again: Callable[[], None]) -> None:
         late = self._held.pop(api, None)

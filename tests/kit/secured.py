@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from service.sandbox.guard import LOGIN, MUTUAL, PLAIN_PASSWORD, PLAIN_USER, TLS
-from service.settings import load_settings
-from service.wiring.rights import kafka_rights
+from hapax.operations.doctor.acls import kafka_rights
+from hapax.sandbox.guard import LOGIN, MUTUAL, PLAIN_PASSWORD, PLAIN_USER, TLS
+from hapax.settings import load_settings
 
 if TYPE_CHECKING:
-    from service.core.rights import Right
-    from service.sandbox import Sandbox
-    from service.settings import Settings
-    from tests.kit.route import Route
+    from hapax.core.rights import Right
+    from hapax.sandbox import Sandbox
+    from hapax.settings import Settings
+    from tests.kit.pipeline_under_test import PipelineUnderTest
 
 KEY_PASSWORD = "open-the-key-sesame"  # noqa: S105 - of a certificate that lives for minutes
 SCRAM_PASSWORD = 'open "sesame" \\ door'  # noqa: S105 - characters that quoting must survive
@@ -21,7 +21,7 @@ WAYS = ("TLS", "certificate", "locked key", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA
 
 
 class Way(NamedTuple):
-    """One way in. ``user`` is None where brokers know of none; ``settings`` as a Route's."""
+    """One way in. ``user`` is None where brokers know of none; ``settings`` as a pipeline's."""
 
     user: str | None
     settings: dict[str, Any]
@@ -69,12 +69,12 @@ def _security(sandbox: Sandbox, listener: str, **security: str) -> dict[str, Any
     return settings | {"KAFKA__BOOTSTRAP_SERVERS": sandbox.kafka.guarded(listener)}
 
 
-def settings_of(route: Route, **more: str | None) -> Settings:
+def settings_of(route: PipelineUnderTest, **more: str | None) -> Settings:
     """Return the settings that a worker of the route starts with."""
     environment = route.environment(**more) | {"HAPAX_INSTANCE": INSTANCE}
     return load_settings({name: text for name, text in environment.items() if "HAPAX" in name})
 
 
-def needed(route: Route, **more: str | None) -> tuple[Right, ...]:
+def needed(route: PipelineUnderTest, **more: str | None) -> tuple[Right, ...]:
     """Return the mandatory rights, as they are printed."""
     return tuple(right for right in kafka_rights(settings_of(route, **more)) if not right.optional)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from service import Output
+from hapax import Output
 
 if TYPE_CHECKING:
-    from service import Record
+    from hapax import Record
 
 LARGE_BYTES = 400_000
 """More than the output topic takes, and less than the client refuses."""

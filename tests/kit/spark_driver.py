@@ -9,25 +9,25 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, cast
 
-from service.core.errors import ClaimsUnavailableError
-from service.core.exactly_once import Interrupt
-from service.core.limits import DeadLetterRate, FenceBudget
-from service.core.ports import Changes
-from service.core.settled import Settled
-from service.engines.assignment import Bounds
-from service.engines.lifecycle import Lifecycle
-from service.engines.ranges import Outcome, Report
-from service.engines.spark import SparkEngine
-from service.engines.spark_ports import Pacing
-from service.engines.spark_reports import Reports
+from hapax.core.batch_result import BatchResult
+from hapax.core.errors import ClaimsUnavailableError
+from hapax.core.interrupt import Interrupt
+from hapax.core.limits import DeadLetterRate, FenceBudget
+from hapax.core.ports import Changes
+from hapax.engines.idle_offsets import Bounds
+from hapax.engines.lifecycle import Lifecycle, Process
+from hapax.engines.spark.driver import SparkEngine
+from hapax.engines.spark.plan import RangeOutcome, RangeReport
+from hapax.engines.spark.ports import Pacing
+from hapax.engines.spark.reports import Reports
 from tests.kit.doubles import StuckError, Ticking, Told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
-    from service.core.records import Progress, TopicPartition
-    from service.engines.ranges import Plan
-    from service.telemetry.events import Events
+    from hapax.core.records import Progress, TopicPartition
+    from hapax.engines.spark.plan import RangePlan
+    from hapax.telemetry.events import Events
 
     Scenario = Generator[None, None, None]
 
@@ -123,14 +123,14 @@ class FakeJobs:
 
     def __init__(self, lanes: int, journal: list[str]) -> None:
         self.lanes = lanes
-        self.plans: list[Plan] = []
-        self.running: dict[int, Future[Report]] = {}
+        self.plans: list[RangePlan] = []
+        self.running: dict[int, Future[RangeReport]] = {}
         self.hold, self.obeys = False, True
         self.gone: Exception | None = None
         self._held: list[tuple[Callable[[], None], Future[None]]] = []
         self._journal = journal
 
-    def submit(self, plan: Plan) -> Future[Report]:
+    def submit(self, plan: RangePlan) -> Future[RangeReport]:
         assert plan.lane not in self.running, "two tasks of one lane"
         self._journal.append(f"submit {plan.lane}")
         self.plans.append(plan)
@@ -164,9 +164,9 @@ class FakeJobs:
         if self.gone is not None:
             raise self.gone
 
-    def end(self, lane: int = 0, outcome: Outcome = Outcome.DONE, **facts: Any) -> None:
+    def end(self, lane: int = 0, outcome: RangeOutcome = RangeOutcome.DONE, **facts: Any) -> None:
         """Let the task of a lane report."""
-        self.running.pop(lane).set_result(Report(lane=lane, outcome=outcome, **facts))
+        self.running.pop(lane).set_result(RangeReport(lane=lane, outcome=outcome, **facts))
 
     def lose(self, lane: int = 0, reason: str = "Python worker exited unexpectedly") -> None:
         """Let the task of a lane end without a report."""
@@ -232,21 +232,17 @@ class Driver:
         events = cast("Events", self.told)
         self.reports = Reports(
             events=events,
-            clock=self.clock,
             claims=self.claims if claims else None,
             fences=FenceBudget("w", 5),
             member_fences=FenceBudget("w", 2),
             dead_letter_rate=self.rate,
         )
         self.engine = SparkEngine(
-            member=cast("Any", self.member),
-            jobs=self.jobs,
+            Process(events, self.clock, self.lifecycle),
+            cast("Any", self.member),
+            self.jobs,
             fences=self.fences,
             reports=self.reports,
-            events=events,
-            clock=self.clock,
-            lifecycle=self.lifecycle,
-            dead_letter_rate=self.rate,
             pacing=Pacing(
                 duration_s=2.0,
                 task_max_s=TASK_MAX_S,
@@ -305,17 +301,17 @@ class Driver:
         yield from self.until(lambda: set(lanes) <= set(self.jobs.running))
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> RangePlan:
         """The newest plan."""
         return self.jobs.plans[-1]
 
 
 def settled(
     spans: dict[TopicPartition, tuple[int, int]], records: int | None = None, **facts: Any
-) -> Settled:
+) -> BatchResult:
     """Return what one committed transaction came to."""
     count = sum(offset - first for first, offset in spans.values()) if records is None else records
-    return Settled(offsets=spans, records=count, **facts)
+    return BatchResult(offsets=spans, records=count, **facts)
 
 
 def done(where: TopicPartition, first: int, offset: int) -> dict[str, Any]:

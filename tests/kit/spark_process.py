@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Literal
 
 import psutil  # type: ignore[import-untyped] # it carries no types
 
-from tests.kit.flow import WorkerProcess, await_
+from tests.kit.managed_process import WorkerProcess
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 Part = Literal["all", "driver", "jvm", "pool", "worker"]
@@ -35,14 +37,16 @@ GONE_S = 15.0
 
 
 class SparkProcess(WorkerProcess):
-    """``python -m service run`` with the Spark engine, and all that it starts."""
+    """``python -m hapax run`` with the Spark engine, and all that it starts."""
 
-    def __init__(self, environment: dict[str, str], instance: str, log: Path) -> None:
-        super().__init__(SPARK | environment, instance, log)
+    def __init__(self, environment: Mapping[str, str], instance: str, log: Path) -> None:
+        super().__init__({**SPARK, **environment}, instance, log)
         self._sessions: list[int] = []
 
-    def start(self) -> None:
-        super().start()
+    def start(
+        self, words: Sequence[str] | None = None, settings: Mapping[str, str] | None = None
+    ) -> None:
+        super().start(words, settings)
         self._sessions.append(self.process.pid)
 
     # -- parts ----------------------------------------------------------------------------
@@ -97,17 +101,6 @@ class SparkProcess(WorkerProcess):
 
     def _everything(self) -> list[psutil.Process]:
         return [each for each in psutil.process_iter() if _session(each) in self._sessions]
-
-
-def at_work(member: WorkerProcess, more: int = 3) -> None:
-    """Wait for so many transactions more; a process that has left never comes to them."""
-    settled = len(member.lines("transaction_settled"))
-    await_(
-        lambda: not member.running or len(member.lines("transaction_settled")) > settled + more,
-        120,
-        member.text,
-    )
-    assert member.running, member.text()
 
 
 def ours(member: WorkerProcess) -> int:

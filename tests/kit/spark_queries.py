@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.engines.spark_session import SparkOptions, open_session
-from service.sandbox.connector import connector_jars
-from service.spark import register
+from hapax.engines.spark.connector import connector_jars
+from hapax.engines.spark.session import SparkOptions, open_session
+from hapax.spark import register
 from tests.kit.spark_process import SPARK
 
 if TYPE_CHECKING:

@@ -8,22 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from service.adapters.kafka_clients import consumer_properties, lane_id, transactional_id
-from service.adapters.kafka_member import KafkaMember
-from service.adapters.kafka_range import KafkaRange
-from service.engines.ranges import Plan
-from service.settings import load_settings
-from service.wiring.task import Task
-from tests.kit.parts import MachineClock, Quiet
+from hapax.engines.spark.plan import RangePlan
+from hapax.engines.spark.task import Task
+from hapax.kafka.consume.group_member import KafkaMember
+from hapax.kafka.consume.range_source import KafkaRange
+from hapax.kafka.properties import consumer_properties, lane_id, transactional_id
+from hapax.settings import load_settings
+from hapax.wiring.task import RangeParts
+from tests.kit.parts import MachineClock, Quiet, source_of
 from tests.kit.topics import committed, read_back
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from service.core.records import Progress, Record
-    from service.core.records import TopicPartition as Where
-    from service.engines.ranges import Report
-    from service.sandbox import Sandbox
+    from hapax.core.records import Progress, Record
+    from hapax.core.records import TopicPartition as Where
+    from hapax.engines.spark.plan import RangeReport
+    from hapax.sandbox import Sandbox
 
 JOIN_TIMEOUT_S = 60.0
 
@@ -65,14 +66,7 @@ class Application:
 
     def member(self, count: int | None = None, *, start: str = "earliest") -> KafkaMember:
         """Return one more member, once it has ``count`` partitions (default: all)."""
-        member = KafkaMember(
-            consumer_properties(self.settings),
-            self.settings.input.topics,
-            start=start,
-            logger=Quiet(),
-            clock=MachineClock(),
-            watch=lambda _call: nullcontext(),
-        )
+        member = source_of(self.settings, KafkaMember, start)
         self._members.append(member)
         member.subscribe()
         self.settle(len(self.partitions) if count is None else count)
@@ -103,7 +97,7 @@ class Application:
 
     # -- tasks ----------------------------------------------------------------------------
 
-    def plan(self, member: KafkaMember, **facts: Any) -> Plan:
+    def plan(self, member: KafkaMember, **facts: Any) -> RangePlan:
         """Return a plan of all partitions of a member, as the driver would make it."""
         ours = sorted(member.assignment())
         defaults: dict[str, Any] = {
@@ -114,7 +108,7 @@ class Application:
             "duration_s": 30.0,
             "pace": 500,
         }
-        return Plan(**(defaults | facts))
+        return RangePlan(**(defaults | facts))
 
     def ends(self, member: KafkaMember, partitions: list[Where]) -> Progress:
         """Return the ends of all of them; the member leaves out what it is not told at once."""
@@ -123,10 +117,10 @@ class Application:
             assert time.monotonic() < deadline_s, f"ends are {ends}"
         return ends
 
-    def run(self, plan: Plan, **settings: str) -> Report:
+    def run(self, plan: RangePlan, **settings: str) -> RangeReport:
         """Run a task to its report."""
         chosen = self.with_settings(**settings) if settings else self.settings
-        return Task(chosen, plan).run()
+        return Task(plan, RangeParts(chosen, plan)).run()
 
     def range(
         self, starts: Mapping[Where, int | None], member: bytes, start: str = "earliest"

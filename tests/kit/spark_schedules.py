@@ -6,7 +6,7 @@ that works on them; the driver dies and comes back. One seed tells a whole sched
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from concurrent.futures import Future
 from contextlib import suppress
 from random import Random
@@ -14,40 +14,43 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from service.adapters.memory_broker import MemoryBroker
-from service.adapters.memory_group import InstantGroup
-from service.adapters.memory_kafka import Fault, MemorySource
-from service.adapters.memory_transaction import MemoryTransaction
-from service.core.errors import (
+from hapax.core.errors import (
     BatchAbortedError,
     PositionLostError,
     ProducerDeadError,
     StopError,
 )
-from service.core.exactly_once import Interrupt
-from service.core.limits import DeadLetterRate, FenceBudget
-from service.core.transform import Transformer
-from service.engines.assignment import Bounds
-from service.engines.lifecycle import Lifecycle
-from service.engines.spark import SparkEngine
-from service.engines.spark_ports import Pacing
-from service.engines.spark_reports import Reports
-from service.settings import load_settings
-from service.wiring.parts import core
-from service.wiring.task import Task
+from hapax.core.exactly_once import ExactlyOnce
+from hapax.core.interrupt import Interrupt
+from hapax.core.limits import DeadLetterRate, FenceBudget
+from hapax.core.transform import Transformer
+from hapax.engines.idle_offsets import Bounds
+from hapax.engines.lifecycle import Lifecycle, Process
+from hapax.engines.spark.driver import SparkEngine
+from hapax.engines.spark.ports import Pacing
+from hapax.engines.spark.reports import Reports
+from hapax.engines.spark.task import Task
+from hapax.settings import load_settings
+from hapax.testing.broker import MemoryBroker
+from hapax.testing.group import InstantGroup
+from hapax.testing.source import InjectedFault, MemorySource
+from hapax.testing.transaction import MemoryTransaction
+from hapax.wiring.builders import steps
+from hapax.wiring.task import RangeParts
 from tests.kit.doubles import CrashError, StuckError, Ticking, Told
-from tests.kit.pipeline import expected, upper
+from tests.kit.pipeline import judge
 from tests.kit.spark_errands import Errand
+from tests.simulation.business import work as upper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from service.adapters.memory_group import Shift
-    from service.core.ports import Clock
-    from service.core.records import Progress, TopicPartition
-    from service.core.suspicion import Marks
-    from service.engines.ranges import Plan, Report
-    from service.telemetry.events import Events
+    from hapax.core.ports import Clock
+    from hapax.core.records import Progress, TopicPartition
+    from hapax.core.suspicion import Marks
+    from hapax.engines.spark.plan import RangePlan, RangeReport
+    from hapax.telemetry.events import Events
+    from hapax.testing.group import Shift
 
 PEER = "x"
 TURNS_MAX = 3000
@@ -63,7 +66,7 @@ SETTINGS = {
     "HAPAX_OUTPUT__TOPIC": "out",
     "HAPAX_DEAD_LETTER__TOPIC": "dead",
     "HAPAX_DEAD_LETTER__RATE_MAX": "1",
-    "HAPAX_TRANSFORM": "tests.kit.pipeline:upper",
+    "HAPAX_TRANSFORM": "tests.simulation.business:work",
 }
 
 
@@ -117,7 +120,7 @@ class Member(MemorySource):
 class Range(MemorySource):
     """The source of a task, as KafkaRange is."""
 
-    def __init__(self, broker: Broker, plan: Plan, **parts: Any) -> None:
+    def __init__(self, broker: Broker, plan: RangePlan, **parts: Any) -> None:
         super().__init__(broker, "nobody", **parts)
         self._plan = plan
 
@@ -153,22 +156,21 @@ class Producing(MemoryTransaction):
         """Nothing is held."""
 
 
-class MemoryTask(Task):
-    """The real task on the memory broker."""
+class MemoryParts(RangeParts):
+    """Those of a real task on the memory broker."""
 
-    def __init__(self, world: World, plan: Plan, errand: Errand) -> None:
+    def __init__(self, world: World, plan: RangePlan, errand: Errand) -> None:
         super().__init__(world.settings, plan)
         self._world, self._errand = world, errand
 
-    def _build(self) -> None:
+    def clients(self) -> tuple[Any, Any]:
         world = self._world
-        self._source: Any = Range(world.broker, self._plan, wait=world.clock.wait, faults=self._at)
-        self._transaction: Any = Producing(
-            world.broker, self._source, f"app-w/{self._plan.lane}", clock=world.clock,
-            faults=self._at,
-        )  # fmt: skip
+        source = Range(world.broker, self._plan, wait=world.clock.wait, faults=self._at)
+        return source, Producing(
+            world.broker, f"app-w/{self._plan.lane}", clock=world.clock, faults=self._at
+        )
 
-    def _at(self, step: str) -> Fault | None:
+    def _at(self, step: str) -> InjectedFault | None:
         self._errand.pause()
         return self._world.chance.fault(step)
 
@@ -178,18 +180,18 @@ class Jobs:
 
     def __init__(self, world: World, lanes: int) -> None:
         self.lanes = lanes
-        self.running: dict[int, tuple[Errand, Future[Report]]] = {}
+        self.running: dict[int, tuple[Errand, Future[RangeReport]]] = {}
         self._world = world
 
-    def submit(self, plan: Plan) -> Future[Report]:
+    def submit(self, plan: RangePlan) -> Future[RangeReport]:
         random = self._world.random
         if random.random() < 0.5:
             plan = msgspec.structs.replace(plan, records_max=random.randrange(1, 9))
-        future: Future[Report] = Future()
+        future: Future[RangeReport] = Future()
 
         def work(errand: Errand) -> None:
             try:
-                report = MemoryTask(self._world, plan, errand).run()
+                report = Task(plan, MemoryParts(self._world, plan, errand)).run()
             except Exception as error:  # noqa: BLE001 - a future carries whatever is raised
                 if not future.done():
                     future.set_exception(error)
@@ -258,16 +260,13 @@ class Peer:
     def __init__(self, world: World) -> None:
         self._broker = world.broker
         self._source = MemorySource(world.broker, PEER, wait=world.clock.wait)
-        self._transaction = MemoryTransaction(
-            world.broker, self._source, "app-x", clock=world.clock
-        )
+        self._transaction = MemoryTransaction(world.broker, "app-x", clock=world.clock)
         self._transaction.open()
-        self._core = core(
-            world.settings,
-            cast("Any", self._transaction),
-            None,
-            Transformer(upper, 1),
-            clock=cast("Any", world.clock),
+        self._core = ExactlyOnce(
+            steps(world.settings, None, None, Transformer(upper, 1)),
+            self._source,
+            self._transaction,
+            clock=world.clock,
             interrupt=Interrupt(),
         )
         self.present = False
@@ -278,7 +277,7 @@ class Peer:
         if batch.records:
             with suppress(BatchAbortedError):
                 self._core.run(batch, {}, 1)
-                self._source.settle(batch.next)
+                self._source.mark_processed(batch.next)
                 return
             self.leave()
 
@@ -305,16 +304,16 @@ class Chance:
         self.left -= 1
         self.struck[kind] += 1
 
-    def fault(self, step: str) -> Fault | None:
+    def fault(self, step: str) -> InjectedFault | None:
         """Answer at a step of a task, or of a call to brokers."""
         random = self._world.random
         if not self.due() or random.random() < 0.5:
             return None
         self.note(f"fault at {step}")
         if step in DOUBTFUL and random.random() < 0.3:
-            return Fault(after=True, doubt=True)
+            return InjectedFault(after=True, doubt=True)
         error: Any = random.choice(ERRORS)
-        return Fault(error, after=random.random() < 0.5)
+        return InjectedFault(error, after=random.random() < 0.5)
 
 
 class World:
@@ -348,21 +347,17 @@ class World:
         self.member = Member(self.broker, "w", wait=self.clock.wait, faults=self._at)
         rate = DeadLetterRate(topic="dead", rate_max=1.0, records_min=10_000)
         self.engine = SparkEngine(
-            member=self.member,
-            jobs=self.jobs,
+            Process(events, self.clock, self.lifecycle),
+            self.member,
+            self.jobs,
             fences=LaneFences(self),
             reports=Reports(
                 events=events,
-                clock=self.clock,
                 claims=None,
                 fences=FenceBudget("w", 5),
                 member_fences=FenceBudget("w", 5),
                 dead_letter_rate=rate,
             ),
-            events=events,
-            clock=self.clock,
-            lifecycle=self.lifecycle,
-            dead_letter_rate=rate,
             pacing=Pacing(
                 duration_s=60.0,
                 task_max_s=600.0,
@@ -385,12 +380,12 @@ class World:
 
     # -- what happens while the driver attends to its group -------------------------------
 
-    def _at(self, step: str) -> Fault | None:
+    def _at(self, step: str) -> InjectedFault | None:
         if step == "reopen":
             return None  # asks no broker
         if step != "attend":
             fault = self.chance.fault(step)
-            return fault if fault is None or fault.error != "dead" else Fault("aborted")
+            return fault if fault is None or fault.error != "dead" else InjectedFault("aborted")
         self._turns += 1
         if self._turns > TURNS_MAX:
             raise StuckError(f"{self.broker.committed} of {self.broker.ends()}")
@@ -407,7 +402,7 @@ class World:
             self.lifecycle.stop("drained")
         return self._strike() if self.chance.due() else None
 
-    def _strike(self) -> Fault | None:
+    def _strike(self) -> InjectedFault | None:
         random = self.random
         kind = random.choice(("kill", "zombie", "zombie", "crash", "peer", "peer", "expel", "away"))
         if kind in {"kill", "zombie"} and not self.jobs.running:
@@ -424,7 +419,7 @@ class World:
             case "expel":
                 self.broker.expel("w")
             case _:
-                return Fault(random.choice(("aborted", "fenced")))
+                return InjectedFault(random.choice(("aborted", "fenced")))
         return None
 
     # -- judging --------------------------------------------------------------------------
@@ -442,20 +437,7 @@ class World:
     def judge(self) -> None:
         """Hold the broker's topics against the promise; AssertionError names the record."""
         assert self.drained(), f"committed {self.broker.committed}, ends {self.broker.ends()}"
-        effects: dict[str, list[bytes]] = defaultdict(list)
-        last: dict[tuple[str, int, str], int] = {}
-        for record in (*self.broker.records("out"), *self.broker.records("dead")):
-            source = (dict(record.headers)["hapax-source"] or b"").decode()
-            effects[source].append(record.value or b"")
-            place, _, offset = source.rpartition("/")
-            where = (record.topic, record.partition, place)
-            assert int(offset) >= last.get(where, -1), f"out of order: {record}"
-            last[where] = int(offset)
-        for record in self.broker.records("in"):
-            wanted = [] if (record.value or b"").startswith(b"filter") else expected(record)
-            found = effects.pop(str(record.coordinates), [])
-            assert found == wanted, f"{record.coordinates}: {found} instead of {wanted}"
-        assert not effects, f"outputs of nothing: {dict(effects)}"
+        judge(self.broker, claims=False)
 
 
 def play(seed: int) -> Counter[str]:

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import time
-import uuid
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Protocol
 
-from service.adapters.kafka_clients import producer_properties
-from service.adapters.kafka_transaction import KafkaTransaction
-from service.adapters.memory_broker import MemoryBroker
-from service.adapters.memory_kafka import MemorySource
-from service.adapters.memory_transaction import MemoryTransaction
-from service.core.ports import Message
-from tests.kit.doubles import Ticking
-from tests.kit.flow import await_
-from tests.kit.parts import MachineClock, Parts
-from tests.kit.topics import FOREVER, Given, committed, ends, produce, produce_aborted, read_back
+from hapax.core.ports import Message
+from hapax.testing.source import MemorySource
+from hapax.testing.transaction import MemoryTransaction
+from tests.kit.committing import Committing
+from tests.kit.parts import Parts, transaction_of
+from tests.kit.rulebook import PARTITIONS
+from tests.kit.rulebook_kafka import KafkaTopics
+from tests.kit.rulebook_memory import MemoryTopics
+from tests.kit.topics import FOREVER, Given, ends, produce_aborted
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from service.core.ports import Batch, Source, Transaction
-    from service.core.records import Progress, Record
-    from service.sandbox import Sandbox
+    from hapax.core.ports import Batch
+    from hapax.core.records import Progress, Record
+    from hapax.sandbox import Sandbox
+    from tests.kit.rulebook import Member
 
-PARTITIONS = 2
 BYTES_MAX = 900_000
 """Larger messages are refused by the sender, larger than half of it by the broker."""
 INTAKES_MAX = 600
@@ -36,17 +34,17 @@ class World(Protocol):
     target: str
 
     @property
-    def source(self) -> Source:
+    def source(self) -> Member:
         """Its source."""
 
     @property
-    def transaction(self) -> Transaction:
+    def transaction(self) -> Committing:
         """Its producer; not yet open."""
 
     def join(self) -> None:
         """Begin to be a member of the group."""
 
-    def twin(self) -> Transaction:
+    def twin(self) -> Committing:
         """Return another producer under the same name."""
 
     def write(self, *values: bytes, partition: int = 0) -> None:
@@ -62,13 +60,11 @@ class World(Protocol):
         """Return the group's offsets, as somebody outside of it sees them."""
 
 
-class MemoryWorld:
+class MemoryWorld(MemoryTopics):
     """All in this process."""
 
     def __init__(self) -> None:
-        self.topic, self.target = "in", "out"
-        self._clock = Ticking()
-        self.broker = MemoryBroker({"in": PARTITIONS, "out": 1}, inputs=["in"], clock=self._clock)
+        super().__init__()
         self.broker.bytes_max = BYTES_MAX
         self.broker.rejects = lambda message: len(message.value or b"") > BYTES_MAX // 2
         self.source = MemorySource(self.broker, "w", wait=self._clock.wait)
@@ -77,36 +73,19 @@ class MemoryWorld:
     def join(self) -> None:
         """Nothing: the first intake joins."""
 
-    def twin(self) -> MemoryTransaction:
-        return MemoryTransaction(self.broker, self.source, "app-w", clock=self._clock)
-
-    def write(self, *values: bytes, partition: int = 0) -> None:
-        for value in values:
-            self.broker.write(self.topic, value, key=b"key", partition=partition)
+    def twin(self) -> Committing:
+        transaction = MemoryTransaction(self.broker, "app-w", clock=self._clock)
+        return Committing(transaction, self.source)
 
     def hide(self, partition: int = 0) -> None:
         self.broker.hide((self.topic, partition), 2)
 
-    def outputs(self) -> list[Record]:
-        return self.broker.records(self.target)
 
-    def committed(self) -> Progress:
-        return dict(self.broker.committed)
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
-class KafkaWorld:
+class KafkaWorld(KafkaTopics):
     """Our own adapters on the sandbox's broker."""
 
     def __init__(self, sandbox: Sandbox) -> None:
-        name = uuid.uuid4().hex[:12]
-        self.topic, self.target, self._app = f"in-{name}", f"out-{name}", f"app-{name}"
-        self._bootstrap = sandbox.bootstrap_servers
-        sandbox.create_topic(self.topic, PARTITIONS)
-        limit = {"max.message.bytes": str(BYTES_MAX // 2)}
-        sandbox.create_topic(self.target, 1, FOREVER | limit)
+        super().__init__(sandbox, FOREVER | {"max.message.bytes": str(BYTES_MAX // 2)})
         self._parts = Parts(
             self._bootstrap,
             self.topic,
@@ -114,30 +93,18 @@ class KafkaWorld:
             self._app,
             HAPAX_KAFKA__PROPERTIES=f'{{"message.max.bytes": {BYTES_MAX}}}',
         )
-        self.source: Source = self._parts.source
-        self.transaction: Transaction = self._parts.transaction
-        self._twins: list[KafkaTransaction] = []
+        self.source: Member = self._parts.source
+        self.transaction = self._parts.transaction
+        self._exits.callback(self._parts.source.close)
+        self._exits.callback(self.transaction.close)
 
     def join(self) -> None:
         self._parts.source.subscribe()
 
-    def twin(self) -> KafkaTransaction:
-        twin = KafkaTransaction(
-            producer_properties(self._parts.settings),
-            self._parts.source,
-            required_topics=frozenset(),
-            round_robin=False,
-            deadline_s=8.0,
-            clock=MachineClock(),
-            forward=lambda *_line: None,
-            watch=lambda _call: nullcontext(),
-        )
-        self._twins.append(twin)
-        return twin
-
-    def write(self, *values: bytes, partition: int = 0) -> None:
-        given = (Given(value, b"key", partition=partition) for value in values)
-        produce(self._bootstrap, self.topic, *given)
+    def twin(self) -> Committing:
+        twin = transaction_of(self._parts.settings, self._parts.source)
+        self._exits.callback(twin.close)
+        return Committing(twin, self._parts.source)
 
     def hide(self, partition: int = 0) -> None:
         before = ends(self._bootstrap, self.topic)[partition]
@@ -148,20 +115,6 @@ class KafkaWorld:
             10,
             lambda: "no marker",
         )
-
-    def outputs(self) -> list[Record]:
-        return read_back(self._bootstrap, self.target)
-
-    def committed(self) -> Progress:
-        found = committed(self._bootstrap, self._app, self.topic)
-        return {
-            (self.topic, number): offset for number, offset in found.items() if offset is not None
-        }
-
-    def close(self) -> None:
-        for transaction in (self._parts.transaction, *self._twins):
-            transaction.close()
-        self._parts.source.close()
 
 
 def take(world: World, count: int, *, records_max: int = 100) -> list[Batch]:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer.main
 
-from service.commands.tree import app
-from service.settings import VARIABLES
-from service.telemetry.events import Events
-from service.telemetry.metrics import Metrics
+from hapax.commands.tree import app
+from hapax.settings import VARIABLES
+from hapax.telemetry.events import Events
+from hapax.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +27,8 @@ SETTINGS = {
     if name is not None
 }
 COMMANDS: Any = typer.main.get_command(app)  # a click command, of typer's own click
-NEVER_RUN = {"pip", "docker", "make", "set", "export", "curl", "python", "kafka-consumer-groups.sh"}
+NEVER_RUN = {"pip", "docker", "make", "set", "export", "curl", "python", "python3"}
+NEVER_RUN |= {"kafka-consumer-groups.sh"}
 
 
 def slug(title: str) -> str:
@@ -36,6 +37,15 @@ def slug(title: str) -> str:
 
 def slugs(page: Path) -> list[str]:
     return [slug(title) for title in re.findall(r"(?m)^#+ (.+)$", page.read_text())]
+
+
+def current(text: str) -> str:
+    """Return the text without the old names: the first cells of tables headed ``before | now``."""
+    return re.sub(
+        r"(?m)^\| [a-z ]+ before \|[^\n]*\n(?:\|[^\n]*\n)+",
+        lambda table: re.sub(r"(?m)^\|[^|]*\|", "|", table[0]),
+        text,
+    )
 
 
 def links(text: str, page: Path) -> Iterator[str]:
@@ -78,10 +88,10 @@ def targets(text: str, _page: Path) -> Iterator[str]:
 
 
 def commands(text: str, _page: Path) -> Iterator[str]:
-    lines = re.findall(r"`((?:hapax|python -m service) [^`]+)`", text)
-    lines += re.findall(r"(?m)^\$ .*?((?:\bhapax|python -m service) .+)$", text)
+    lines = re.findall(r"`((?:hapax|python -m hapax) [^`]+)`", text)
+    lines += re.findall(r"(?m)^\$ .*?((?:\bhapax|python -m hapax) .+)$", text)
     for line in lines:
-        if not known_command(shlex.split(line.replace("python -m service", "hapax"))[1:]):
+        if not known_command(shlex.split(line.replace("python -m hapax", "hapax"))[1:]):
             yield line
 
 

@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import service
-from service.core.errors import ExitCode
-from service.core.records import Output, Record
-from service.core.transform import Failure, Transformer, load_transform
-from service.settings import load_settings
+import hapax
+from hapax.core.errors import ExitCode
+from hapax.core.records import Output, Record
+from hapax.core.transform import Failure, Transformer, load_transform
+from hapax.settings import load_settings
+from hapax.settings.environment import RENAMED as SETTINGS_RENAMED
+from hapax.telemetry.events import Events
+from hapax.telemetry.reference import RENAMED as METRICS_RENAMED
 from tests.meta.statements import (
     ROOT,
     commands,
     console,
+    current,
     events,
     files,
     links,
@@ -36,7 +40,8 @@ if TYPE_CHECKING:
 
 TEMPLATE = ROOT / "templates/pipeline"
 PAGES = [
-    *[ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "bench/README.md")],
+    *[ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")],
+    ROOT / "bench/README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "templates").rglob("*.md")),
     ROOT / "tests/fault/README.md",
@@ -49,7 +54,7 @@ def blocks(text: str, language: str) -> list[str]:
 
 PLANTED: dict[Check, str] = {
     links: "[a](docs/nowhere.md) [b](README.md#no-such-title)",
-    files: "`service/core/nothing.py`",
+    files: "`service/hapax/core/nothing.py`",
     settings: "HAPAX_INPUT__TOPIC HAPAX_NOTHING__*",
     metrics: "`hapax_nothing_total`",
     targets: "`make nothing`",
@@ -64,13 +69,34 @@ PLANTED: dict[Check, str] = {
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 @pytest.mark.parametrize("check", PLANTED, ids=lambda check: check.__name__)
 def test_what_a_page_names_exists(check: Check, page: Path) -> None:
-    assert list(check(page.read_text(), page)) == []
+    assert list(check(current(page.read_text()), page)) == []
 
 
 @pytest.mark.parametrize("check", PLANTED, ids=lambda check: check.__name__)
 def test_what_does_not_exist_is_noticed(check: Check) -> None:
     found = list(check(PLANTED[check], ROOT / "README.md"))
     assert len(found) == (2 if check in {links, settings, commands} else 1)
+
+
+def test_a_table_of_renames_may_show_the_old_names_and_only_those() -> None:
+    table = "| setting before | now |\n|---|---|\n| `HAPAX_OLD` | `HAPAX_NEW` |\n\nHAPAX_REST\n"
+    assert list(settings(current(table), ROOT / "CHANGELOG.md")) == ["HAPAX_NEW", "HAPAX_REST"]
+
+
+def test_the_changelog_shows_every_renamed_setting_metric_and_event() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    renamed = SETTINGS_RENAMED | METRICS_RENAMED
+    assert [old for old, new in renamed.items() if f"| `{old}` | `{new}` |" not in text] == []
+    table = text.partition("| log event before | now |\n|---|---|\n")[2].partition("\n\n")[0]
+    rows = re.findall(r"(?m)^\| `(\w+)` \| `(\w+)` \|$", table)
+    assert len(rows) == len(table.splitlines())
+    assert [old for old, new in rows if hasattr(Events, old) or not hasattr(Events, new)] == []
+
+
+def test_an_old_name_of_a_metric_is_in_no_file_that_is_deployed() -> None:
+    deployed = [file for file in sorted((ROOT / "deploy").rglob("*")) if file.is_file()]
+    text = "".join(file.read_text() for file in deployed if file.suffix in {".yaml", ".json"})
+    assert [old for old in METRICS_RENAMED if old in text] == []
 
 
 def python_blocks() -> list[Any]:
@@ -104,7 +130,7 @@ def test_every_exit_code_is_explained(page: str) -> None:
 
 
 def test_the_steps_of_the_crash_table_are_those_of_the_code() -> None:
-    code = (ROOT / "service/core/exactly_once.py").read_text()
+    code = (ROOT / "service/hapax/core/exactly_once.py").read_text()
     steps = re.findall(r"(?m)^(\d)\. (\w+)  ", code)
     assert len(steps) == 7
     page = (ROOT / "docs/guarantees.md").read_text()
@@ -115,17 +141,18 @@ def test_the_steps_of_the_crash_table_are_those_of_the_code() -> None:
 
 
 def test_the_maps_of_the_folders_show_those_that_are_there() -> None:
-    folders = sorted(file.parent.name for file in (ROOT / "service").glob("*/__init__.py"))
+    folders = sorted(file.parent.name for file in (ROOT / "service/hapax").glob("*/__init__.py"))
     readme = (ROOT / "README.md").read_text().partition("## Where things are")[2]
-    assert sorted(re.findall(r"service/([a-z]+) ", blocks(readme, "")[0])) == folders
-    lines = (service.__doc__ or "").split("\n\n")[-1].splitlines()
-    second = lines[0].index("adapters")
-    assert sorted(line[at:].split()[0] for line in lines for at in (0, second)) == folders
+    assert sorted(re.findall(r"service/hapax/([a-z]+) ", blocks(readme, "")[0])) == folders
+    lines = (hapax.__doc__ or "").split("\n\n")[-1].splitlines()
+    second = lines[0].index("engines")
+    named = [line[at:].split()[0] for line in lines for at in (0, second) if line[at:].strip()]
+    assert sorted(named) == folders
 
 
 def test_built_in_transforms_are_listed_and_load() -> None:
     listed = re.findall(
-        r"`(service\.transforms\.\w+:\w+)`", (ROOT / "docs/transforms.md").read_text()
+        r"`(hapax\.transforms\.\w+:\w+)`", (ROOT / "docs/transforms.md").read_text()
     )
     assert len(listed) == 4
     assert all(callable(load_transform(name)) for name in listed)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import service
+import hapax
 
 ROOT = Path(__file__).parents[2]
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
@@ -90,13 +90,13 @@ def test_every_module_says_what_it_is() -> None:
 def test_the_changelog_knows_the_version() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text()
     assert changelog.index("## [Unreleased]") == changelog.index("## [")
-    assert service.__version__ in changelog
+    assert hapax.__version__ in changelog
 
 
 def test_the_project_file_takes_its_version_from_the_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert "version" not in project["project"]
-    assert project["tool"]["hatch"]["version"]["path"] == "service/__init__.py"
+    assert project["tool"]["hatch"]["version"]["path"] == "service/hapax/__init__.py"
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", ".ci/run"])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from service.core.records import Output
+from hapax.core.records import Output
 
 if TYPE_CHECKING:
-    from service.core.records import Record
+    from hapax.core.records import Record
 
 BYTES_MAX = 400
 OUT, DEAD = "out", "dead"

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from service.adapters.memory_group import UNFENCED
-from service.core.errors import BatchAbortedError
-from tests.simulation.clients import NONE, Client, Places, Timing, deal
+from hapax.core.errors import BatchAbortedError
+from hapax.testing.group import UNFENCED
+from tests.simulation.clients import NONE, Group, Places, deal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from service.adapters.memory_group import Shift
-    from service.core.ports import Clock
-    from service.core.records import TopicPartition
+    from hapax.core.ports import Clock
+    from hapax.core.records import TopicPartition
+    from tests.simulation.clients import Client, Timing
 
 
 class Seat(msgspec.Struct):
@@ -28,7 +28,7 @@ class Seat(msgspec.Struct):
     joined: Places | None = None
 
 
-class ClassicGroup:
+class ClassicGroup(Group):
     """Members join, all of them, before a new generation begins.
 
     A partition that somebody still owns is not given to another: its owner gives it up first and
@@ -43,39 +43,24 @@ class ClassicGroup:
         timing: Timing,
         instance_of: Callable[[str], str | None],
     ) -> None:
-        self.rebalances = 0
+        super().__init__(inputs, clock, timing, instance_of)
         self.generation = 0
-        self._inputs = inputs
-        self._clock = clock
-        self._timing = timing
-        self._instance_of = instance_of
-        self.silent_until_s: dict[str, float] = {}
-        self._clients: dict[str, Client] = {}
         self._seats: dict[str, Seat] = {}
         self._instances: dict[str, str] = {}
         self._deadline_s = math.inf  # of the round of joins; infinite while there is none
-        self._count = 0
 
     # -- clients --------------------------------------------------------------------------
 
     def join(self, name: str) -> None:
         """Add a client as a member."""
-        self._join(self._client(name))
-
-    def shift(self, name: str, owned: frozenset[TopicPartition]) -> Shift:
-        """Serve a poll."""
         client = self._client(name)
-        client.polled_s = self._clock.monotonic()
-        self.beat(name)
-        lost = client.lose(owned)
-        if client.member_id is None and not self._silent(name):
-            self._join(client)
-            self.beat(name)
-        shift = client.apply(lost)
-        if shift.revoked and client.member_id in self._seats:
+        client.held = NONE
+        if client.instance in self._instances:
+            client.member_id = self._take_over(client.instance)
+        else:
+            client.member_id = self._sit(Seat(client.instance, self._clock.monotonic()))
             self._rebalance()
-            self.beat(name)
-        return shift
+        client.generation = -1
 
     def beat(self, name: str) -> None:
         """Send a heartbeat, and whatever its answer asks for."""
@@ -102,22 +87,6 @@ class ClassicGroup:
             client.generation = self.generation
             client.granted = seat.assignment
 
-    def forget(self, name: str) -> None:
-        """Let a client end; its seat stays until the session times out."""
-        self._clients.pop(name, None)
-
-    def leave(self, name: str) -> None:
-        """Close a client; a static member's seat waits for it."""
-        client = self._clients.pop(name, None)
-        if client is not None and client.instance is None and client.member_id is not None:
-            self._remove(client.member_id)
-
-    def expel(self, name: str) -> None:
-        """Drop a member, as a missed session timeout does."""
-        client = self._clients.get(name)
-        if client is not None and client.member_id is not None:
-            self._remove(client.member_id)
-
     def double_join(self, name: str) -> None:
         """Let the client's last join arrive a second time: another id takes its static seat."""
         client = self._clients.get(name)
@@ -143,11 +112,6 @@ class ClassicGroup:
                 self._rebalance()
         return orphans
 
-    def identity(self, name: str) -> tuple[str, int]:
-        """Return member id and generation as the client knows them."""
-        client = self._client(name)
-        return client.member_id or "", client.generation
-
     def admit(self, member: tuple[str, int], _progress: Mapping[TopicPartition, int]) -> None:
         """Refuse strangers and old generations; who owns a partition is not asked."""
         self.tick()
@@ -170,25 +134,10 @@ class ClassicGroup:
             for member_id in [each for each, seat in self._seats.items() if seat.joined is None]:
                 self._remove(member_id)
 
-    def _silent(self, name: str) -> bool:
-        """Whether coordinator and client cannot hear each other."""
-        return self._clock.monotonic() < self.silent_until_s.get(name, 0.0)
-
-    def _client(self, name: str) -> Client:
-        client = self._clients.get(name)
-        if client is None:
-            client = self._clients[name] = Client(name, self._instance_of(name))
-            client.polled_s = self._clock.monotonic()
-        return client
-
-    def _join(self, client: Client) -> None:
-        client.held = NONE
-        if client.instance in self._instances:
-            client.member_id = self._take_over(client.instance)
-        else:
-            client.member_id = self._sit(Seat(client.instance, self._clock.monotonic()))
+    def _gave_up(self, client: Client) -> None:
+        if client.member_id in self._seats:
             self._rebalance()
-        client.generation = -1
+            self.beat(client.name)
 
     def _take_over(self, instance: str) -> str:
         seat = self._seats.pop(self._instances[instance])

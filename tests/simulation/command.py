@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tests.simulation.mutants import MUTANTS, broken
-from tests.simulation.play import play
+from tests.simulation.play import found_by, play, shrink
 from tests.simulation.report import describe, table
-from tests.simulation.shrink import found_by, shrink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from tests.simulation.shrink import Schedule
+    from tests.simulation.play import Schedule
 
 CHUNK = 250
 DEFECTS_MAX = 3

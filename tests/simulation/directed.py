@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.chance import Strike
 from tests.simulation.options import Item, Options
-from tests.simulation.shrink import Schedule
+from tests.simulation.play import Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from service.core.records import Coordinates
+from hapax.core.records import Coordinates
 from tests.simulation.business import DEAD, OUT, Effect, event_of, expected
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from service.adapters.memory_broker import MemoryBroker
-    from service.core.records import Progress, Record
+    from hapax.core.records import Progress, Record
+    from hapax.testing.broker import MemoryBroker
 
 
 class Judge:
@@ -71,7 +71,7 @@ class Judge:
             self.note("phantom", f"effect of {source}, which no reader sees")
             return
         wanted = expected(record.value or b"")
-        if sorted(effects) != sorted(wanted):
+        if effects != wanted:
             torn = len(effects) < len(wanted)
             self.note("torn-txn" if torn else "transform", f"{source}: {effects}, not {wanted}")
 

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from service.adapters.memory_group import UNFENCED
-from service.core.errors import BatchAbortedError
-from tests.simulation.clients import NONE, Client, Places, Timing, deal
+from hapax.core.errors import BatchAbortedError
+from hapax.testing.group import UNFENCED
+from tests.simulation.clients import NONE, Group, Places, deal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from service.adapters.memory_group import Shift
-    from service.core.ports import Clock
-    from service.core.records import TopicPartition
+    from hapax.core.ports import Clock
+    from hapax.core.records import TopicPartition
+    from tests.simulation.clients import Timing
 
 
 class Seat(msgspec.Struct):
@@ -33,7 +33,7 @@ class Seat(msgspec.Struct):
     target: Places = NONE
 
 
-class ConsumerGroup:
+class ConsumerGroup(Group):
     """Nobody waits for anybody: a member gives up first, then its epoch moves on.
 
     Progress is believed to the member's own epoch, for any partition, and to an older one for
@@ -41,16 +41,10 @@ class ConsumerGroup:
     """
 
     def __init__(self, inputs: Sequence[TopicPartition], clock: Clock, timing: Timing) -> None:
-        self.rebalances = 0
-        self._inputs = inputs
-        self._clock = clock
-        self._timing = timing
-        self.silent_until_s: dict[str, float] = {}
-        self._clients: dict[str, Client] = {}
+        super().__init__(inputs, clock, timing)
         self._seats: dict[str, Seat] = {}
         self._owners: dict[TopicPartition, str] = {}
         self._epoch = 0
-        self._count = 0
 
     # -- clients --------------------------------------------------------------------------
 
@@ -64,20 +58,6 @@ class ConsumerGroup:
         now_s = self._clock.monotonic()
         self._seats[client.member_id] = Seat(now_s, now_s)
         self._deal()
-
-    def shift(self, name: str, owned: frozenset[TopicPartition]) -> Shift:
-        """Serve a poll."""
-        client = self._client(name)
-        client.polled_s = self._clock.monotonic()
-        self.beat(name)
-        lost = client.lose(owned)
-        if client.member_id is None and not self._silent(name):
-            self.join(name)
-            self.beat(name)
-        shift = client.apply(lost)
-        if shift.revoked:
-            self.beat(name)  # what was given up is told at once
-        return shift
 
     def beat(self, name: str) -> None:
         """Send a heartbeat with what the client holds; learn epoch and assignment."""
@@ -98,33 +78,12 @@ class ConsumerGroup:
         assigned = frozenset(seat.assigned)
         client.granted = None if assigned == client.held else assigned
 
-    def forget(self, name: str) -> None:
-        """Let a client end; its seat stays until the session times out."""
-        self._clients.pop(name, None)
-
-    def leave(self, name: str) -> None:
-        """Close a client."""
-        client = self._clients.pop(name, None)
-        if client is not None and client.member_id is not None:
-            self._remove(client.member_id)
-
-    def expel(self, name: str) -> None:
-        """Drop a member, as a missed session timeout does."""
-        client = self._clients.get(name)
-        if client is not None and client.member_id is not None:
-            self._remove(client.member_id)
-
     def double_join(self, name: str) -> None:
         """Do nothing: a member id is the client's own, so a join that comes twice is the same."""
 
     def adopt_orphans(self, _name: str) -> list[TopicPartition]:
         """Return nothing: the coordinator deals by itself."""
         return []
-
-    def identity(self, name: str) -> tuple[str, int]:
-        """Return member id and epoch as the client knows them."""
-        client = self._client(name)
-        return client.member_id or "", client.generation
 
     def admit(self, member: tuple[str, int], progress: Mapping[TopicPartition, int]) -> None:
         """Refuse strangers, and old epochs unless the partitions are held since."""
@@ -150,17 +109,6 @@ class ConsumerGroup:
             silent = seat.heard_s < now_s - self._timing.session_s
             if silent or seat.reconciled_s < now_s - self._timing.poll_max_s:
                 self._remove(member_id)
-
-    def _silent(self, name: str) -> bool:
-        """Whether coordinator and client cannot hear each other."""
-        return self._clock.monotonic() < self.silent_until_s.get(name, 0.0)
-
-    def _client(self, name: str) -> Client:
-        client = self._clients.get(name)
-        if client is None:
-            client = self._clients[name] = Client(name, None)
-            client.polled_s = self._clock.monotonic()
-        return client
 
     def _reconcile(self, member_id: str, seat: Seat, held: Places) -> None:
         """Move one member a step towards its target."""

@@ -10,22 +10,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from service.adapters.memory_claims import MemoryClaims
-from service.adapters.memory_kafka import MemorySource
-from service.adapters.memory_log import MemoryLog
-from service.adapters.memory_transaction import MemoryTransaction
-from service.core import exactly_once
-from service.core.errors import BatchAbortedError, ProducerDeadError
-from service.core.plan import Planner
-from service.core.transform import Transformer
-from service.engines.recovery import Recovery
-from service.engines.worker import Worker
+from hapax.core.errors import BatchAbortedError, ProducerDeadError
+from hapax.core.plan import Planner
+from hapax.core.transform import Transformer
+from hapax.engines.recovery import Recovery
+from hapax.engines.worker import Worker
+from hapax.testing.claims import MemoryClaims
+from hapax.testing.log import MemoryLog
+from hapax.testing.source import MemorySource
+from hapax.testing.transaction import MemoryTransaction
+from tests.kit import mutants
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from service.core.ports import Batch
-    from service.core.records import Progress
+    from hapax.core.offset_commit import OffsetCommit
+    from hapax.core.ports import Batch
+    from hapax.core.records import Progress
 
     Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -44,8 +45,9 @@ class Mutant(NamedTuple):
 def offsets_outside_the_transaction(patch: pytest.MonkeyPatch) -> None:
     commit = MemoryTransaction.commit
 
-    def send_offsets(self: MemoryTransaction, progress: Progress, _marks: object = None) -> None:
-        self._mutant_progress = dict(progress)  # type: ignore[attr-defined]
+    def send_offsets(self: MemoryTransaction, offsets: OffsetCommit) -> None:
+        progress = {(one.topic, one.partition): one.offset for one in offsets.offsets}
+        self._mutant_progress = progress  # type: ignore[attr-defined]
 
     def late(self: MemoryTransaction) -> None:
         commit(self)
@@ -59,10 +61,7 @@ def offsets_outside_the_transaction(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_rewind_after_an_abort(patch: pytest.MonkeyPatch) -> None:
-    def rewind(_self: Recovery, _batch: Batch, *, resolved: bool) -> Progress:
-        return {}
-
-    patch.setattr(Recovery, "_rewind", rewind)
+    mutants.no_rewind(patch.setattr)
 
 
 def no_group_metadata(patch: pytest.MonkeyPatch) -> None:
@@ -117,15 +116,7 @@ def our_own_claim_is_a_duplicate(patch: pytest.MonkeyPatch) -> None:
 
 
 def progress_by(distance: int) -> Patch:
-    def patch_progress(patch: pytest.MonkeyPatch) -> None:
-        right = exactly_once._progress
-
-        def wrong(batch: Batch, done: int) -> Progress:
-            return {where: max(0, at + distance) for where, at in right(batch, done).items()}
-
-        patch.setattr(exactly_once, "_progress", wrong)
-
-    return patch_progress
+    return lambda patch: mutants.progress_by(distance, patch.setattr)
 
 
 def reset_to_latest(patch: pytest.MonkeyPatch) -> None:
@@ -141,17 +132,17 @@ def reset_to_latest(patch: pytest.MonkeyPatch) -> None:
 
 
 def two_transactions_without_gate(patch: pytest.MonkeyPatch) -> None:
-    send_offsets = MemoryTransaction.send_offsets
+    send = MemoryTransaction.send
 
-    def split(self: MemoryTransaction, *progress: Any) -> None:
+    def split(self: MemoryTransaction, messages: Any) -> None:
+        send(self, messages)
         self.commit()
-        send_offsets(self, *progress)
 
-    patch.setattr(MemoryTransaction, "send_offsets", split)
+    patch.setattr(MemoryTransaction, "send", split)
 
 
 def no_fence_on_doubt(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Recovery, "fence_doubt", lambda _self: None)
+    mutants.no_fence_on_doubt(patch.setattr)
     a_begin_that_does_not_refuse(patch)
 
 
@@ -171,11 +162,11 @@ def rewind_without_a_place_for_partitions_never_committed(patch: pytest.MonkeyPa
     whole = Recovery._rewind
 
     def rewind(self: Recovery, batch: Batch, *, resolved: bool) -> Progress:
-        settled, self._source.settled = self._source.settled, dict  # type: ignore[method-assign]
+        settled, self._source.processed = self._source.processed, dict  # type: ignore[method-assign]
         try:
             return whole(self, batch, resolved=resolved)
         finally:
-            self._source.settled = settled  # type: ignore[method-assign]
+            self._source.processed = settled  # type: ignore[method-assign]
 
     patch.setattr(Recovery, "_rewind", rewind)
 

@@ -1,4 +1,7 @@
-"""One seed, from its options to its verdict."""
+"""One seed, from its options to its verdict; and the shortest schedule that still shows a defect.
+
+That is one without each fault, each record, each worker.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,11 @@ from tests.simulation.world import World
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from tests.simulation.chance import Strike
+
+TRIES_MAX = 400
 
 
 class Outcome(msgspec.Struct):
@@ -37,3 +42,74 @@ def play(
     world = World(seed, chosen, played=played, trace=trace)
     found = world.run()
     return Outcome(found, world.chance.struck, world.counts)
+
+
+class Schedule(msgspec.Struct, frozen=True):
+    """All that a run depends on."""
+
+    seed: int
+    options: Options
+    strikes: dict[str, Strike]
+
+
+def found_by(seed: int) -> Schedule:
+    """Return the whole schedule of a seed."""
+    options = draw(Random(seed))
+    return Schedule(seed, options, play(seed, options).struck)
+
+
+def fails(schedule: Schedule) -> str | None:
+    """Return the class of the first violation, None when there is none."""
+    outcome = play(schedule.seed, schedule.options, played=schedule.strikes)
+    return outcome.found[0][0] if outcome.found else None
+
+
+def shrink(schedule: Schedule, fails: Callable[[Schedule], str | None] = fails) -> Schedule:
+    """Return the shortest schedule found that fails as this one does."""
+    kind = fails(schedule)
+    tries, better = 0, kind is not None
+    while better and tries < TRIES_MAX:
+        better = False
+        for smaller in _smaller(schedule):
+            tries += 1
+            if fails(smaller) == kind:
+                schedule, better = smaller, True
+                break
+            if tries >= TRIES_MAX:
+                break
+    return schedule
+
+
+def _smaller(schedule: Schedule) -> Iterator[Schedule]:
+    options = schedule.options
+    for key in schedule.strikes:
+        rest = {each: strike for each, strike in schedule.strikes.items() if each != key}
+        yield msgspec.structs.replace(schedule, strikes=rest)
+    for changed in _plainer(options):
+        yield msgspec.structs.replace(schedule, options=changed)
+
+
+def _plainer(options: Options) -> Iterator[Options]:
+    replace = msgspec.structs.replace
+    items = options.items
+    half = len(items) // 2
+    if half > 1:
+        yield replace(options, items=items[:half])
+        yield replace(options, items=items[half:])
+    for at in range(len(items)):
+        yield replace(options, items=items[:at] + items[at + 1 :])
+    for at, item in enumerate(items):
+        for gone in range(len(item.values)):
+            values = item.values[:gone] + item.values[gone + 1 :]
+            yield replace(
+                options, items=(*items[:at], replace(item, values=values), *items[at + 1 :])
+            )
+        if item.end != "plain" and item.values:
+            plain = replace(item, end="plain", open_s=0.0)
+            yield replace(options, items=(*items[:at], plain, *items[at + 1 :]))
+    if options.workers > 1:
+        yield replace(options, workers=options.workers - 1)
+    if options.latency_s:
+        yield replace(options, latency_s=0.0)
+    if options.claims:
+        yield replace(options, claims=False)

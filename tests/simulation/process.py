@@ -5,23 +5,23 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from service.adapters.memory_kafka import Fault
-from service.core.errors import (
+from hapax.core.errors import (
     BatchAbortedError,
     MemberFencedError,
     PreflightError,
     ProducerDeadError,
     StopError,
 )
-from service.core.exactly_once import Interrupt
-from service.engines.lifecycle import Lifecycle
+from hapax.core.interrupt import Interrupt
+from hapax.engines.lifecycle import Lifecycle
+from hapax.testing.source import InjectedFault
 from tests.kit.doubles import CrashError
 from tests.simulation import business
 from tests.simulation.assembly import assemble
 from tests.simulation.chance import BUSINESS, REQUESTS, STEPS
 
 if TYPE_CHECKING:
-    from service.core.records import Record
+    from hapax.core.records import Record
     from tests.simulation.chance import Strike
     from tests.simulation.world import World
 
@@ -168,7 +168,7 @@ class Process:
         away_until_s = max(self._claims_away_until_s, self._world.claims_away_until_s)
         return self._world.scheduler.now_s < away_until_s
 
-    def at_step(self, step: str) -> Fault | None:
+    def at_step(self, step: str) -> InjectedFault | None:
         """Before a step of source or transaction."""
         strike = self.struck(STEPS, step)
         if strike is None or strike.kind != "error":
@@ -176,7 +176,7 @@ class Process:
         error: Any = strike.choice("aborted", "aborted", "dead", "fenced")
         if error == "fenced":
             self._world.fence_causes += 1
-        return Fault(error, after=strike.seconds > 0.5)
+        return InjectedFault(error, after=strike.seconds > 0.5)
 
     def work(self, record: Record) -> Any:
         strike = self.struck(BUSINESS, f"record {record.offset}")

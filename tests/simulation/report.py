@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Sequence
 
-    from tests.simulation.shrink import Schedule
+    from tests.simulation.play import Schedule
 
 LINES_MAX = 120
 WORDS = {
@@ -24,10 +24,10 @@ WORDS = {
     "rebalances": "rebalances",
     "producer_died": "producers lost",
     "member_fenced": "members fenced",
-    "doubt_fenced": "fences on doubt",
+    "in_doubt_fenced": "fences on doubt",
     "dead_letter_written": "dead letters",
-    "ends_committed": "ends committed without records",
-    "partitions_orphaned": "partitions adopted",
+    "idle_offsets_committed": "ends committed without records",
+    "partitions_unowned": "partitions adopted",
     "claims_unavailable": "holds for claims",
 }
 

@@ -6,8 +6,7 @@ import pytest
 
 from tests.simulation.directed import DIRECTED
 from tests.simulation.mutants import MUTANTS, broken
-from tests.simulation.play import play
-from tests.simulation.shrink import fails
+from tests.simulation.play import fails, play
 
 SEEDS = range(4000)
 

@@ -12,11 +12,10 @@ from tests.simulation.command import main
 from tests.simulation.directed import DIRECTED
 from tests.simulation.mutants import broken
 from tests.simulation.options import FAULTS
-from tests.simulation.play import play
-from tests.simulation.shrink import found_by, shrink
+from tests.simulation.play import found_by, play, shrink
 
 if TYPE_CHECKING:
-    from service.adapters.memory_broker import MemoryBroker
+    from hapax.testing.broker import MemoryBroker
 
 SCHEDULES = 2000
 
@@ -32,7 +31,7 @@ def test_whatever_goes_wrong_every_record_has_its_effect_once_and_in_order() -> 
     for late in ("EndTxn", "TxnOffsetCommit", "AddOffsetsToTxn", "Produce"):
         assert counts[f"late {late} accepted"] > 10, late
         assert counts[f"late {late} refused"] > 10, late
-    for event in ("expired transactions", "member_fenced", "doubt_fenced", "partitions_lost"):
+    for event in ("expired transactions", "member_fenced", "in_doubt_fenced", "partitions_lost"):
         assert counts[event] > 20, event
 
 
@@ -96,7 +95,7 @@ def test_a_worker_that_only_waits_is_found_to_hang(monkeypatch: pytest.MonkeyPat
     def nothing(_self: MemoryBroker, *_where: object) -> list[object]:
         return []
 
-    monkeypatch.setattr("service.adapters.memory_broker.MemoryBroker.fetch", nothing)
+    monkeypatch.setattr("hapax.testing.broker.MemoryBroker.fetch", nothing)
     monkeypatch.setattr("tests.simulation.world.CALM_MAX_S", 5.0)
     kinds = {kind for seed in range(5) for kind, _ in play(seed).found}
     assert kinds & {"hang", "lost-write"}

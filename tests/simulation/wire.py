@@ -1,24 +1,26 @@
-"""The way from a process to coordinators, leaders and the claim store."""
+"""The way from a process to coordinators, leaders, the claim store and whoever reads along."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING
 
-from service.core.errors import ClaimsUnavailableError, ProducerDeadError
+from hapax.core.errors import ClaimsUnavailableError, ProducerDeadError
+from hapax.telemetry.events import Events
 from tests.kit.doubles import CrashError
 from tests.simulation.chance import CLAIMS, REQUESTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from service.adapters.memory_claims import MemoryClaims
-    from service.core.records import Coordinates, Record
+    from hapax.core.records import Coordinates, Record
+    from hapax.testing.claims import MemoryClaims
     from tests.simulation.chance import Strike
     from tests.simulation.process import Process
     from tests.simulation.world import World
 
 RESEND_S = 0.02
+TOLD = frozenset(name for name in dir(Events) if not name.startswith("_"))
 
 
 class Wire:
@@ -131,3 +133,28 @@ class Store:
     def ping(self) -> None:
         if self._process.claims_away():
             raise ClaimsUnavailableError("away")
+
+
+class Telling:
+    """Takes every event that the real Events knows."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._process = process
+
+    def loop_moved(self) -> None:
+        """Nothing to tell."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name not in TOLD:
+            raise AttributeError(name)
+        world, process = self._world, self._process
+
+        def tell(*values: object, **_named: object) -> None:
+            world.count(name)
+            if world.trace is not None:
+                first = "" if not values else f": {str(values[0])[:100]}"
+                world.tell(f"{process.name} {name}{first}")
+
+        setattr(self, name, tell)
+        return tell

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from greenlet import greenlet  # type: ignore[import-untyped]
 
-from service.adapters.memory_broker import MemoryBroker
-from service.adapters.memory_claims import MemoryClaims
-from service.core.errors import BatchAbortedError, ProducerDeadError
+from hapax.core.errors import BatchAbortedError, ProducerDeadError
+from hapax.testing.broker import MemoryBroker
+from hapax.testing.claims import MemoryClaims
 from tests.simulation.business import BYTES_MAX, event_of, refused
 from tests.simulation.chance import Chance
 from tests.simulation.classic import ClassicGroup
@@ -225,7 +225,10 @@ class World:
         if reason in {"drained", "crashed", "undefined"}:
             return
         explained = (
-            (reason.startswith("TwinError") and (self.fence_causes or self.broker.expired))
+            (
+                reason.startswith("DuplicateInstanceError")
+                and (self.fence_causes or self.broker.expired)
+            )
             or (reason.startswith("StopError") and process.lifecycle.stopping)
             or (reason.startswith("PreflightError") and self.brokers_away_until_s)
         )

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.adapters.apart import TRIES, CrashedError, apart
-from service.core.errors import ConfigurationError
+from hapax.core.errors import ConfigurationError
+from hapax.kafka.admin.isolated import TRIES, CrashedError, run_in_subprocess
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,17 +32,17 @@ def refuse() -> None:
 def test_a_process_that_dies_is_replaced_and_the_one_that_asks_lives_on(
     tmp_path: Path, times: int
 ) -> None:
-    assert apart(partial(crash, tmp_path, times)) != os.getpid()
+    assert run_in_subprocess(partial(crash, tmp_path, times)) != os.getpid()
     assert len(list(tmp_path.iterdir())) == times
 
 
 def test_a_question_that_costs_each_process_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(CrashedError, match="crashed 2 times"):
-        apart(partial(crash, tmp_path, 99))
+        run_in_subprocess(partial(crash, tmp_path, 99))
     assert len(list(tmp_path.iterdir())) == TRIES
 
 
 def test_a_refusal_comes_back_with_each_of_its_problems() -> None:
     with pytest.raises(ConfigurationError) as raised:
-        apart(refuse)
+        run_in_subprocess(refuse)
     assert raised.value.problems == ["one", "another"]

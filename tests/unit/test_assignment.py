@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from service.engines.assignment import Bounds, Ends
+from hapax.engines.idle_offsets import Bounds, Ends
 
 P0, P1 = ("in", 0), ("in", 1)
 
@@ -13,7 +13,7 @@ def ends() -> Ends:
 
 def test_an_end_is_due_when_nothing_was_in_flight_for_a_while() -> None:
     known = ends()
-    known.settle({P0: 3}, 100.0)
+    known.record_commit({P0: 3}, 100.0)
     known.note({P0: 5})
     assert known.due(100.2) == []
     assert known.due(100.4) == [P0]
@@ -63,7 +63,7 @@ def test_a_known_end_is_not_pending_again() -> None:
 def test_what_a_batch_committed_is_no_longer_pending() -> None:
     known = ends()
     known.note({P0: 5, P1: 1})
-    known.settle({P0: 6}, 100.0)
+    known.record_commit({P0: 6}, 100.0)
     assert known.pending() == [P1]
     known.note({P0: 6})
     assert known.pending() == [P1]
@@ -71,7 +71,7 @@ def test_what_a_batch_committed_is_no_longer_pending() -> None:
 
 def test_partitions_that_left_are_forgotten_and_the_rest_is_kept() -> None:
     known = ends()
-    known.settle({P0: 5, P1: 5}, 100.0)
+    known.record_commit({P0: 5, P1: 5}, 100.0)
     known.note({P0: 6, P1: 6})
     known.forget([P0])
     assert known.pending() == [P1]
@@ -81,7 +81,7 @@ def test_partitions_that_left_are_forgotten_and_the_rest_is_kept() -> None:
 
 def test_everything_is_forgotten_when_everything_is_read_again() -> None:
     known = ends()
-    known.settle({P0: 5}, 100.0)
+    known.record_commit({P0: 5}, 100.0)
     known.note({P1: 6})
     known.forget()
     assert known.pending() == []
@@ -91,7 +91,7 @@ def test_everything_is_forgotten_when_everything_is_read_again() -> None:
 
 def test_an_unbounded_run_is_never_spent() -> None:
     bounds = Bounds(records_max=None, at_end=False)
-    bounds.settle(10**9)
+    bounds.count(10**9)
     assert not bounds.spent
     assert not bounds.wants_ends
     assert bounds.limit(500) == 500
@@ -99,9 +99,9 @@ def test_an_unbounded_run_is_never_spent() -> None:
 
 def test_a_run_bounded_by_records_takes_no_more_than_its_rest() -> None:
     bounds = Bounds(records_max=7, at_end=False)
-    bounds.settle(4)
+    bounds.count(4)
     assert (bounds.limit(500), bounds.limit(2), bounds.spent) == (3, 2, False)
-    bounds.settle(3)
+    bounds.count(3)
     assert bounds.spent
 
 

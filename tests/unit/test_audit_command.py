@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from service.commands.audit_screen import figures, sentences
-from service.commands.times import point_ms
-from service.commands.tree import app
-from service.core.audit import Audit, InputBounds, InputFindings, total
-from service.core.errors import ConfigurationError, HapaxError, PreflightError
-from service.engines.spark_audit_run import _cause
-from service.wiring import audit as wiring
-from service.wiring.audit_tasks import STRETCH_MAX, STRETCH_MIN, cut
+from hapax.commands.audit_screen import figures, sentences
+from hapax.commands.times import point_ms
+from hapax.commands.tree import app
+from hapax.core.errors import ConfigurationError, HapaxError, PreflightError
+from hapax.engines.spark.reports import cause
+from hapax.operations.audit import run as wiring
+from hapax.operations.audit.result import Audit, InputBounds, InputFindings, total
+from hapax.operations.audit.tasks import STRETCH_MAX, STRETCH_MIN, cut
 from tests.unit.test_settings import REQUIRED
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def test_what_stands_in_the_way_is_one_sentence_and_a_code_that_is_no_verdict(
 
 
 def test_brokers_that_do_not_answer_leave_with_3(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.adapters.kafka_marks.BROKERS_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("hapax.kafka.read.offset_client.BROKERS_TIMEOUT_S", 0.3)
     env = {**REQUIRED, "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}
     done = RUN.invoke(app, ["audit"], env=env)
     assert done.exit_code == 3
@@ -116,12 +116,12 @@ def test_of_a_task_that_failed_the_line_that_says_why_is_told() -> None:
     trace = """Job aborted due to stage failure:
     Traceback (most recent call last):
       File "x.py", line 3, in read
-    service.adapters.kafka_stretch.StretchError: in/0: nothing came for 60 s before 9
+    hapax.kafka.read.offset_range.RangeReadError: in/0: nothing came for 60 s before 9
     at org.apache.spark"""
-    why = "service.adapters.kafka_stretch.StretchError: in/0: nothing came for 60 s before 9"
-    assert _cause(RuntimeError(trace)) == why
-    assert _cause(RuntimeError("\n first\nsecond")) == "first"
-    assert _cause(RuntimeError()) == "RuntimeError"
+    why = "hapax.kafka.read.offset_range.RangeReadError: in/0: nothing came for 60 s before 9"
+    assert cause(RuntimeError(trace)) == why
+    assert cause(RuntimeError("\n first\nsecond")) == "first"
+    assert cause(RuntimeError()) == "RuntimeError"
 
 
 def test_wrong_settings_leave_with_2() -> None:

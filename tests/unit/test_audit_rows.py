@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from service import Output, Record
-from service.core.audit import Compare
-from service.core.audit_rows import (
+from hapax import Output, Record
+from hapax.core.transform import Transformer
+from hapax.operations.audit.result import Compare
+from hapax.operations.audit.rows import (
     DEAD_SLOT,
     NOWHERE,
     POISON,
@@ -16,7 +17,6 @@ from service.core.audit_rows import (
     InputRows,
     id_hash,
 )
-from service.core.transform import Transformer
 
 PLACES = {("in", 0): 0, ("in", 1): 1}
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.core.errors import Poison
-from service.core.records import Output, Record
-from service.core.transform import Failure, Transformer, load_transform
-from service.transforms.json_values import json_validate, rekey_by_json, split_json_array
-from service.transforms.records import drop_tombstones, identity
+from hapax.core.errors import Poison
+from hapax.core.records import Output, Record
+from hapax.core.transform import Failure, Transformer, load_transform
+from hapax.transforms.json_values import json_validate, rekey_by_json, split_json_array
+from hapax.transforms.records import drop_tombstones, identity
 
 JSON = st.recursive(  # small: the bytes matter here, not the depth
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(),
@@ -115,10 +115,10 @@ def test_a_key_of_no_field_is_refused_when_it_is_made() -> None:
 @pytest.mark.parametrize(
     ("name", "function"),
     [
-        ("service.transforms.records:identity", identity),
-        ("service.transforms.records:drop_tombstones", drop_tombstones),
-        ("service.transforms.json_values:json_validate", json_validate),
-        ("service.transforms.json_values:split_json_array", split_json_array),
+        ("hapax.transforms.records:identity", identity),
+        ("hapax.transforms.records:drop_tombstones", drop_tombstones),
+        ("hapax.transforms.json_values:json_validate", json_validate),
+        ("hapax.transforms.json_values:split_json_array", split_json_array),
     ],
 )
 def test_built_in_transforms_are_found_by_their_names(name: str, function: object) -> None:

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from service.adapters.caller import Caller, HangingError
+from hapax.kafka.produce.call_timeout import Caller, HangingError
 
 
 def test_a_call_is_made_with_its_arguments_before_the_caller_goes_on() -> None:

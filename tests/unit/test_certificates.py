@@ -9,26 +9,27 @@ import ssl
 import threading
 import time
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
-from service.adapters.certificates import own_certificates, server_certificates
-from service.core.certificates import expiries_s
-from service.sandbox.tls import Authority
-from service.settings import load_settings
-from service.telemetry.events import Events
-from service.telemetry.health import Health
-from service.telemetry.logs import configure_logs
-from service.telemetry.metrics import Metrics
-from service.wiring.certificates import CertificateWatch
+from hapax.core.certificates import expiries_s
+from hapax.engines.certificate_watch import CertificateWatch
+from hapax.kafka.admin.certificates import own_certificates, server_certificates
+from hapax.sandbox.tls import Authority
+from hapax.settings import load_settings
+from hapax.telemetry.events import Events
+from hapax.telemetry.health import Health
+from hapax.telemetry.logs import configure_logs
+from hapax.telemetry.metrics import Metrics
 from tests.kit.doctor import ENVIRON
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.sandbox.tls import Certificate
+    from hapax.sandbox.tls import IssuedCertificate
 
 DAY_S = 86_400
 S = "HAPAX_KAFKA__SECURITY__"
@@ -40,7 +41,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @contextmanager
-def server(shown: Certificate) -> Iterator[int]:
+def server(shown: IssuedCertificate) -> Iterator[int]:
     """Give a port where a certificate is shown."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(shown.certificate_file, shown.key_file)
@@ -147,7 +148,10 @@ def test_the_watch_tells_when_certificates_expire_and_warns_of_those_that_do_soo
             f"{S}CERTIFICATE_FILE": str(ours.certificate_file),
             f"{S}KEY_FILE": str(ours.key_file),
         }
-        watch = CertificateWatch(load_settings(environ), events)
+        settings = load_settings(environ)
+        watch = CertificateWatch(
+            events, partial(own_certificates, settings), partial(server_certificates, settings)
+        )
         watch.stop()
         watch.run()
     dates = {

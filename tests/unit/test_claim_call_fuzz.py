@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from service.adapters.redis_claims import RedisClaims
-from service.core.identity import Identity
-from service.core.records import Record
+from hapax.claims.kind import StoreOptions
+from hapax.claims.redis import RedisClaims
+from hapax.core.identity import Identity
+from hapax.core.records import Record
 
 if TYPE_CHECKING:
-    from service.core.records import Headers
+    from hapax.core.records import Headers
 
 SOURCES = ["cloudevents", "header:message-id", "header:hapax-id", "json:/a/0", "json:/id", "key"]
 NAMES = ["hapax-replay-of", "Hapax-Replay-Of", "ce_id", "ce_source", "content-type", "message-id"]
@@ -73,7 +74,7 @@ def test_whatever_records_hold_the_claim_call_is_packed_and_names_own_inputs_alo
     places = [index for index, claim in enumerate(found.claims) if claim]
     order = {index: place for place, index in enumerate(places)}
     calls: list[Any] = []
-    claims = RedisClaims("redis://127.0.0.1:1", app="app", ttl_ms=1000)
+    claims = RedisClaims("redis://127.0.0.1:1", StoreOptions("app", ttl_ms=1000))
     packed(claims, calls)
     claims.claim(
         [found.claims[index] for index in places],

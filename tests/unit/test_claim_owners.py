@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service.adapters.memory_coordinator import OFFSETS
-from service.core.errors import BatchAbortedError
-from service.core.records import Record
+from hapax.core.errors import BatchAbortedError
+from hapax.core.records import Record
+from hapax.testing.coordinator import OFFSETS
 from tests.kit.batches import opened, run, taken
 from tests.kit.doubles import CrashError, Script
 from tests.kit.pipeline import Pipeline
@@ -16,9 +16,9 @@ from tests.kit.pipeline import Pipeline
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from service.adapters.memory_owners import MemoryOwners
-    from service.core.ports import Batch
-    from service.core.records import Coordinates
+    from hapax.core.ports import Batch
+    from hapax.core.records import Coordinates
+    from hapax.testing.owners import MemoryOwners
 
 
 def claimed_then_killed(partition: int = 0, *, between: int = 0, **options: Any) -> Pipeline:

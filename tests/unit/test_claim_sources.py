@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from service.core.claim_sources import ClaimSources
-from service.core.identity import Identity
-from service.core.plan import Destinations, Planner
-from service.core.records import Output, Record
+from hapax.core.identity import Identity
+from hapax.core.plan import Destinations, Planner
+from hapax.core.records import Output, Record
+from hapax.operations.claim_sources import ClaimSources
 
 RECORDS = {
     "header:message-id": Record("in", 0, 5, None, b"{}", (("Message-Id", b"e-1"),)),

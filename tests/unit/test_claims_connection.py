@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.adapters.redis_claims import RedisClaims
-from service.adapters.redis_connection import connect, place, preflight
-from service.adapters.redis_tls import Tls
-from service.core.errors import ClaimsUnavailableError, ConfigurationError
+from hapax.claims.kind import StoreOptions
+from hapax.claims.redis import RedisClaims
+from hapax.claims.redis_connection import Tls, connect, place
+from hapax.claims.redis_info import preflight
+from hapax.core.errors import ClaimsUnavailableError, ConfigurationError
 from tests.kit.claim_stores import bare, records
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ def answering() -> Iterator[Callable[[bytes], str]]:
         ("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is no", "without a"),
         ("MOVED 3999 127.0.0.1:6381", "another node of the cluster"),
         ("ASK 3999 127.0.0.1:6381", "another node of the cluster"),
-        ("CLUSTERDOWN The cluster is down", "not whole"),
-        ("TRYAGAIN Multiple keys request during rehashing of slot", "not whole"),
+        ("CLUSTERDOWN The cluster is down", "is incomplete"),
+        ("TRYAGAIN Multiple keys request during rehashing of slot", "is incomplete"),
         ("BUSY Redis is busy running a script.", "another script"),
         ("MISCONF Redis is configured to save RDB snapshots", "refuses writes"),
         ("NOREPLICAS Not enough good replicas to write.", "too few replicas"),
@@ -62,7 +63,7 @@ def answering() -> Iterator[Callable[[bytes], str]]:
         ),
         ("ERR max number of clients reached", "raise maxclients"),
         ("ERR unknown command 'EVALSHA', with args beginning with: 's3cret'", "lacks a command"),
-        ("WRONGTYPE Operation against a key holding the wrong kind of value", "somebody else"),
+        ("WRONGTYPE Operation against a key holding the wrong kind of value", "another program"),
         ("STRANGE s3cret", "the error STRANGE"),
     ],
 )
@@ -95,7 +96,7 @@ def test_a_refused_connection_tells_the_place_but_not_the_password() -> None:
     store = bare(f"redis://hapax:s3cret@127.0.0.1:{port}/3")
     with pytest.raises(ClaimsUnavailableError) as caught:
         store.ping()
-    assert str(caught.value) == (f"Redis at 127.0.0.1:{port}/3 gives no answer: connection refused")
+    assert str(caught.value) == (f"Redis at 127.0.0.1:{port}/3 does not answer: connection refused")
 
 
 def test_a_server_that_accepts_and_stays_silent_is_an_outage() -> None:
@@ -145,7 +146,7 @@ def test_a_server_is_named_without_its_secrets(url: str, expected: str) -> None:
 @pytest.mark.parametrize("app", ["", "a b", "a}b", "{a}", "a:b"])
 def test_an_app_that_would_break_the_keys_is_refused(app: str) -> None:
     with pytest.raises(ConfigurationError, match="cannot name keys"):
-        RedisClaims("redis://host", app=app, ttl_ms=1)
+        RedisClaims("redis://host", StoreOptions(app, ttl_ms=1))
 
 
 @pytest.mark.parametrize(("version", "found"), [("6.0.16", 1), ("6.2.14", 0), ("7.0.15", 0)])

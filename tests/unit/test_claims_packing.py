@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.adapters.memory_claims import MemoryClaims
-from service.adapters.redis_claims import _TOPICS_AT, RedisClaims, pack_owners
-from service.core.errors import ClaimsUnavailableError
-from service.core.records import Coordinates
+from hapax.claims.kind import StoreOptions
+from hapax.claims.redis import RedisClaims
+from hapax.claims.redis_packing import TOPICS_AT, pack_owners
+from hapax.core.errors import ClaimsUnavailableError
+from hapax.core.records import Coordinates
+from hapax.testing.claims import MemoryClaims
 from tests.kit.claim_stores import HOUR_MS, Hand, bare, records
 
 owners_lists = st.lists(
@@ -30,7 +32,7 @@ def unpack(lows: bytes, runs: bytes, topics: list[str]) -> list[Coordinates]:
     for place, partition, high, count in struct.iter_unpack(">HIII", runs):
         run = struct.unpack_from(f">{count}I", lows, at * 4)
         owners += [
-            Coordinates(topics[place - _TOPICS_AT], partition, high << 32 | low) for low in run
+            Coordinates(topics[place - TOPICS_AT], partition, high << 32 | low) for low in run
         ]
         at += count
     return owners
@@ -110,4 +112,4 @@ def test_in_memory_an_emptied_store_is_noticed_once() -> None:
 
 
 def test_the_script_lies_beside_the_adapter() -> None:
-    assert RedisClaims("redis://localhost", app="shop", ttl_ms=1)._script.sha
+    assert RedisClaims("redis://localhost", StoreOptions("shop", ttl_ms=1))._script.sha

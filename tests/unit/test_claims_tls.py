@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.adapters.redis_connection import connect
-from service.adapters.redis_tls import Tls
-from service.core.errors import ConfigurationError
-from service.sandbox.tls import Authority
+from hapax.claims.redis_connection import Tls, connect
+from hapax.core.errors import ConfigurationError
+from hapax.sandbox.tls import Authority
 
 if TYPE_CHECKING:
     from pathlib import Path

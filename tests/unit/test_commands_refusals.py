@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from service.commands.tree import app
+from hapax.commands.tree import app
 from tests.unit.test_settings import REQUIRED
 
 if TYPE_CHECKING:
@@ -152,14 +152,14 @@ def test_a_claim_store_that_is_away_is_one_sentence_and_exit_code_1(command: str
     done = RUN.invoke(app, command.split(), env={**ENVIRONMENT, **REDIS})
     assert done.exit_code == 1, done.output
     assert done.stderr.splitlines() == [
-        "Redis at 127.0.0.1:1/0 gives no answer: connection refused"
+        "Redis at 127.0.0.1:1/0 does not answer: connection refused"
     ]
 
 
 @pytest.mark.parametrize("command", ["claims rebuild", "dead-letters replay"])
 def test_what_changes_things_asks_and_without_a_terminal_wants_a_flag(command: str) -> None:
-    from service.commands.screen import confirm  # noqa: PLC0415 - beside what it stands for
-    from service.core.errors import ConfigurationError  # noqa: PLC0415 - as above
+    from hapax.commands.screen import confirm  # noqa: PLC0415 - beside what it stands for
+    from hapax.core.errors import ConfigurationError  # noqa: PLC0415 - as above
 
     with pytest.raises(ConfigurationError, match="add --yes"):
         confirm(f"Do {command}?", yes=False)

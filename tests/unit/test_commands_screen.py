@@ -5,9 +5,9 @@ import json
 import pytest
 import typer
 
-from service.commands.screen import print_json, print_table, printable, refusals
-from service.commands.times import age_text, moment_text, point_ms, span_ms
-from service.core.errors import (
+from hapax.commands.screen import print_json, print_table, printable, refusals
+from hapax.commands.times import age_text, moment_text, point_ms, span_ms
+from hapax.core.errors import (
     ClaimsUnavailableError,
     ConfigurationError,
     HapaxError,

@@ -1,6 +1,6 @@
 import pytest
 
-from service.core.committed_metadata import CommittedMetadata
+from hapax.core.committed_metadata import CommittedMetadata
 
 
 @pytest.mark.parametrize(

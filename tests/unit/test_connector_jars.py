@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.errors import PreflightError
-from service.sandbox import jars
-from service.sandbox.connector import CONNECTOR, connector_jars
-from service.sandbox.jars import Jar
+from hapax import jars
+from hapax.core.errors import PreflightError
+from hapax.engines.spark.connector import CONNECTOR, connector_jars
+from hapax.jars import Jar
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,3 +51,9 @@ def test_a_folder_without_the_connector_is_refused(baked_in: Path) -> None:
     (baked_in / "one-1.0.jar").unlink()
     with pytest.raises(PreflightError, match=r"one-1\.0\.jar is not in"):
         connector_jars(str(baked_in))
+
+
+def test_where_the_sandbox_is_absent_the_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "hapax.sandbox", None)  # as in an image
+    with pytest.raises(PreflightError, match="set HAPAX_SPARK__JARS"):
+        connector_jars()

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from service.core.dead_letters import Replayed, Wanted, dead_letter, note, replay
-from service.core.errors import HapaxError
-from service.core.plan import Destinations, Planner
-from service.core.records import Coordinates, Record
-from service.core.transform import Failure
+from hapax.core.dead_letters import Replayed, Wanted, dead_letter, note, replay
+from hapax.core.errors import HapaxError
+from hapax.core.plan import Destinations, Planner
+from hapax.core.records import Coordinates, Record
+from hapax.core.transform import Failure
 
 FAILED = Record("in", 3, 7, b"k", b"\xff\x00", (("trace", b"t"), ("trace", None)), 1_000)
 

@@ -4,8 +4,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.records import Coordinates, Record
-from service.demo.judge import Effect, Given, Input, Verdict, as_effect, as_given, judge
+from hapax.core.records import Coordinates, Record
+from hapax.demo.judge import (
+    DemoEffect,
+    DemoInput,
+    DemoRecord,
+    DemoVerdict,
+    as_effect,
+    as_given,
+    judge,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,9 +28,9 @@ ORDERS: dict[tuple[int, int], tuple[str, str]] = {
     (1, 1): ("d", "D"),
 }
 ABORTED = Coordinates("orders", 0, 3)
-GIVEN = Input(
+GIVEN = DemoInput(
     {
-        Coordinates("orders", *where): Given(name.encode(), b"key", value.encode())
+        Coordinates("orders", *where): DemoRecord(name.encode(), b"key", value.encode())
         for where, (name, value) in ORDERS.items()
     },
     frozenset({ABORTED}),
@@ -37,23 +45,23 @@ def expected(value: bytes) -> list[bytes]:
 
 def output(
     at: int, source: tuple[int, int], part: str = "1/1", value: str | None = None, topic: str = "o"
-) -> Effect:
+) -> DemoEffect:
     name, text = ORDERS[source]
     number = 0 if part == "dead letter" else int(part[0]) - 1
     wanted = text if part == "dead letter" else text[number]
-    return Effect(
+    return DemoEffect(
         Coordinates(topic, 0, at),
         Coordinates("orders", *source),
         part,
-        Given(name.encode(), b"key", (value or wanted).encode()),
+        DemoRecord(name.encode(), b"key", (value or wanted).encode()),
     )
 
 
-def dead(at: int, source: tuple[int, int]) -> Effect:
+def dead(at: int, source: tuple[int, int]) -> DemoEffect:
     return output(at, source, "dead letter", topic="dead")
 
 
-def right() -> list[Effect]:
+def right() -> list[DemoEffect]:
     return [
         output(0, (0, 0)),
         output(1, (0, 1), "1/2"),
@@ -64,11 +72,11 @@ def right() -> list[Effect]:
     ]
 
 
-def judged(effects: Iterable[Effect]) -> Verdict:
+def judged(effects: Iterable[DemoEffect]) -> DemoVerdict:
     return judge(GIVEN, effects, expected)
 
 
-def anomalies(verdict: Verdict) -> dict[str, int]:
+def anomalies(verdict: DemoVerdict) -> dict[str, int]:
     kinds = {
         "lost": verdict.lost,
         "doubled_by_repeats": verdict.doubled_by_repeats,
@@ -144,9 +152,11 @@ def test_parts_of_one_record_that_swap_are_out_of_order() -> None:
 
 def test_dead_letters_keep_their_order_too() -> None:
     poison = [Coordinates("orders", 0, offset) for offset in (1, 2)]
-    given = Input({where: Given(b"%d" % where.offset, None, b"?") for where in poison}, frozenset())
+    given = DemoInput(
+        {where: DemoRecord(b"%d" % where.offset, None, b"?") for where in poison}, frozenset()
+    )
     effects = [
-        Effect(Coordinates("dead", 0, at), where, "dead letter", given.visible[where])
+        DemoEffect(Coordinates("dead", 0, at), where, "dead letter", given.visible[where])
         for at, where in enumerate(reversed(poison))
     ]
     assert anomalies(judge(given, effects, expected)) == {"out_of_order": 1}
@@ -165,9 +175,14 @@ def test_another_value_is_wrong_and_the_event_lost() -> None:
 
 
 @pytest.mark.parametrize(
-    "changed", [Given(b"z", b"key", b"A"), Given(b"a", b"other", b"A"), Given(b"a", None, b"A")]
+    "changed",
+    [
+        DemoRecord(b"z", b"key", b"A"),
+        DemoRecord(b"a", b"other", b"A"),
+        DemoRecord(b"a", None, b"A"),
+    ],
 )
-def test_an_output_with_another_id_or_key_is_wrong(changed: Given) -> None:
+def test_an_output_with_another_id_or_key_is_wrong(changed: DemoRecord) -> None:
     effects = right()
     effects[0] = effects[0]._replace(given=changed)
     assert anomalies(judged(effects)) == {"lost": 1, "wrong": 1}
@@ -197,9 +212,9 @@ def test_an_effect_of_an_aborted_record_is_told_apart() -> None:
 
 def test_parts_that_come_from_two_records_of_an_event_are_wrong() -> None:
     pair = [Coordinates("orders", partition, 0) for partition in (0, 1)]
-    given = Input(dict.fromkeys(pair, Given(b"b", None, b"BB")), frozenset())
+    given = DemoInput(dict.fromkeys(pair, DemoRecord(b"b", None, b"BB")), frozenset())
     torn = [
-        Effect(Coordinates("o", 0, at), where, f"{at + 1}/2", Given(b"b", None, b"B"))
+        DemoEffect(Coordinates("o", 0, at), where, f"{at + 1}/2", DemoRecord(b"b", None, b"B"))
         for at, where in enumerate(pair)
     ]
     assert anomalies(judge(given, torn, expected)) == {"wrong": 1}
@@ -220,9 +235,9 @@ def test_a_record_is_read_by_its_headers() -> None:
         ("hapax-part", b"2/2"),
     )
     record = Record("o", 1, 2, b"k", b"v", headers)
-    assert as_given(record) == Given(b"a", b"k", b"v")
-    assert as_effect(record) == Effect(
-        Coordinates("o", 1, 2), Coordinates("orders", 3, 7), "2/2", Given(b"a", b"k", b"v")
+    assert as_given(record) == DemoRecord(b"a", b"k", b"v")
+    assert as_effect(record) == DemoEffect(
+        Coordinates("o", 1, 2), Coordinates("orders", 3, 7), "2/2", DemoRecord(b"a", b"k", b"v")
     )
     assert as_effect(record, dead=True).slot == "dead letter"
 

@@ -6,9 +6,9 @@ from collections import Counter
 import msgspec
 import pytest
 
-from service.core.records import Record
-from service.demo.orders import LARGE_CENTS, Line, Order, Shipment, price, shipments
-from service.demo.traffic import BY_KEY, PARTITIONS, Event, Fate, Traffic
+from hapax.core.records import Record
+from hapax.demo.orders import LARGE_CENTS, Line, Order, Shipment, price, shipments
+from hapax.demo.traffic import BY_KEY, PARTITIONS, Event, Fate, Traffic
 
 
 def order(*lines: Line) -> bytes:

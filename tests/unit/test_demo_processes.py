@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.demo import application as application_module
-from service.demo.application import Application
-from service.demo.child import DemoError
-from service.demo.processes import Process, of_session, parse, python_workers, send
-from service.sandbox.watchdog import Watchdog
-from tests.kit.flow import await_
+from hapax.demo import application as application_module
+from hapax.demo.application import Application
+from hapax.demo.child import DemoError
+from hapax.demo.processes import LiveProcess, of_session, parse, python_workers, send
+from hapax.sandbox.watchdog import ChildWatchdog
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,7 +51,7 @@ def fake_proc(folder: Path, processes: dict[int, tuple[bytes, bytes]]) -> Path:
 
 @pytest.mark.parametrize("name", ["java", "a b", "x) S 1 1 (y", ")"])
 def test_a_name_with_blanks_and_brackets_does_not_shift_the_fields(name: str) -> None:
-    assert parse(40, stat(parent=9, session=8, name=name)) == Process(40, 9, 8, "S")
+    assert parse(40, stat(parent=9, session=8, name=name)) == LiveProcess(40, 9, 8, "S")
 
 
 def test_a_session_has_its_living_processes_and_no_others(tmp_path: Path) -> None:
@@ -74,18 +74,18 @@ def test_a_session_has_its_living_processes_and_no_others(tmp_path: Path) -> Non
 
 def test_python_workers_are_those_that_the_pool_has_forked() -> None:
     family = [
-        Process(5, 1, 5, "S", b"python\0-m\0service\0run\0"),
-        Process(6, 5, 5, "S", b"java\0org.apache.spark.deploy.SparkSubmit\0"),
-        Process(7, 6, 5, "S", POOL),
-        Process(8, 7, 5, "S", POOL),
-        Process(9, 7, 5, "R", POOL),
+        LiveProcess(5, 1, 5, "S", b"python\0-m\0service\0run\0"),
+        LiveProcess(6, 5, 5, "S", b"java\0org.apache.spark.deploy.SparkSubmit\0"),
+        LiveProcess(7, 6, 5, "S", POOL),
+        LiveProcess(8, 7, 5, "S", POOL),
+        LiveProcess(9, 7, 5, "R", POOL),
     ]
     assert python_workers(family) == [8, 9]
 
 
 @pytest.fixture
 def started(tmp_path: Path) -> Iterator[Started]:
-    watchdog = Watchdog()
+    watchdog = ChildWatchdog()
     applications: list[Application] = []
 
     def start(leave: str) -> tuple[Application, int]:

@@ -12,15 +12,15 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from service.commands.demo import demo
-from service.demo import moments, spark_stage
-from service.demo.child import Child, DemoError
-from service.demo.damage import Fault, HandOver
-from service.demo.judge import Verdict
-from service.demo.moments import freeze_in_range
-from service.demo.spark_faults import PythonWorker, lane_is_back
-from service.demo.story import Outcome
-from service.demo.table import figures, sentences, table
+from hapax.commands.demo import demo
+from hapax.demo import moments, spark_stage
+from hapax.demo.child import Child, DemoError
+from hapax.demo.damage import DemoFault, HandOver
+from hapax.demo.judge import DemoVerdict
+from hapax.demo.moments import freeze_in_range
+from hapax.demo.spark_faults import PythonWorker, lane_is_back
+from hapax.demo.story import DemoSummary
+from hapax.demo.table import figures, sentences, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,26 +31,26 @@ APP.command()(demo)
 HAND_OVER = HandOver("Spark", "worker", 1.5, 2.0, 5850, 0)
 
 
-def outcome(*codes: int, hand_overs: list[HandOver]) -> Outcome:
-    return Outcome(
+def outcome(*codes: int, hand_overs: list[HandOver]) -> DemoSummary:
+    return DemoSummary(
         engine="spark",
         published=10,
         aborted=1,
         faults=[
-            Fault("Python worker kill", "Spark", "inside a transaction of a range", 2.6),
-            Fault("driver kill", "Spark", "inside a transaction of a range", 5.8),
-            Fault("Python worker kill", "Spark", "inside a transaction of a range", 1.1),
+            DemoFault("Python worker kill", "Spark", "inside a transaction of a range", 2.6),
+            DemoFault("driver kill", "Spark", "inside a transaction of a range", 5.8),
+            DemoFault("Python worker kill", "Spark", "inside a transaction of a range", 1.1),
         ],
-        ordinary_faults=[Fault("kill", "ordinary-loop", "between two records")],
+        ordinary_faults=[DemoFault("kill", "ordinary-loop", "between two records")],
         hand_overs=hand_overs,
         ordinary_restarts=0,
         exit_codes=list(codes),
-        hapax=Verdict(),
-        ordinary=Verdict(),
+        hapax=DemoVerdict(),
+        ordinary=DemoVerdict(),
     )
 
 
-def printed(result: Outcome) -> str:
+def printed(result: DemoSummary) -> str:
     text = StringIO()
     Console(file=text, width=80).print(table(result))
     return text.getvalue()
@@ -102,7 +102,7 @@ def lost(lane: int) -> dict[str, object]:
 
 
 def settled(lane: int, transactions: int = 1) -> dict[str, object]:
-    return {"event": "range_settled", "lane": lane, "transactions": transactions}
+    return {"event": "range_completed", "lane": lane, "transactions": transactions}
 
 
 @pytest.mark.parametrize(
@@ -125,14 +125,14 @@ def test_only_a_commit_of_the_lane_that_lost_its_task_counts(
 
 def test_half_a_line_and_words_of_java_are_no_events(tmp_path: Path) -> None:
     child = Child("spark", [], {}, tmp_path, cast("Any", None))
-    assert not child.has_told("range_settled")
+    assert not child.has_told("range_completed")
     child.log.write_text('Picked up JAVA_TOOL_OPTIONS\n{"event":"service_ready"}\n{"event":"ra')
     first = child.position()
     assert [line["event"] for line in child.events()] == ["service_ready"]
     with child.log.open("a") as log:
-        log.write('nge_settled"}\n{"event":"task_lost"}\n')
-    assert child.has_told("range_settled")
-    assert not child.has_told("range_settled", first)
+        log.write('nge_completed"}\n{"event":"task_lost"}\n')
+    assert child.has_told("range_completed")
+    assert not child.has_told("range_completed", first)
     assert child.has_told("task_lost", first)
 
 
@@ -244,7 +244,7 @@ def test_without_pyspark_it_says_what_to_install_and_starts_nothing(
     assert result.exit_code == 1
     assert result.stdout == ""
     assert result.stderr == (
-        "hapax demo: PySpark is not installed. Type: pip install 'hapax[spark]'\n"
+        "hapax demo: PySpark is not installed. Run: pip install 'hapax-kafka[spark]'\n"
     )
 
 

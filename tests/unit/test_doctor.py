@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from service.core.facts import Address, Log, Partition, Topic
-from service.core.findings import Verdict, worst_first
-from service.core.ports import Stuck
-from service.wiring import doctor
-from service.wiring.doctor import CHECKS, judge
-from service.wiring.doctor.case import Check, good
+from hapax.claims.redis_health import judged_health
+from hapax.core.cluster_state import Address, Log, Partition, Topic
+from hapax.core.partition_offsets import LogOffsets
+from hapax.core.ports import Stuck
+from hapax.operations.doctor import examination as doctor
+from hapax.operations.doctor.check import Check, ok
+from hapax.operations.doctor.examination import CHECKS, judge
+from hapax.operations.doctor.findings import Verdict, worst_first
 from tests.kit.doctor import (
     DAY_MS,
     HOUR_MS,
@@ -38,7 +40,7 @@ from tests.kit.doctor import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from service.wiring.doctor.case import Case, Said
+    from hapax.operations.doctor.check import Case, CheckResult
 
     Change = Callable[[Case], Case]
 
@@ -131,7 +133,7 @@ FAULTS: list[tuple[str, Verdict, Change]] = [
         WARN,
         with_group(members=tuple(replace(MEMBER, static_name=None) for _ in range(3))),
     ),
-    ("claim-store", FAIL, with_claims(problem="it refuses our user or password")),
+    ("claim-store", FAIL, with_claims(problem="it refuses the configured user or password")),
     ("claim-version", FAIL, with_claims({"redis_version": "6.0.9"})),
     ("claim-permissions", FAIL, with_claims(refused=("hset: no",))),
     ("claim-role", FAIL, with_claims({"role": "slave"})),
@@ -150,8 +152,8 @@ FAULTS: list[tuple[str, Verdict, Change]] = [
             "in",
             since={HOUR_MS: 0},
             high_watermark=10**9,
-            last_stable_offset=10**9,
-            stable_later=10**9,
+            last_stable=10**9,
+            last_stable_later=10**9,
             committed=10**9,
         ),
     ),
@@ -188,7 +190,7 @@ def test_every_check_has_a_fault_that_it_names() -> None:
             {
                 "HAPAX_TRANSACTION__TIMEOUT": "14m",
                 "HAPAX_GROUP__SESSION_TIMEOUT": "20m",
-                "HAPAX_GROUP__POLL_INTERVAL_MAX": "1h",
+                "HAPAX_GROUP__MAX_POLL_INTERVAL": "1h",
                 "HAPAX_WATCHDOG__TIMEOUT": "30m",
             },
         ),
@@ -270,7 +272,7 @@ def test_a_group_without_members_is_named_only_while_records_wait() -> None:
     assert troubles(judged(empty)) == {}
     logs = {
         **KAFKA.logs,
-        ("in", 1): Log(low_watermark=0, last_stable_offset=9, high_watermark=9, committed=3),
+        ("in", 1): Log(offsets=LogOffsets(0, 9, 9), committed=3),
     }
     waiting = with_kafka(group=empty.kafka.group, logs=logs)(empty)
     assert troubles(judged(waiting)) == {"group-state": WARN}
@@ -280,7 +282,7 @@ def test_a_transaction_that_moved_on_between_the_looks_is_no_trouble() -> None:
     assert (
         troubles(
             judged(
-                with_log("out", last_stable_offset=6, stable_later=9, high_watermark=10)(healthy())
+                with_log("out", last_stable=6, last_stable_later=9, high_watermark=10)(healthy())
             )
         )
         == {}
@@ -310,10 +312,8 @@ def test_positions_that_are_not_known_are_not_praised() -> None:
 
 
 def test_what_redis_does_not_tell_is_neither_praised_nor_blamed() -> None:
-    case = healthy()
-    assert case.claims is not None
-    store = replace(case.claims, info={}, settings={}, claimed=None, skew_ms=None)
-    found = judged(case._replace(claims=store))
+    store = judged_health("cache:6379/0", info={}, settings={})
+    found = judged(healthy()._replace(claims=store))
     assert troubles(found) == {}
     untold = {one.check for one in found if one.verdict is Verdict.UNTOLD}
     assert untold >= {"claim-eviction", "claim-persistence", "claim-memory", "claim-clock"}
@@ -330,8 +330,8 @@ def test_without_a_claim_store_nothing_is_said_about_one() -> None:
 
 
 def test_a_check_that_fails_itself_does_not_hide_the_others() -> None:
-    def broken(_case: Case) -> Iterator[Said]:
-        yield good("this far")
+    def broken(_case: Case) -> Iterator[CheckResult]:
+        yield ok("this far")
         raise KeyError("x")
 
     checks = [Check("first", "", "", "process", broken), CHECKS[0]]

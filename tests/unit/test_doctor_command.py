@@ -10,26 +10,27 @@ from confluent_kafka import KafkaError
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
-from service.adapters.kafka_features import Listener
-from service.adapters.reach import reach, split
-from service.commands.doctor_screen import summary
-from service.commands.tree import app
-from service.core.errors import ConfigurationError
-from service.core.findings import Finding, Verdict
-from service.sandbox.ports import Ports
-from service.telemetry.health import Health
-from service.telemetry.http import TelemetryServer
-from service.telemetry.metrics import Metrics
-from service.wiring import doctor
-from service.wiring.doctor import Case, Examination, judge
-from service.wiring.doctor.bundle import write_bundle
+from hapax.commands.doctor_screen import summary
+from hapax.commands.tree import app
+from hapax.core.errors import ConfigurationError
+from hapax.kafka.admin.answers import ApiVersionsLog
+from hapax.kafka.connection import probe, split
+from hapax.operations.doctor import examination as doctor
+from hapax.operations.doctor.bundle import write_bundle
+from hapax.operations.doctor.examination import Examination, judge
+from hapax.operations.doctor.findings import Finding, Verdict
+from hapax.sandbox.ports import Ports
+from hapax.telemetry.health import Health
+from hapax.telemetry.http.server import TelemetryServer
+from hapax.telemetry.metrics import Metrics
 from tests.kit.doctor import ENVIRON, KAFKA, healthy, judged, with_claims, with_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from service.settings import Settings
+    from hapax.operations.doctor.check import Case
+    from hapax.settings import Settings
 
 RUN = CliRunner()
 
@@ -293,7 +294,7 @@ def test_an_archive_of_settings_that_cannot_work_holds_the_findings(tmp_path: Pa
 def test_addresses_are_tried_by_name_and_port() -> None:
     ports = Ports()
     dead = f"127.0.0.1:{ports.reserve()}"
-    found = reach([dead, "nowhere.invalid:9092", dead])
+    found = probe([dead, "nowhere.invalid:9092", dead])
     ports.close()
     assert list(found) == [dead, "nowhere.invalid:9092"]
     assert "refused" in (found[dead].problem or "")
@@ -303,7 +304,7 @@ def test_addresses_are_tried_by_name_and_port() -> None:
 
 
 def test_versions_are_the_least_of_all_brokers_that_answered() -> None:
-    listener = Listener()
+    listener = ApiVersionsLog()
     for broker, version in (("kafka-1:9092/1", 5), ("kafka-2:9092/2", 3)):
         line = "APIVERSION [x] [thrd:y]: %s:   ApiKey TxnOffsetCommit (28) Versions 0..%d"
         listener.logger.debug(line, broker, version)
@@ -313,7 +314,7 @@ def test_versions_are_the_least_of_all_brokers_that_answered() -> None:
 
 
 def test_errors_of_the_client_are_kept_once() -> None:
-    listener = Listener()
+    listener = ApiVersionsLog()
     for _ in range(3):
         listener.error(KafkaError(KafkaError._AUTHENTICATION, "no"))
     assert listener.errors == ["_AUTHENTICATION: no"]

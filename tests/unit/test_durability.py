@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.core.durability import Durability, Level, durability
+from hapax.operations.doctor.durability import Durability, Level, durability
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.adapters.memory_kafka import Fault
-from service.core.errors import BatchAbortedError, HapaxError, ProducerDeadError
+from hapax.core.errors import BatchAbortedError, HapaxError, ProducerDeadError
+from hapax.testing.source import InjectedFault
 from tests.kit.batches import filled, opened, run, taken
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
@@ -46,7 +46,7 @@ def test_a_batch_settles_every_fate_and_its_numbers_add_up() -> None:
 def test_a_batch_that_fails_at_any_step_is_seen_whole_or_not_at_all(
     step: str, error: str, *, after: bool
 ) -> None:
-    fault: Fault | None = Fault(error, after=after)  # type: ignore[arg-type] # one of three
+    fault: InjectedFault | None = InjectedFault(error, after=after)  # type: ignore[arg-type] # one of three
     script = Script(**{step: [fault]})
     pipeline = filled(faults=script)
     with pytest.raises((BatchAbortedError, ProducerDeadError)) as caught:
@@ -118,7 +118,7 @@ def test_ends_alone_are_committed_in_a_transaction() -> None:
 def test_ends_of_partitions_that_are_not_ours_are_refused() -> None:
     pipeline = opened(Pipeline())
     taken(pipeline)
-    with pytest.raises(HapaxError, match="no longer ours"):
+    with pytest.raises(HapaxError, match="no longer assigned"):
         pipeline.core.end({("other", 0): 3})
     assert pipeline.committed() == {}
 

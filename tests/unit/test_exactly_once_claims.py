@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.errors import ClaimsUnavailableError
+from hapax.core.errors import ClaimsUnavailableError
 from tests.kit.batches import filled, opened, run, taken
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from service.core.records import Headers, Record
+    from hapax.core.records import Headers, Record
 
 
 def test_our_own_claim_lets_the_record_through_again() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from service.core.errors import BatchAbortedError, DeadLetterLimitError
-from service.core.records import Output, Record
-from service.core.transform import Cut, Failure
+from hapax.core.errors import BatchAbortedError, DeadLetterLimitError
+from hapax.core.records import Output, Record
+from hapax.core.transform import Cut, Failure
 from tests.kit.batches import filled, opened, run, taken
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline

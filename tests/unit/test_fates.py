@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from service.core.fates import Effect, Sighting, verdict
-from service.core.records import Coordinates
+from hapax.core.records import Coordinates
+from hapax.operations.trace_result import Effect, Sighting, verdict
 
 HERE, OTHER = Coordinates("in", 0, 7), Coordinates("in", 1, 3)
 
@@ -38,7 +38,7 @@ def sighting(
     [
         (sighting(after=7, before=7), "waiting"),
         (sighting(after=None, before=None), "waiting"),
-        (sighting(effect(visible=False), after=7), "under way"),
+        (sighting(effect(visible=False), after=7), "in progress"),
         (sighting(effect(), after=7), "BROKEN"),
         (sighting(effect()), "done: 1 output"),
         (sighting(effect("1/2"), effect("2/2")), "done: 2 outputs"),

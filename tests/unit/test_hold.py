@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from service.adapters.memory_kafka import Fault
+from hapax.testing.source import InjectedFault
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
 from tests.kit.spark_driver import P0, P1, Driver, done
@@ -55,7 +55,7 @@ def test_a_worker_that_is_told_to_stop_while_it_is_paused_leaves() -> None:
 
 
 def test_what_goes_wrong_while_nothing_is_taken_ends_no_pause() -> None:
-    faults = Script(attend=[None, Fault("aborted"), None, Fault("fenced")])
+    faults = Script(attend=[None, InjectedFault("aborted"), None, InjectedFault("fenced")])
     pipeline = Pipeline(faults=faults)
     pipeline.write(b"a")
     pipeline.lifecycle.pause()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from service.core.identity import Identified, Identity, without_hapax
-from service.core.records import Coordinates, Headers, Record
+from hapax.core.headers import without_hapax
+from hapax.core.identity import Identified, Identity
+from hapax.core.records import Coordinates, Headers, Record
 
 
 def record(
@@ -222,7 +223,7 @@ def test_poison_does_not_touch_its_neighbours() -> None:
 
 @pytest.mark.parametrize("source", ["", "keys", "header:", "json:id", "json:", "xml:/id"])
 def test_a_source_that_is_none_is_refused(source: str) -> None:
-    with pytest.raises(ValueError, match="is no id source"):
+    with pytest.raises(ValueError, match="is no source of an id"):
         Identity([source])
 
 

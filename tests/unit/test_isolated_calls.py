@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.isolation import Death, IsolationError
-from service.core.records import Output, Record
-from service.core.transform import Failure
-from service.engines.isolated_calls import IsolatedCalls
-from service.engines.isolated_process import memory_left
+from hapax.core.isolation import Death, IsolationError
+from hapax.core.records import Output, Record
+from hapax.core.transform import Failure
+from hapax.engines.isolated_calls import IsolatedCalls
+from hapax.engines.isolated_process import memory_left
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from service.adapters.kafka_clients import (
+from hapax.kafka.produce.micro_batch import sink_id
+from hapax.kafka.produce.standalone import replay_id
+from hapax.kafka.properties import (
     consumer_properties,
     former_id,
     lane_id,
@@ -14,9 +16,7 @@ from service.adapters.kafka_clients import (
     producer_properties,
     transactional_id,
 )
-from service.adapters.kafka_publisher import sink_id
-from service.adapters.kafka_replay import replay_id
-from service.settings import Settings, load_settings
+from hapax.settings import Settings, load_settings
 
 REQUIRED = {
     "HAPAX_APP": "orders",

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from service.adapters import kafka_ends
-from service.adapters.kafka_ends import StableEnds
-from service.core.errors import StopError
-from tests.kit.flow import await_
+from hapax.core.errors import StopError
+from hapax.kafka.read import offset_queries as kafka_ends
+from hapax.kafka.read.end_offsets import StableEnds
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

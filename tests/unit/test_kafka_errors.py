@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from service.adapters.kafka_errors import (
+from hapax.kafka.errors import (
     CONTENT,
     FORBIDDEN,
     REFUSED,
@@ -20,7 +20,7 @@ from service.adapters.kafka_errors import (
     reaction,
     transactional_error,
 )
-from service.adapters.kafka_producer import Outbox
+from hapax.kafka.produce.producer import Outbox
 
 K = KafkaError
 
@@ -157,7 +157,7 @@ def test_a_fatal_error_that_comes_out_bare_is_heard_by_the_call_that_asks_next()
     outbox = Outbox.__new__(Outbox)
     outbox.producer = cast("Any", SimpleNamespace(poll=fail, flush=fail))
     outbox.serve()
-    outbox.settle(1.0)
+    outbox.await_deliveries(1.0)
     assert transactional_error(cast("Exception", fatal)) is fatal
 
 

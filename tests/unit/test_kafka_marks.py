@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from service.adapters import kafka_marks
-from service.adapters.kafka_marks import Marks
-from service.core.errors import PreflightError
-from service.settings import load_settings
+from hapax.core.errors import PreflightError
+from hapax.kafka.read import offset_client as kafka_marks
+from hapax.kafka.read.offset_client import OffsetClient
+from hapax.settings import load_settings
 from tests.unit.test_settings import REQUIRED
 
 
@@ -42,25 +42,25 @@ def _answered(one: TopicPartition, answer: int | None) -> Any:
 
 
 @pytest.fixture
-def marks(monkeypatch: pytest.MonkeyPatch) -> Marks:
+def client(monkeypatch: pytest.MonkeyPatch) -> OffsetClient:
     monkeypatch.setattr(kafka_marks, "_REST_S", 0.0)
-    return Marks(load_settings(REQUIRED))
+    return OffsetClient(load_settings(REQUIRED))
 
 
-def test_only_partitions_without_a_leader_are_asked_again(marks: Marks) -> None:
+def test_only_partitions_without_a_leader_are_asked_again(client: OffsetClient) -> None:
     consumer = Answering({0: 5, 1: None}, {1: None}, {1: 7})
-    marks._consumer = consumer  # type: ignore[assignment]
-    assert marks.lows([("in", 0), ("in", 1)]) == {("in", 0): 5, ("in", 1): 7}
+    client._queries.read_committed = consumer  # type: ignore[assignment]
+    assert client.log_starts([("in", 0), ("in", 1)]) == {("in", 0): 5, ("in", 1): 7}
     assert consumer.asked == [[(0, -2), (1, -2)], [(1, -2)], [(1, -2)]]
 
 
 def test_a_partition_that_stays_without_a_leader_is_named(
-    marks: Marks, monkeypatch: pytest.MonkeyPatch
+    client: OffsetClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kafka_marks, "BROKERS_TIMEOUT_S", -1.0)
-    marks._consumer = Answering({0: 5, 1: None})  # type: ignore[assignment]
-    with pytest.raises(PreflightError, match="in/1: its offsets cannot be told: LEADER_NOT_AV"):
-        marks.stable_ends([("in", 0), ("in", 1)])
+    client._queries.read_committed = Answering({0: 5, 1: None})  # type: ignore[assignment]
+    with pytest.raises(PreflightError, match="in/1: its offsets cannot be read: LEADER_NOT_AV"):
+        client.last_stable([("in", 0), ("in", 1)])
 
 
 @pytest.mark.parametrize(
@@ -72,19 +72,19 @@ def test_a_partition_that_stays_without_a_leader_is_named(
     ],
 )
 def test_what_no_patience_mends_is_refused_at_once(
-    marks: Marks, answer: dict[int, int | None] | Exception
+    client: OffsetClient, answer: dict[int, int | None] | Exception
 ) -> None:
     consumer = Answering(answer)
-    marks._consumer = consumer  # type: ignore[assignment]
+    client._queries.read_committed = consumer  # type: ignore[assignment]
     with pytest.raises(PreflightError, match="in/0"):
-        marks.lows([("in", 0)])
+        client.log_starts([("in", 0)])
     assert len(consumer.asked) == 1
 
 
-def test_no_time_lies_before_the_first(marks: Marks) -> None:
+def test_no_time_lies_before_the_first(client: OffsetClient) -> None:
     consumer = Answering({0: 5})
-    marks._consumer = consumer  # type: ignore[assignment]
-    assert marks.at_time([("in", 0)], -7) == {("in", 0): 5}
+    client._queries.read_committed = consumer  # type: ignore[assignment]
+    assert client.at_time([("in", 0)], -7) == {("in", 0): 5}
     assert consumer.asked == [[(0, 0)]]
 
 
@@ -105,17 +105,17 @@ class _Loading:
         """Nothing is open."""
 
 
-def test_a_coordinator_that_has_just_started_is_asked_again(marks: Marks) -> None:
+def test_a_coordinator_that_has_just_started_is_asked_again(client: OffsetClient) -> None:
     consumer = _Loading(KafkaError.NOT_COORDINATOR)
-    marks._consumer = consumer  # type: ignore[assignment]
-    assert marks.committed([("in", 0)]) == {("in", 0): 7}
+    client._queries.read_committed = consumer  # type: ignore[assignment]
+    assert client.committed([("in", 0)]) == {("in", 0): 7}
     assert consumer.asked == 3
-    assert marks.beside([("in", 0)])["in", 0].topic_id == "abc"
+    assert client.beside([("in", 0)])["in", 0].topic_id == "abc"
 
 
-def test_a_right_that_is_missing_is_not_asked_for_again(marks: Marks) -> None:
+def test_a_right_that_is_missing_is_not_asked_for_again(client: OffsetClient) -> None:
     consumer = _Loading(KafkaError.GROUP_AUTHORIZATION_FAILED)
-    marks._consumer = consumer  # type: ignore[assignment]
+    client._queries.read_committed = consumer  # type: ignore[assignment]
     with pytest.raises(PreflightError, match="GROUP_AUTHORIZATION_FAILED"):
-        marks.committed([("in", 0)])
+        client.committed([("in", 0)])
     assert consumer.asked == 1

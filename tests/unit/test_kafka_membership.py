@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from service.adapters.kafka_consumer import parse_metadata
-from service.core.errors import BatchAbortedError, MemberFencedError, StopError
+from hapax.core.errors import BatchAbortedError, MemberFencedError, StopError
+from hapax.kafka.consume.client import parse_metadata
 from tests.kit.consumers import event, metadata, source
 
 Patch = pytest.MonkeyPatch

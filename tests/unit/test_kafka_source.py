@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from service.adapters.kafka_source import WAITING_MAX
-from service.adapters.kafka_stuck import RETRY_S
-from service.core.errors import (
+from hapax.core.errors import (
     BatchAbortedError,
     MemberFencedError,
     PositionLostError,
 )
+from hapax.kafka.consume.source import WAITING_MAX
+from hapax.kafka.undecodable import RETRY_S
 from tests.kit.consumers import OUT_OF_RANGE, TRUNCATED, Undecodable, event, message, source
 
 P0, P1 = ("in", 0), ("in", 1)
@@ -60,12 +60,12 @@ def test_records_that_are_handed_out_again_are_dropped_and_counted(monkeypatch: 
 
 def test_without_the_next_offset_the_repeat_would_come_through(monkeypatch: Patch) -> None:
     """The mutant of the test above: a source that forgets its next offsets is caught by it."""
-    monkeypatch.setattr("service.adapters.kafka_source.KafkaSource._finish", _forgetting)
+    monkeypatch.setattr("hapax.kafka.consume.source.KafkaSource._finish", _forgetting)
     assert twice_handed_out(monkeypatch) == ([0, 1, 2, 0, 1, 2, 3], {})
 
 
 def _forgetting(self: object, batch: object) -> object:
-    self._stands.clear()  # type: ignore[attr-defined] # a mutant
+    self._states.clear()  # type: ignore[attr-defined] # a mutant
     return batch
 
 
@@ -100,7 +100,7 @@ def test_records_of_a_partition_that_left_inside_the_call_are_dropped(monkeypatc
     kafka, consumer, _ = source(monkeypatch)
     consumer.queue = [message(4), message(1, partition=1), event(EOF, 5)]
     consumer.ours = [P1]
-    consumer.before_poll = lambda: kafka._stands.leave([P0])
+    consumer.before_poll = lambda: kafka._states.leave([P0])
     batch = kafka.take(10, 0.1)
     assert list(batch.next) == [P1]
     assert consumer.seeks == []
@@ -112,7 +112,7 @@ def test_a_partition_that_came_back_is_read_again_from_its_committed_offset(
     kafka, consumer, _ = source(monkeypatch)
     consumer.queue = [message(9)]
     consumer.offsets = {P0: 7}
-    consumer.before_poll = lambda: kafka._stands.leave([P0, P1])
+    consumer.before_poll = lambda: kafka._states.leave([P0, P1])
     assert kafka.take(10, 0.1).records == []
     assert sorted(consumer.seeks) == [("in", 0, 7), ("in", 1, 0)]
 
@@ -206,7 +206,7 @@ def test_what_attend_met_of_a_partition_that_leaves_is_dropped(monkeypatch: Patc
     for _ in range(3):
         kafka.attend(0.0)
     consumer.ours = [P1]
-    kafka._stands.leave([P0])
+    kafka._states.leave([P0])
     batch = kafka.take(1, 0.1)
     assert [(record.partition, record.offset) for record in batch.records] == [(1, 0)]
     assert kafka.take(5, 0.1).records == []
@@ -251,7 +251,7 @@ def test_a_position_that_is_missing_starts_where_it_should(
     consumer.queue = [event(RESET)]
     kafka.take(10, 0.1)
     assert consumer.seeks == [("in", 0, to)]
-    assert kafka.settled().get(P0, offsets.get(P0)) == to
+    assert kafka.processed().get(P0, offsets.get(P0)) == to
 
 
 def test_latest_begins_all_partitions_at_once_whoever_owns_them(monkeypatch: Patch) -> None:
@@ -491,7 +491,7 @@ def test_a_missing_position_is_asked_for_again_when_the_group_gave_no_answer(
     consumer.fail["committed"] = [TIMED_OUT]
     with pytest.raises(BatchAbortedError):
         kafka.take(10, 0.1)
-    kafka.rewind(kafka.settled())
+    kafka.rewind(kafka.processed())
     kafka.take(10, 0.1)
     kafka.attend(0.0)
     assert consumer.seeks == [("in", 0, 0)]

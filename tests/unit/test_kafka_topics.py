@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from service.adapters.kafka_topics import Remade, TopicIds
-from service.core.committed_metadata import CommittedMetadata
-from service.core.errors import BatchAbortedError, PositionLostError
+from hapax.core.committed_metadata import CommittedMetadata
+from hapax.core.errors import BatchAbortedError, PositionLostError
+from hapax.kafka.client_log import Remade, TopicIds
 from tests.kit.consumers import OUT_OF_RANGE, FakeConsumer, event, message, source
 
 if TYPE_CHECKING:
-    from service.adapters.kafka_source import KafkaSource
+    from hapax.kafka.consume.source import KafkaSource
 
 P0, P1 = ("in", 0), ("in", 1)
 NONE, ONE, TWO = "A" * 22, "oneoneoneoneoneoneone1", "twotwotwotwotwotwotwo2"
@@ -156,7 +156,10 @@ def test_an_offset_that_vanished_while_reading_began_is_told(
 ) -> None:
     kafka, consumer = known
     consumer.queue = [message(10)]
-    with pytest.raises(PositionLostError, match="in/0: the offset at which reading began is gone"):
+    with pytest.raises(
+        PositionLostError,
+        match="in/0: the committed offset at which reading began no longer exists",
+    ):
         kafka.take(10, 0.1)
 
 

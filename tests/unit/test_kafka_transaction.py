@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from confluent_kafka import KafkaError
 
-from service.adapters import kafka_transaction
-from service.adapters.kafka_producer import ClientLog, Outbox
-from service.adapters.kafka_producing import MessageSets
-from service.adapters.kafka_transaction import KafkaTransaction
-from service.core.errors import (
+from hapax.core.errors import (
     BatchAbortedError,
     PreflightError,
     ProducerDeadError,
     StopError,
 )
-from tests.kit.producers import FakeProducer, failing, message, transaction, transactional
+from hapax.core.offset_commit import send_progress
+from hapax.kafka.produce import transaction as kafka_transaction
+from hapax.kafka.produce.base import MessageSets
+from hapax.kafka.produce.producer import ClientLog, Outbox
+from hapax.kafka.produce.transaction import KafkaTransaction
+from tests.kit.producers import (
+    FakeProducer,
+    commit_of,
+    failing,
+    message,
+    transaction,
+    transactional,
+)
+from tests.kit.rulebook import Claim
+
+if TYPE_CHECKING:
+    from hapax.core.ports import Source
 
 K = KafkaError
 P0 = {("in", 0): 5}
@@ -29,7 +41,7 @@ Patch = pytest.MonkeyPatch
 def whole(kafka: KafkaTransaction) -> None:
     kafka.begin()
     kafka.send([message()])
-    kafka.send_offsets(P0)
+    kafka.send_offsets(commit_of(P0))
     kafka.commit()
 
 
@@ -119,7 +131,7 @@ def test_an_output_topic_that_the_client_knows_to_be_gone_is_no_fault_of_a_recor
 ) -> None:
     kafka, producer, _ = transaction(monkeypatch, produce=[failing(K._UNKNOWN_TOPIC)])
     kafka.begin()
-    with pytest.raises(StopError, match="output topic out is gone"):
+    with pytest.raises(StopError, match="output topic out no longer exists"):
         kafka.send([message()])
     assert transactional(producer)[-1] == "abort_transaction"
 
@@ -150,8 +162,8 @@ def test_a_full_queue_is_waited_for(monkeypatch: Patch) -> None:
 def test_offsets_of_partitions_that_are_not_ours_are_never_sent(monkeypatch: Patch) -> None:
     kafka, producer, _ = transaction(monkeypatch)
     kafka.begin()
-    with pytest.raises(BatchAbortedError, match="no longer ours"):
-        kafka.send_offsets({("in", 1): 3})
+    with pytest.raises(BatchAbortedError, match="no longer assigned"):
+        send_progress(cast("Source", Claim(b"member", ("in", 0))), kafka, {("in", 1): 3})
     assert transactional(producer) == ["begin_transaction", "abort_transaction"]
 
 
@@ -217,7 +229,7 @@ def test_whoever_is_refused_in_a_set_of_its_own_is_blamed_and_then_sets_come_bac
     kafka.open()
     assert kafka._producer().alone
     kafka.begin()  # offsets alone between two attempts: nothing is learned from them
-    kafka.send_offsets({("in", 0): 1})
+    kafka.send_offsets(commit_of({("in", 0): 1}))
     kafka.commit()
     assert refused() == [0]
     kafka.open()
@@ -289,7 +301,7 @@ def test_offsets_whose_call_never_returns_cost_the_producer_and_not_the_process(
     kafka.begin()
     kafka.send([message()])
     with pytest.raises(ProducerDeadError, match="hangs"):
-        kafka.send_offsets(P0)
+        kafka.send_offsets(commit_of(P0))
     with pytest.raises(ProducerDeadError, match="no producer"):
         kafka.begin()
     kafka.open()
@@ -316,7 +328,7 @@ def test_offsets_that_wait_after_a_lost_connection_are_given_up_soon(
     kafka.begin()
     began_s = time.monotonic()
     with pytest.raises(ProducerDeadError, match="hangs"):
-        kafka.send_offsets(P0)
+        kafka.send_offsets(commit_of(P0))
     gate.set()
     assert time.monotonic() - began_s < kafka_transaction.RESEND_S / 2
     assert kafka._hung == hung + 1, "the next call may take twice as long"

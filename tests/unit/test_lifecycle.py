@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.exactly_once import Interrupt
-from service.engines.lifecycle import Lifecycle
+from hapax.core.interrupt import Interrupt
+from hapax.engines.lifecycle import Lifecycle
 from tests.kit.doubles import Ticking
 
 if TYPE_CHECKING:

@@ -1,13 +1,14 @@
-"""Limits: dead letters, patience with a batch, fences, and the size of a batch."""
+"""Limits: dead letters, attempts at a batch, fences, and the size of a batch."""
 
 from __future__ import annotations
 
 import pytest
 
-from service.core.errors import DeadLetterLimitError, ExitCode, TwinError
-from service.core.limits import DeadLetterRate, FenceBudget, Pace, Patience
-from service.core.records import Record
-from service.core.transform import Failure
+from hapax.core.errors import DeadLetterLimitError, DuplicateInstanceError, ExitCode
+from hapax.core.limits import DeadLetterRate, FenceBudget, Pace
+from hapax.core.records import Record
+from hapax.core.retry_policy import RetryPolicy
+from hapax.core.transform import Failure
 
 FAILURE = Failure("ValueError", "no", 1)
 
@@ -26,7 +27,7 @@ def rate() -> DeadLetterRate:
 
 def commit(limit: DeadLetterRate, count: int, failed: int) -> None:
     limit.admit(count, failures(failed), records(count))
-    limit.settle(count, failed)
+    limit.record_batch(count, failed)
 
 
 def test_the_first_poison_stops_the_service_when_it_has_nowhere_to_go() -> None:
@@ -94,19 +95,19 @@ def test_a_batch_that_is_taken_again_is_counted_once() -> None:
 
 
 def test_a_batch_is_tried_three_times_before_it_is_halved() -> None:
-    patience = Patience(3)
-    assert patience.attempt == 1
-    assert not patience.fail(100)
-    assert not patience.fail(100)
-    assert (patience.attempt, patience.limit(100)) == (3, 100)
-    assert not patience.fail(100)
-    assert (patience.attempt, patience.limit(100)) == (1, 50)
+    retry = RetryPolicy(3)
+    assert retry.attempt == 1
+    assert not retry.fail(100)
+    assert not retry.fail(100)
+    assert (retry.attempt, retry.limit(100)) == (3, 100)
+    assert not retry.fail(100)
+    assert (retry.attempt, retry.limit(100)) == (1, 50)
 
 
 def test_a_batch_is_halved_until_the_culprit_stands_alone_and_is_condemned() -> None:
-    patience, size, fails = Patience(3), 100, 0
-    while not patience.fail(size):
-        size = patience.limit(size)
+    retry, size, fails = RetryPolicy(3), 100, 0
+    while not retry.fail(size):
+        size = retry.limit(size)
         fails += 1
         assert fails < 100
     assert size == 1
@@ -114,26 +115,26 @@ def test_a_batch_is_halved_until_the_culprit_stands_alone_and_is_condemned() -> 
 
 
 def test_after_success_batches_grow_back_step_by_step() -> None:
-    patience = Patience(1)
-    patience.fail(64)
+    retry = RetryPolicy(1)
+    retry.fail(64)
     sizes = []
     for _ in range(3):
-        sizes.append(patience.limit(10_000))
-        patience.succeed()
+        sizes.append(retry.limit(10_000))
+        retry.succeed()
     assert sizes == [32, 64, 128]
     for _ in range(20):
-        patience.succeed()
-    assert patience.records_max is None
-    assert patience.limit(10_000_000) == 10_000_000
+        retry.succeed()
+    assert retry.records_max is None
+    assert retry.limit(10_000_000) == 10_000_000
 
 
 def test_success_forgets_the_attempts() -> None:
-    patience = Patience(3)
-    patience.fail(4)
-    patience.fail(4)
-    patience.succeed()
-    assert patience.attempt == 1
-    assert patience.limit(4) == 4
+    retry = RetryPolicy(3)
+    retry.fail(4)
+    retry.fail(4)
+    retry.succeed()
+    assert retry.attempt == 1
+    assert retry.limit(4) == 4
 
 
 def test_a_fence_that_explains_itself_never_counts() -> None:
@@ -146,7 +147,7 @@ def test_two_fences_without_progress_between_them_prove_a_twin() -> None:
     budget = FenceBudget("w-0", 5)
     budget.fence(0.0, explained=False)
     budget.commit()
-    with pytest.raises(TwinError, match='instance "w-0"') as caught:
+    with pytest.raises(DuplicateInstanceError, match='instance "w-0"') as caught:
         budget.fence(30.0, explained=False)
     assert caught.value.exit_code is ExitCode.FENCED
     assert "HAPAX_INSTANCE" in str(caught.value)
@@ -164,7 +165,7 @@ def test_five_fences_within_the_window_prove_a_twin_even_with_progress() -> None
         budget.fence(turn * 7.0, explained=False)
         budget.commit()
         budget.commit()
-    with pytest.raises(TwinError):
+    with pytest.raises(DuplicateInstanceError):
         budget.fence(28.0, explained=False)
 
 
@@ -184,44 +185,44 @@ def test_a_batch_starts_small_and_never_above_the_limit() -> None:
 
 def test_full_and_fast_batches_grow_fourfold_up_to_the_limit() -> None:
     size = pace()
-    size.settle(500, 0.01, 500, 0.01)
+    size.record_commit(500, 0.01, 500, 0.01)
     assert size.records == 2000
-    size.settle(2000, 0.01, 2000, 0.01)
-    size.settle(8000, 0.01, 8000, 0.01)
+    size.record_commit(2000, 0.01, 2000, 0.01)
+    size.record_commit(8000, 0.01, 8000, 0.01)
     assert size.records == 10_000
 
 
 def test_a_batch_that_was_not_full_teaches_nothing_about_speed() -> None:
     size = pace()
-    size.settle(10, 0.01, 10, 0.01)
+    size.record_commit(10, 0.01, 10, 0.01)
     assert size.records == 500
 
 
 def test_slow_business_code_shrinks_batches_to_the_interval() -> None:
     size = pace()
-    size.settle(500, 5.0, 500, 0.01)
+    size.record_commit(500, 5.0, 500, 0.01)
     assert size.records == 10
-    size.settle(10, 60.0, 10, 0.01)
+    size.record_commit(10, 60.0, 10, 0.01)
     assert size.records == 1
 
 
 def test_a_full_batch_within_twice_the_interval_is_left_to_grow() -> None:
     size = pace()
-    size.settle(500, 0.2, 500, 0.01)
+    size.record_commit(500, 0.2, 500, 0.01)
     assert size.records == 2000
 
 
 def test_large_records_bound_the_batch_by_bytes_and_are_remembered_for_a_while() -> None:
     size = pace(bytes_max=1_000_000)
-    size.settle(500, 0.01, 500 * 10_000, 0.01)
+    size.record_commit(500, 0.01, 500 * 10_000, 0.01)
     assert size.records == 100
-    size.settle(100, 0.01, 100, 0.01)
+    size.record_commit(100, 0.01, 100, 0.01)
     assert size.records == 200  # halved memory of 10 kB: 5 kB each
 
 
 def test_records_without_values_are_bounded_by_number_only() -> None:
     size = pace(bytes_max=1)
-    size.settle(500, 0.01, 0, 0.01)
+    size.record_commit(500, 0.01, 0, 0.01)
     assert size.records == 2000
 
 
@@ -231,7 +232,7 @@ def test_a_registration_without_an_answer_explains_one_fence() -> None:
         budget.unanswered()
     for now_s in (0.0, 0.1, 0.2):
         budget.fence(now_s, explained=False)
-    with pytest.raises(TwinError):
+    with pytest.raises(DuplicateInstanceError):
         budget.fence(0.3, explained=False)
 
 
@@ -248,20 +249,20 @@ def test_a_transaction_that_fails_late_in_its_time_halves_the_next_one() -> None
 
 def test_batches_grow_no_further_than_a_quarter_of_the_transaction_timeout() -> None:
     size = pace()
-    size.settle(500, 0.01, 500, 1.25)
+    size.record_commit(500, 0.01, 500, 1.25)
     assert size.records == 1000
-    size.settle(1000, 0.01, 1000, 2.5)
+    size.record_commit(1000, 0.01, 1000, 2.5)
     assert size.records == 1000
-    size.settle(1000, 0.01, 1000, 4.0)
+    size.record_commit(1000, 0.01, 1000, 4.0)
     assert size.records == 1000, "within half of it"
-    size.settle(1000, 0.01, 1000, 6.25)
+    size.record_commit(1000, 0.01, 1000, 6.25)
     assert size.records == 500
 
 
 def test_a_transaction_that_is_slow_whatever_its_size_does_not_shrink_batches_to_nothing() -> None:
     size = pace()
     for _ in range(20):
-        size.settle(size.records, 0.01, 1, 6.0)
+        size.record_commit(size.records, 0.01, 1, 6.0)
     assert size.records == 250
 
 
@@ -270,7 +271,7 @@ def test_a_size_that_failed_is_tried_again_only_after_many_that_did_not() -> Non
     size.fail(500, 11.0)
     sizes = []
     for _ in range(300):
-        size.settle(size.records, 0.001, 1, 0.01)
+        size.record_commit(size.records, 0.001, 1, 0.01)
         sizes.append(size.records)
     assert sizes[:20] == [250] * 20
     assert max(sizes) == 10_000
@@ -279,26 +280,26 @@ def test_a_size_that_failed_is_tried_again_only_after_many_that_did_not() -> Non
 def test_a_size_that_was_quick_before_an_outage_is_back_after_it() -> None:
     size = pace()
     for _ in range(3):
-        size.settle(size.records, 0.001, 1, 0.3)
+        size.record_commit(size.records, 0.001, 1, 0.3)
     assert size.records == 10_000
-    size.settle(10_000, 0.001, 1, 0.3)
+    size.record_commit(10_000, 0.001, 1, 0.3)
     assert size.fail(10_000, 11.0)
     assert size.records == 5_000
-    size.settle(5_000, 0.001, 1, 0.3)
+    size.record_commit(5_000, 0.001, 1, 0.3)
     assert size.records == 10_000
 
 
 def test_a_size_that_was_quick_once_and_then_fails_again_is_held_against_it() -> None:
     size = pace()
     for _ in range(4):
-        size.settle(size.records, 0.001, 1, 0.3)
+        size.record_commit(size.records, 0.001, 1, 0.3)
     for records in (10_000, 5_000, 2_500):
         assert size.fail(records, 11.0)
-    size.settle(1_250, 0.001, 1, 0.3)
+    size.record_commit(1_250, 0.001, 1, 0.3)
     assert size.records == 5_000
     assert size.fail(5_000, 11.0), "more than what went through since"
     for _ in range(10):
-        size.settle(size.records, 0.001, 1, 0.3)
+        size.record_commit(size.records, 0.001, 1, 0.3)
     assert size.records == 2_500
 
 
@@ -313,7 +314,7 @@ def test_the_size_converges_to_what_a_slow_link_takes(bytes_per_s: float) -> Non
             size.fail(batch, 10.0)
             lost_s += 10
         else:
-            size.settle(batch, 0.001, batch * 10_000, transaction_s)
+            size.record_commit(batch, 0.001, batch * 10_000, transaction_s)
             done += batch
         now_s += min(transaction_s, 10.0)
     assert lost_s <= 80

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.lines import CONTENT, LineError, Lines
+from hapax.operations.publish import CONTENT, LineError, Lines
 
 if TYPE_CHECKING:
-    from service.core.ports import Message
+    from hapax.core.ports import Message
 
 
 def made(how: Lines, *lines: bytes) -> list[Message]:

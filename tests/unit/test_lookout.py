@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from service.adapters import kafka_survey
-from service.adapters.kafka_survey import KafkaSurveyor
-from service.core.survey import Marks, Retention, Standpoint, Survey
-from service.engines.lookout import Lookout
+from hapax.core.lag import GroupProgress, OffsetSnapshot, Retention
+from hapax.core.partition_offsets import LogOffsets
+from hapax.engines.lag_monitor import LagMonitor
+from hapax.kafka.read import lag_probe as kafka_survey
+from hapax.kafka.read import offset_queries
+from hapax.kafka.read.lag_probe import KafkaLagProbe
 from tests.kit.doubles import Told
-from tests.kit.flow import await_
 from tests.kit.spark_driver import Driver, done
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,14 +29,14 @@ AWAY = KafkaException(KafkaError(KafkaError._TIMED_OUT))
 class Brokers:
     """Two of them lead one input partition each; the first leads the output as well.
 
-    ``logs``: by partition the marks, and the time of each record in Unix seconds.
+    ``logs``: by partition the offsets, and the time of each record in Unix seconds.
     """
 
     def __init__(self) -> None:
-        self.logs: dict[tuple[str, int], tuple[Marks, list[float]]] = {
-            P0: (Marks(0, 3, 3), [900.0, 950.0, 990.0]),
-            P1: (Marks(5, 6, 9), [0.0] * 5 + [980.0] * 4),
-            OUT: (Marks(0, 0, 4), [999.0] * 4),
+        self.logs: dict[tuple[str, int], tuple[LogOffsets, list[float]]] = {
+            P0: (LogOffsets(0, 3, 3), [900.0, 950.0, 990.0]),
+            P1: (LogOffsets(5, 6, 9), [0.0] * 5 + [980.0] * 4),
+            OUT: (LogOffsets(0, 0, 4), [999.0] * 4),
         }
         self.clients: list[dict[str, Any]] = []
         self.away = 0
@@ -90,12 +92,14 @@ class Client:
             error = KafkaError(self._brokers.refused)
             fields = {"topic": one.topic, "partition": one.partition, "offset": -1, "error": error}
             return type("Refused", (), fields)
-        marks, times_s = self._brokers.logs[(one.topic, one.partition)]
-        end = marks.stable if self._committed_only else marks.end
+        offsets, times_s = self._brokers.logs[(one.topic, one.partition)]
+        end = offsets.last_stable if self._committed_only else offsets.high_watermark
         later = [
-            n for n, at_s in enumerate(times_s) if n >= marks.low and at_s * 1000 >= one.offset
+            n
+            for n, at_s in enumerate(times_s)
+            if n >= offsets.log_start and at_s * 1000 >= one.offset
         ]
-        known = {-2: marks.low, -1: end}
+        known = {-2: offsets.log_start, -1: end}
         offset = known.get(one.offset, later[0] if later else -1)
         return TopicPartition(one.topic, one.partition, offset)
 
@@ -103,62 +107,62 @@ class Client:
 @pytest.fixture
 def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
     brokers = Brokers()
-    monkeypatch.setattr(kafka_survey, "Consumer", brokers.client)
+    monkeypatch.setattr(offset_queries, "Consumer", brokers.client)
     monkeypatch.setattr(kafka_survey, "AdminClient", brokers.admin)
     return brokers
 
 
-def surveyor(*outputs: str) -> KafkaSurveyor:
+def probe(*outputs: str) -> KafkaLagProbe:
     properties = {"bootstrap.servers": "b", "group.id": "shop", "group.instance.id": "shop-0"}
-    return KafkaSurveyor(properties, outputs or ("out", "out"), logger=None, wall_s=lambda: 1000.0)
+    return KafkaLagProbe(properties, outputs or ("out", "out"), logger=None, wall_s=lambda: 1000.0)
 
 
 def test_a_survey_brings_marks_ages_and_retention(brokers: Brokers) -> None:
-    survey = surveyor().survey({P0: 1, P1: 2})
-    assert survey.marks == {where: marks for where, (marks, _) in brokers.logs.items()}
+    survey = probe().probe({P0: 1, P1: 2})
+    assert survey.offsets == {where: offsets for where, (offsets, _) in brokers.logs.items()}
     assert survey.unread_s == {P0: pytest.approx(950, abs=1), P1: pytest.approx(980, abs=1)}
     assert survey.retention == {"in": Retention(100_000, None)}
     assert (survey.failures, survey.remarks) == ([], [])
 
 
 def test_the_clients_join_nothing_and_differ_in_their_isolation(brokers: Brokers) -> None:
-    surveyor().survey({})
+    probe().probe({})
     assert [client["isolation.level"] for client in brokers.clients] == [
         "read_uncommitted",
         "read_committed",
     ]
-    assert {client["group.id"] for client in brokers.clients} == {"survey"}
+    assert {client["group.id"] for client in brokers.clients} == {"lag-monitor"}
     assert not [client for client in brokers.clients if "group.instance.id" in client]
 
 
 def test_what_is_read_is_not_asked_for_its_age(brokers: Brokers) -> None:
-    assert surveyor().survey({P0: 3}).unread_s == {}
+    assert probe().probe({P0: 3}).unread_s == {}
 
 
 def test_a_broker_that_is_away_hides_its_own_partitions_and_the_clients_are_replaced(
     brokers: Brokers,
 ) -> None:
-    mine = surveyor()
+    mine = probe()
     brokers.away = 1
-    survey = mine.survey({P0: 3, P1: 9})
-    assert survey.marks.keys() == {P0, OUT}
+    survey = mine.probe({P0: 3, P1: 9})
+    assert survey.offsets.keys() == {P0, OUT}
     assert survey.failures == ["_TIMED_OUT: Local: Timed out"] * 3
     assert (brokers.configs_asked, len(brokers.clients)) == (0, 2)
     brokers.away = 0
-    assert mine.survey({P0: 3, P1: 9}).marks.keys() == {P0, P1, OUT}
+    assert mine.probe({P0: 3, P1: 9}).offsets.keys() == {P0, P1, OUT}
     assert (brokers.configs_asked, len(brokers.clients)) == (1, 4)
 
 
 def test_no_broker_at_all_is_an_answer_too(brokers: Brokers) -> None:
     brokers.away = 2
-    survey = surveyor().survey({P0: 3})
-    assert (survey.marks, survey.failures) == ({}, ["_TIMED_OUT: Local: Timed out"])
+    survey = probe().probe({P0: 3})
+    assert (survey.offsets, survey.failures) == ({}, ["_TIMED_OUT: Local: Timed out"])
 
 
 def test_partitions_that_may_not_be_read_are_named(brokers: Brokers) -> None:
     brokers.refused = KafkaError.TOPIC_AUTHORIZATION_FAILED
-    survey = surveyor().survey({P0: 3})
-    assert survey.marks == {}
+    survey = probe().probe({P0: 3})
+    assert survey.offsets == {}
     assert "in/0: TOPIC_AUTHORIZATION_FAILED" in survey.failures[0]
 
 
@@ -167,11 +171,11 @@ def test_a_missing_right_to_see_the_configuration_is_told_once_and_is_no_failure
 ) -> None:
     monkeypatch.setattr(kafka_survey, "RETENTION_INTERVAL_S", 0.0)
     brokers.config = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
-    mine = surveyor()
-    survey = mine.survey({P0: 3})
+    mine = probe()
+    survey = mine.probe({P0: 3})
     assert (survey.failures, survey.retention) == ([], {})
     assert "grant DescribeConfigs" in survey.remarks[0]
-    assert mine.survey({P0: 3}).remarks == []
+    assert mine.probe({P0: 3}).remarks == []
     assert brokers.configs_asked == 2
 
 
@@ -180,14 +184,14 @@ def test_a_configuration_that_is_not_told_is_a_failure(
     brokers: Brokers, failure: KafkaException | TimeoutError
 ) -> None:
     brokers.config = failure
-    assert [text[:3] for text in surveyor().survey({P0: 3}).failures] == ["in:"]
+    assert [text[:3] for text in probe().probe({P0: 3}).failures] == ["in:"]
 
 
 # -- the thread ---------------------------------------------------------------------------
 
 
-class Surveyor:
-    def __init__(self, *answers: Survey | Exception) -> None:
+class LagProbe:
+    def __init__(self, *answers: OffsetSnapshot | Exception) -> None:
         self.answers = list(answers)
         self.asked: list[dict[tuple[str, int], int]] = []
         self.away = ""
@@ -195,29 +199,29 @@ class Surveyor:
     def unanswered(self) -> str:
         return self.away
 
-    def survey(self, committed: dict[tuple[str, int], int]) -> Survey:
+    def probe(self, committed: dict[tuple[str, int], int]) -> OffsetSnapshot:
         self.asked.append(committed)
-        answer = self.answers.pop(0) if self.answers else Survey(1000.0)
+        answer = self.answers.pop(0) if self.answers else OffsetSnapshot(1000.0)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
 
-def lookout(
-    surveyor: Surveyor,
+def lag_monitor(
+    probe: LagProbe,
     told: Told,
     interval_s: float = 0.01,
-    standpoint: Callable[[], Standpoint] = lambda: Standpoint({P0: 3}),
-) -> Lookout:
+    group_progress: Callable[[], GroupProgress] = lambda: GroupProgress({P0: 3}),
+) -> LagMonitor:
     events: Any = told
-    return Lookout(surveyor, standpoint, events, interval_s=interval_s)
+    return LagMonitor(probe, group_progress, events, interval_s=interval_s)
 
 
 def test_the_thread_looks_again_and_again_until_it_is_stopped() -> None:
-    told, asked = Told(), Surveyor()
-    thread = lookout(asked, told)
+    told, asked = Told(), LagProbe()
+    thread = lag_monitor(asked, told)
     thread.start()
-    await_(lambda: told.names().count("logs_surveyed") > 3, 30, lambda: str(told.events))
+    await_(lambda: told.names().count("lag_updated") > 3, 30, lambda: str(told.events))
     thread.stop()
     thread.join(30)
     assert not thread.is_alive()
@@ -227,26 +231,28 @@ def test_the_thread_looks_again_and_again_until_it_is_stopped() -> None:
 
 def test_what_was_found_is_told_with_what_was_not() -> None:
     told = Told()
-    survey = Survey(1000.0, {P0: Marks(0, 5, 5)}, failures=["away", "too"], remarks=["a right"])
-    assert not lookout(Surveyor(survey), told).look()
-    assert told.names() == ["logs_surveyed", "survey_limited", "survey_failed"]
-    (facts,) = told.of("logs_surveyed")
-    assert [one.lag for one in facts["standings"]] == [2]
+    survey = OffsetSnapshot(
+        1000.0, {P0: LogOffsets(0, 5, 5)}, failures=["away", "too"], remarks=["a right"]
+    )
+    assert not lag_monitor(LagProbe(survey), told).look()
+    assert told.names() == ["lag_updated", "lag_monitor_limited", "lag_monitor_failed"]
+    (facts,) = told.of("lag_updated")
+    assert [one.lag for one in facts["partition_lags"]] == [2]
     assert (facts["at_s"], facts["complete"]) == (1000.0, False)
-    assert told.of("survey_failed") == [{"reason": "away"}]
+    assert told.of("lag_monitor_failed") == [{"reason": "away"}]
 
 
 def test_whatever_fails_is_told_and_ends_nothing() -> None:
-    told, asked = Told(), Surveyor(ValueError("unforeseen"))
-    thread = lookout(asked, told)
+    told, asked = Told(), LagProbe(ValueError("unforeseen"))
+    thread = lag_monitor(asked, told)
     assert not thread.look()
     assert thread.look()
-    assert told.of("survey_failed") == [{"reason": "ValueError: unforeseen"}]
+    assert told.of("lag_monitor_failed") == [{"reason": "ValueError: unforeseen"}]
 
 
 def test_brokers_that_answer_no_more_are_told_at_each_pulse_and_their_return_once() -> None:
-    told, asked = Told(), Surveyor()
-    thread = lookout(asked, told)
+    told, asked = Told(), LagProbe()
+    thread = lag_monitor(asked, told)
     thread.look()
     asked.away = "kafka:9092: connection refused"
     assert not thread.pulse()
@@ -260,8 +266,8 @@ def test_brokers_that_answer_no_more_are_told_at_each_pulse_and_their_return_onc
 
 def test_a_survey_that_no_broker_answers_says_so_as_a_pulse_does() -> None:
     told = Told()
-    away = Survey(1000.0, failures=["away"], away="kafka:9092: no answer")
-    thread = lookout(Surveyor(away), told)
+    away = OffsetSnapshot(1000.0, failures=["away"], away="kafka:9092: no answer")
+    thread = lag_monitor(LagProbe(away), told)
     assert not thread.look()
     assert told.of("brokers_unreachable") == [{"places": "kafka:9092: no answer"}]
     assert thread.look()
@@ -269,25 +275,25 @@ def test_a_survey_that_no_broker_answers_says_so_as_a_pulse_does() -> None:
 
 
 def test_partitions_that_came_or_went_are_surveyed_before_their_turn() -> None:
-    stood = [Standpoint({P0: 3}), Standpoint({P0: 9}), Standpoint({P0: 9, P1: 0})]
-    thread = lookout(Surveyor(), Told(), standpoint=lambda: stood.pop(0))
+    stood = [GroupProgress({P0: 3}), GroupProgress({P0: 9}), GroupProgress({P0: 9, P1: 0})]
+    thread = lag_monitor(LagProbe(), Told(), group_progress=lambda: stood.pop(0))
     thread.look()
     assert not thread.pulse()
     assert thread.pulse()
 
 
 def test_a_pulse_that_fails_is_told_and_ends_nothing() -> None:
-    def moved() -> Standpoint:
+    def moved() -> GroupProgress:
         raise RuntimeError("changed size during iteration")
 
     told = Told()
-    assert not lookout(Surveyor(), told, standpoint=moved).pulse()
-    (failed,) = told.of("survey_failed")
+    assert not lag_monitor(LagProbe(), told, group_progress=moved).pulse()
+    (failed,) = told.of("lag_monitor_failed")
     assert failed["reason"].startswith("RuntimeError: changed size")
 
 
 def test_while_brokers_are_away_the_looks_become_rarer_up_to_a_minute() -> None:
-    thread = lookout(Surveyor(), Told(), interval_s=10.0)
+    thread = lag_monitor(LagProbe(), Told(), interval_s=10.0)
     waits_s, wait_s = [], 10.0
     for well in (False, False, False, False, True, False):
         wait_s = thread._next_s(wait_s, well=well)
@@ -297,16 +303,16 @@ def test_while_brokers_are_away_the_looks_become_rarer_up_to_a_minute() -> None:
 
 def test_a_spark_driver_stands_where_its_reports_say() -> None:
     driver = Driver(lanes=2)
-    assert driver.engine.standpoint() == Standpoint()
-    stood: list[Standpoint] = []
+    assert driver.engine.group_progress() == GroupProgress()
+    stood: list[GroupProgress] = []
 
     def scenario() -> Scenario:
         driver.assign({P0: 100, P1: 100}, p0=7)  # nothing is committed in the other one yet
         yield from driver.started(0)
-        stood.append(driver.engine.standpoint())
+        stood.append(driver.engine.group_progress())
         driver.jobs.end(0, **done(P0, 7, 100))
-        yield from driver.until(lambda: driver.engine.standpoint() != stood[0])
-        stood.append(driver.engine.standpoint())
+        yield from driver.until(lambda: driver.engine.group_progress() != stood[0])
+        stood.append(driver.engine.group_progress())
         driver.lifecycle.stop("enough")
 
     driver.play(scenario())

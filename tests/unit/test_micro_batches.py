@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from service.core.errors import PositionLostError
-from service.core.micro_batches import BATCH_HEADER, Marker, MicroBatch, PublishedRecord, due
-from service.core.records import Record
+from hapax.core import headers
+from hapax.core.errors import PositionLostError
+from hapax.core.micro_batches import Marker, MicroBatch, PublishedRecord, due
+from hapax.core.records import Record
 
 BATCH = MicroBatch("q", 7, "aa")
 
@@ -87,13 +88,13 @@ def record(*headers: tuple[str, bytes | None]) -> Record:
 def test_a_record_says_which_micro_batch_of_which_app_wrote_it() -> None:
     header = MicroBatch("q", 7).header(3, "shop")
     assert header == b"q/7/3/shop"
-    found = PublishedRecord.parse(record(("a", b"1"), (BATCH_HEADER, header)), "shop")
+    found = PublishedRecord.parse(record(("a", b"1"), (headers.BATCH, header)), "shop")
     assert found == PublishedRecord("out", 3, 17, "q", 7)
-    assert PublishedRecord.parse(record((BATCH_HEADER, header)), "shop-eu") is None
+    assert PublishedRecord.parse(record((headers.BATCH, header)), "shop-eu") is None
 
 
 def test_a_record_that_names_no_app_counts_as_ours() -> None:
-    found = PublishedRecord.parse(record((BATCH_HEADER, b"q/7/3")), "shop")
+    found = PublishedRecord.parse(record((headers.BATCH, b"q/7/3")), "shop")
     assert found == PublishedRecord("out", 3, 17, "q", 7)
 
 
@@ -101,4 +102,4 @@ def test_a_record_that_names_no_app_counts_as_ours() -> None:
     "value", [None, b"", b"q/7", b"q/x/3/shop", b"\xff/\xff/\xff", b"a/b/c/d/e"]
 )
 def test_what_is_no_header_of_a_micro_batch_is_nobodys(value: bytes | None) -> None:
-    assert PublishedRecord.parse(record((BATCH_HEADER, value)), "shop") is None
+    assert PublishedRecord.parse(record((headers.BATCH, value)), "shop") is None

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.adapters import kafka_clients
-from service.adapters.kafka_access import refusal
-from service.adapters.kafka_clients import consumer_properties
-from service.sandbox.oauth import TokenServer
-from service.sandbox.tls import Authority
+from hapax.kafka import properties as kafka_clients
+from hapax.kafka.connection import diagnose_connection
+from hapax.kafka.properties import consumer_properties
+from hapax.sandbox.oauth import TokenServer
+from hapax.sandbox.tls import Authority
 from tests.unit.test_kafka_clients import settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.settings import Settings
+    from hapax.settings import Settings
 
 CA = "https.ca.location"
 WRONG = "wr0ng"
@@ -70,7 +70,7 @@ def test_without_a_name_the_authorities_of_the_system_are_taken(
 def test_a_token_is_fetched_over_tls(authority: Authority, tokens: TokenServer) -> None:
     known = given(tokens.url, tokens.client_secret, OAUTH_CA_FILE=str(authority.ca_file))
     before = tokens.served
-    said = refusal(known)
+    said = diagnose_connection(known)
     assert said is not None
     assert "Connection refused" in said, "it has its token, but no broker listens"
     assert tokens.served > before
@@ -79,7 +79,7 @@ def test_a_token_is_fetched_over_tls(authority: Authority, tokens: TokenServer) 
 def test_a_wrong_secret_of_the_client_is_named_and_not_told(
     authority: Authority, tokens: TokenServer
 ) -> None:
-    said = refusal(given(tokens.url, WRONG, OAUTH_CA_FILE=str(authority.ca_file)))
+    said = diagnose_connection(given(tokens.url, WRONG, OAUTH_CA_FILE=str(authority.ca_file)))
     assert said is not None
     assert "token" in said
     assert "invalid_client" in said
@@ -90,14 +90,16 @@ def test_a_token_service_of_a_strange_authority_is_refused(
     tokens: TokenServer, tmp_path: Path
 ) -> None:
     stranger = Authority(tmp_path)
-    said = refusal(given(tokens.url, tokens.client_secret, OAUTH_CA_FILE=str(stranger.ca_file)))
+    said = diagnose_connection(
+        given(tokens.url, tokens.client_secret, OAUTH_CA_FILE=str(stranger.ca_file))
+    )
     assert said is not None
     assert "certificate" in said
 
 
 def test_a_token_service_that_is_away_is_named_within_seconds() -> None:
     began_s = time.monotonic()
-    said = refusal(given("https://127.0.0.1:1/token"))
+    said = diagnose_connection(given("https://127.0.0.1:1/token"))
     assert said is not None
     assert "token" in said
     assert time.monotonic() - began_s < 30

@@ -3,9 +3,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from service.commands.offsets import figures, show
-from service.core.partition_offsets import position
-from service.wiring.offsets import Look
+from hapax.commands.offsets_screen import figures, show
+from hapax.core.partition_offsets import LogOffsets, position
+from hapax.operations.offsets import Look
 
 
 def standing(
@@ -14,18 +14,16 @@ def standing(
     return Look(
         topic="in",
         partition=0,
-        low_watermark=low,
+        log=LogOffsets(low, stable, 60),
         committed=committed,
-        position=position(committed, low, stable, "earliest"),
-        last_stable_offset=stable,
-        high_watermark=60,
+        position=position(committed, LogOffsets(low, stable, 60), "earliest"),
         oldest_ms=oldest_ms,
     )
 
 
 def test_lag_counts_what_readers_can_reach() -> None:
     one = standing()
-    assert (one.lag, one.undecided, one.lost) == (30, 10, 0)
+    assert (one.lag, one.log.last_stable_offset_lag, one.lost) == (30, 10, 0)
     assert one.lag_s(3_000) == 2.0
     assert one.lag_s(500) == 0.0
 
@@ -44,8 +42,8 @@ def test_without_a_record_to_look_at_the_age_is_unknown_and_without_lag_it_is_0(
 
 @pytest.mark.parametrize(("start", "where"), [("earliest", 10), ("latest", 50), ("refuse", None)])
 def test_without_a_committed_offset_the_start_decides(start: str, where: int | None) -> None:
-    assert position(None, 10, 50, start) == where
-    assert position(20, 10, 50, start) == 20
+    assert position(None, LogOffsets(10, 50, 60), start) == where
+    assert position(20, LogOffsets(10, 50, 60), start) == 20
 
 
 def test_sums_are_of_all_and_an_unknown_age_makes_the_sum_unknown() -> None:

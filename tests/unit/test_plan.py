@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.core.plan import ERROR_CHARS_MAX, Destinations, Plan, Planner
-from service.core.records import Headers, Output, Record
-from service.core.transform import Failure
+from hapax.core.plan import ERROR_CHARS_MAX, Destinations, Plan, Planner
+from hapax.core.records import Headers, Output, Record
+from hapax.core.transform import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from service.core.ports import Message
-    from service.core.transform import Result
+    from hapax.core.ports import Message
+    from hapax.core.transform import Result
 
 PLANNER = Planner(Destinations("shop", "out", "dead"))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec import UNSET
 
-from service.core.errors import ExitCode, PreflightError
-from service.core.records import Coordinates, Output, Record
+from hapax.core.errors import ExitCode, PreflightError
+from hapax.core.records import Coordinates, Output, Record
 
 
 @pytest.mark.parametrize("topic", ["orders", "a.b-c_d", "with/slash", "1/2/3"])

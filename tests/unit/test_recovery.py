@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.adapters.memory_kafka import Fault
-from service.core.errors import (
+from hapax.core.errors import (
     BatchAbortedError,
     ClaimsUnavailableError,
+    DuplicateInstanceError,
     ProducerDeadError,
-    TwinError,
 )
-from service.core.ports import Batch
-from service.core.transform import Failure
+from hapax.core.ports import Batch
+from hapax.core.transform import Failure
+from hapax.testing.source import InjectedFault
 from tests.kit.batches import opened, taken
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from service.core.records import Record
+    from hapax.core.records import Record
 
-ABORTED, DEAD, FENCED = Fault("aborted"), Fault("dead"), Fault("fenced")
+ABORTED, DEAD, FENCED = InjectedFault("aborted"), InjectedFault("dead"), InjectedFault("fenced")
 P0, P1 = ("in", 0), ("in", 1)
 NOTHING = Batch([], {}, {})
 
@@ -58,7 +58,7 @@ def test_an_open_outcome_is_decided_by_what_the_group_has_committed() -> None:
 def test_without_committed_offset_the_last_settled_place_decides() -> None:
     pipeline = filled()
     batch = taken(pipeline)
-    pipeline.source.settle({P0: 1})
+    pipeline.source.mark_processed({P0: 1})
     pipeline.recovery.recover(BatchAbortedError("unknown", resolved=False), batch)
     assert pipeline.source.take(500, 0.0).first == {P0: 1}
 
@@ -78,7 +78,7 @@ def test_a_producer_is_rebuilt_for_as_long_as_brokers_are_away() -> None:
     pipeline = filled(Script(open=[None, DEAD, DEAD, DEAD]))
     batch = taken(pipeline)
     pipeline.recovery.recover(ProducerDeadError("dead"), batch)
-    assert len(pipeline.told.of("brokers_awaited")) == 3
+    assert len(pipeline.told.of("producer_init_retried")) == 3
     assert pipeline.told.of("producer_rebuilt")[0]["duration_s"] > 0.5
 
 
@@ -89,7 +89,7 @@ def test_fenced_once_is_survived_and_fenced_again_means_a_twin() -> None:
     pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)
     assert pipeline.told.of("producer_rebuilt")[0]["cause"] == "fenced"
     pipeline.transaction.begin()
-    with pytest.raises(TwinError):
+    with pytest.raises(DuplicateInstanceError):
         pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)
 
 
@@ -106,7 +106,7 @@ def test_a_fence_while_opening_counts_as_well() -> None:
     pipeline = filled(Script(open=[None, FENCED]))
     batch = taken(pipeline)
     pipeline.transaction.begin()
-    with pytest.raises(TwinError):
+    with pytest.raises(DuplicateInstanceError):
         pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)
 
 
@@ -114,9 +114,9 @@ def test_a_fence_while_opening_counts_as_well() -> None:
     "script",
     [
         Script(rewind=[ABORTED, ABORTED]),
-        Script(rewind=[Fault("aborted", after=True)], committed=[ABORTED]),
+        Script(rewind=[InjectedFault("aborted", after=True)], committed=[ABORTED]),
         Script(attend=[ABORTED]),
-        Script(attend=[Fault("aborted", after=True)], open=[None, DEAD], rewind=[ABORTED]),
+        Script(attend=[InjectedFault("aborted", after=True)], open=[None, DEAD], rewind=[ABORTED]),
     ],
 )
 @pytest.mark.parametrize(
@@ -156,19 +156,19 @@ def test_refused_content_is_tried_three_times_then_halved_until_the_culprit_is_c
     pipeline = filled()
     batch = taken(pipeline)
     for _ in range(3):
-        assert pipeline.patience.limit(500) == 500
+        assert pipeline.retry.limit(500) == 500
         pipeline.recovery.recover(refused_at(pipeline), batch)
     assert pipeline.told.of("batch_halved") == [{"records_max": 1, "reason": "refused"}]
     single = pipeline.source.take(1, 0.0)
     for _ in range(3):
-        assert pipeline.recovery.condemned == {}
+        assert pipeline.retry.rejected == {}
         pipeline.recovery.recover(refused_at(pipeline), single)
     culprit = Failure("Refused", "refused", 1)
-    assert pipeline.recovery.condemned == {single.records[0].coordinates: culprit}
-    pipeline.recovery.settle({P1: 1})
-    assert pipeline.recovery.condemned, "its record is still to come"
-    pipeline.recovery.settle({P0: 1})
-    assert pipeline.recovery.condemned == {}
+    assert pipeline.retry.rejected == {single.records[0].coordinates: culprit}
+    pipeline.recovery.record_success({P1: 1})
+    assert pipeline.retry.rejected, "its record is still to come"
+    pipeline.recovery.record_success({P0: 1})
+    assert pipeline.retry.rejected == {}
 
 
 def test_a_culprit_that_is_known_by_name_is_condemned_at_once() -> None:
@@ -177,7 +177,7 @@ def test_a_culprit_that_is_known_by_name_is_condemned_at_once() -> None:
     error = refused_at(pipeline)
     error.culprits = {batch.records[1].coordinates: Failure("Refused", "too large", 1)}
     pipeline.recovery.recover(error, batch)
-    assert pipeline.recovery.condemned == error.culprits
+    assert pipeline.retry.rejected == error.culprits
     assert pipeline.told.of("batch_halved") == []
 
 
@@ -190,7 +190,7 @@ def test_repeated_aborts_back_off_up_to_a_second() -> None:
         pipeline.recovery.recover(BatchAbortedError("aborted"), batch)
         waits.append(round(pipeline.clock.now_s - before_s, 2))
     assert waits == [0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0, 1.0, 1.0]
-    pipeline.recovery.settle({})
+    pipeline.recovery.record_success({})
     pipeline.recovery.recover(BatchAbortedError("aborted"), batch)
     assert pipeline.told.of("batch_aborted")[-1]["attempt"] == 1
 
@@ -200,9 +200,9 @@ def test_doubts_of_a_committed_transaction_are_fenced_off_before_the_next() -> N
     pipeline = filled(script)
     taken(pipeline)
     pipeline.transaction.doubts = ["commit: sent twice"]
-    pipeline.recovery.settle({})
+    pipeline.recovery.record_success({})
     assert script.steps[-1] == "open"
-    assert pipeline.told.of("doubt_fenced") == [{"evidence": "commit: sent twice"}]
+    assert pipeline.told.of("in_doubt_fenced") == [{"evidence": "commit: sent twice"}]
     assert pipeline.told.of("producer_rebuilt")[0]["cause"] == "doubt"
 
 
@@ -218,7 +218,7 @@ def test_doubts_of_an_aborted_transaction_are_fenced_off_too() -> None:
 def test_without_doubts_nothing_is_rebuilt() -> None:
     pipeline = filled()
     taken(pipeline)
-    pipeline.recovery.settle({})
+    pipeline.recovery.record_success({})
     assert pipeline.told.events == []
 
 
@@ -233,7 +233,7 @@ def never_begun_in_doubt(pipeline: Pipeline, script: Script) -> None:
 
 @pytest.mark.parametrize("step", ["rewind", "attend"])
 def test_doubts_of_an_abort_outlast_a_member_that_is_fenced_meanwhile(step: str) -> None:
-    script = Script(abort=[Fault(doubt=True, after=True)], send=[ABORTED])
+    script = Script(abort=[InjectedFault(doubt=True, after=True)], send=[ABORTED])
     script.faults[step] = [FENCED]
     pipeline = filled(script)
     never_begun_in_doubt(pipeline, script)
@@ -241,7 +241,7 @@ def test_doubts_of_an_abort_outlast_a_member_that_is_fenced_meanwhile(step: str)
 
 
 def test_doubts_of_a_commit_outlast_a_failed_rewind_of_the_rest() -> None:
-    script = Script(rewind=[FENCED], commit=[Fault(doubt=True, after=True)])
+    script = Script(rewind=[FENCED], commit=[InjectedFault(doubt=True, after=True)])
 
     def cutting(_record: Record) -> None:
         pipeline.interrupt.due = True

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.adapters.memory_kafka import Fault
-from service.core.errors import (
+from hapax.core.errors import (
     BatchAbortedError,
     ClaimsUnavailableError,
+    DuplicateInstanceError,
     MemberFencedError,
     ProducerDeadError,
     StopError,
-    TwinError,
 )
-from service.core.limits import FenceBudget
-from service.core.ports import Batch
-from service.engines.recovery import HOLD_S
+from hapax.core.limits import FenceBudget
+from hapax.core.ports import Batch
+from hapax.engines.recovery import HOLD_S
+from hapax.testing.source import InjectedFault
 from tests.kit.batches import opened, taken
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
@@ -25,7 +25,7 @@ from tests.kit.pipeline import Pipeline
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ABORTED, DEAD, FENCED = Fault("aborted"), Fault("dead"), Fault("fenced")
+ABORTED, DEAD, FENCED = InjectedFault("aborted"), InjectedFault("dead"), InjectedFault("fenced")
 P0, P1 = ("in", 0), ("in", 1)
 NOTHING = Batch([], {}, {})
 
@@ -108,13 +108,13 @@ def test_told_to_stop_before_recovery_begins_the_rest_is_left_to_the_successor(
     pipeline.lifecycle.stop("SIGTERM")
     steps = list(script.steps)
     pipeline.recovery.recover(error, batch)
-    assert pipeline.told.of("batch_left") == [{"reason": "x"}]
+    assert pipeline.told.of("batch_abandoned") == [{"reason": "x"}]
     assert script.steps == steps
 
 
 @pytest.mark.parametrize("step", ["open", "committed", "rewind"])
 def test_told_to_stop_while_brokers_are_away_the_worker_leaves_when_time_is_up(step: str) -> None:
-    first: list[Fault | None] = [None] if step == "open" else []
+    first: list[InjectedFault | None] = [None] if step == "open" else []
     script = Script(**{step: first + [DEAD] * 999})
     pipeline = filled(script)
     batch = taken(pipeline)
@@ -151,7 +151,7 @@ def test_a_fenced_member_joins_anew_and_reads_on_at_the_committed_offsets() -> N
 
 def test_a_member_that_is_fenced_again_without_progress_has_a_twin() -> None:
     pipeline = filled(Script(take=[FENCED, FENCED]))
-    with pytest.raises(TwinError):
+    with pytest.raises(DuplicateInstanceError):
         pipeline.run(open_first=False)
 
 
@@ -185,7 +185,7 @@ def test_who_was_fenced_stands_back_before_it_takes_its_name_again(
 
 @pytest.mark.parametrize("between", [FENCED, ABORTED])
 def test_a_fence_that_something_comes_between_counts_once_and_leaves_no_dead_producer(
-    between: Fault,
+    between: InjectedFault,
 ) -> None:
     script = Script(attend=[None, between])
     pipeline = filled(script)
@@ -233,5 +233,5 @@ def test_fences_by_our_own_late_registrations_are_no_twin() -> None:
         pipeline.transaction.begin()
         pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)
     pipeline.transaction.begin()
-    with pytest.raises(TwinError):
+    with pytest.raises(DuplicateInstanceError):
         pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)

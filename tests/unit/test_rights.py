@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from service.settings import load_settings
-from service.wiring.rights import kafka_rights, redis_rights
+from hapax.operations.doctor.acls import kafka_rights, store_rights
+from hapax.settings import load_settings
 from tests.unit.test_settings import REQUIRED
 
 BASE = REQUIRED | {
@@ -14,7 +14,7 @@ BASE = REQUIRED | {
 }
 SPARK = {"HAPAX_ENGINE": "spark"}
 SINK = SPARK | {
-    "HAPAX_SPARK__PIPELINE": "shop.orders:pipeline",
+    "HAPAX_SPARK__DATAFRAME": "shop.orders:pipeline",
     "HAPAX_SPARK__CHECKPOINT": "/data/checkpoint",
 }
 
@@ -113,11 +113,14 @@ def test_every_optional_right_comes_after_the_mandatory_ones_and_says_what_it_is
 def test_the_line_for_redis_names_user_keys_and_commands_and_no_password(
     url: str, user: str, *, select: bool
 ) -> None:
-    line = redis_rights(load_settings(BASE | {"HAPAX_DEDUP__REDIS_URL": url}))
+    rights = store_rights(load_settings(BASE | {"HAPAX_DEDUP__REDIS_URL": url}))
+    assert rights is not None
+    where, line = rights
+    assert where == "Redis, a line of its ACL file"
     assert line.startswith(f"user {user} reset on >PASSWORD ~hapax:{{shop}}:claims* +ping ")
     assert line.endswith(" +select") is select
     assert "s3cret" not in line
 
 
 def test_without_a_claim_store_there_is_no_line() -> None:
-    assert redis_rights(load_settings(BASE)) == ""
+    assert store_rights(load_settings(BASE)) is None

@@ -5,16 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import hapax
+
 STAND_IN = """
 import atexit, os, signal, sys, types
-stand_in = types.ModuleType("service.commands.run")
+stand_in = types.ModuleType("hapax.commands.run")
 def run():
     {does}
 stand_in.run = run
-sys.modules["service.commands.run"] = stand_in
+sys.modules["hapax.commands.run"] = stand_in
 sys.argv = ["hapax", "run"]
-import service.__main__
-service.__main__.main()
+import hapax.__main__
+hapax.__main__.main()
 """
 
 
@@ -46,7 +48,7 @@ def test_a_service_that_crashes_leaves_with_1_and_says_where() -> None:
 def test_other_commands_leave_in_the_same_way() -> None:
     code = (
         "import atexit, os, sys; atexit.register(os.abort);"
-        " sys.argv = ['hapax', {!r}]; import service.__main__; service.__main__.main()"
+        " sys.argv = ['hapax', {!r}]; import hapax.__main__; hapax.__main__.main()"
     )
     ends = [
         subprocess.run([sys.executable, "-c", code.format(word)], check=False, capture_output=True)
@@ -54,3 +56,9 @@ def test_other_commands_leave_in_the_same_way() -> None:
     ]
     assert [end.returncode for end in ends] == [0, 2]
     assert b"exactly-once" in ends[0].stdout.lower()
+
+
+def test_the_version_is_printed_with_the_name() -> None:
+    ask = [sys.executable, "-m", "hapax", "--version"]
+    end = subprocess.run(ask, check=False, timeout=60, capture_output=True, text=True)
+    assert (end.returncode, end.stdout, end.stderr) == (0, f"hapax {hapax.__version__}\n", "")

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.sandbox import jars, machine
-from service.sandbox.jars import Jar
-from service.sandbox.machine import SandboxError
+from hapax.jars import Jar, locked
+from hapax.sandbox import jars, machine
+from hapax.sandbox.machine import SandboxError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,8 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(machine, "find_spec", lambda _: None)
-    monkeypatch.setattr(jars, "locked", lambda _lock: LOCKED)
+    for module in ("hapax.jars", "hapax.sandbox.jars"):
+        monkeypatch.setattr(f"{module}.locked", lambda _lock: LOCKED)
     return folder
 
 
@@ -54,11 +55,11 @@ def kept(tmp_path: Path) -> list[str]:
 
 
 def test_the_lock_names_kafka_and_a_binding_for_its_log() -> None:
-    files = {jar.file for jar in jars.locked()}
+    files = {jar.file for jar in locked(jars.KAFKA)}
     assert f"kafka_2.13-{jars.KAFKA_VERSION}.jar" in files
     assert "slf4j-simple-1.7.36.jar" in files
-    assert len(files) == len(jars.locked()) == 46
-    assert all(len(jar.sha256) == 64 for jar in jars.locked())
+    assert len(files) == len(locked(jars.KAFKA)) == 46
+    assert all(len(jar.sha256) == 64 for jar in locked(jars.KAFKA))
 
 
 def test_maven_fetches_once_and_the_second_time_no_tool_is_called(
@@ -116,7 +117,7 @@ def test_the_ivy_inside_pyspark_does_without_maven(
 
 
 def test_without_maven_and_pyspark_the_error_says_what_to_type(path: Path, tmp_path: Path) -> None:
-    with pytest.raises(SandboxError, match="Type: sudo apt-get install maven"):
+    with pytest.raises(SandboxError, match="Run: sudo apt-get install maven"):
         jars.fetched()
     assert kept(tmp_path) == []
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.errors import ExitCode
-from service.sandbox import machine
-from service.sandbox.machine import SandboxError
+from hapax.core.errors import ExitCode
+from hapax.sandbox import machine
+from hapax.sandbox.machine import SandboxError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import psutil  # type: ignore[import-untyped] # psutil has no types
 import pytest
 
-from service.sandbox.machine import SandboxError
-from service.sandbox.ports import LOOPBACK, Ports
-from service.sandbox.processes import Server
-from service.sandbox.watchdog import Watchdog
+from hapax.sandbox.machine import SandboxError
+from hapax.sandbox.ports import LOOPBACK, Ports
+from hapax.sandbox.processes import Server
+from hapax.sandbox.watchdog import ChildWatchdog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def watchdog() -> Iterator[Watchdog]:
-    dog = Watchdog()
+def watchdog() -> Iterator[ChildWatchdog]:
+    dog = ChildWatchdog()
     yield dog
     dog.close()
 
 
 @pytest.fixture
-def sleeper(tmp_path: Path, watchdog: Watchdog) -> Iterator[Server]:
+def sleeper(tmp_path: Path, watchdog: ChildWatchdog) -> Iterator[Server]:
     server = Server("Sleeper", ["/bin/sh", "-c", "exec sleep 600"], tmp_path / "log", watchdog)
     server.start()
     yield server
@@ -42,7 +42,7 @@ def state(pid: int) -> str:
 
 
 def test_a_server_that_ends_at_once_fails_with_its_last_words(
-    tmp_path: Path, watchdog: Watchdog
+    tmp_path: Path, watchdog: ChildWatchdog
 ) -> None:
     command = ["/bin/sh", "-c", "for n in $(seq 30); do echo line $n; done; exit 1"]
     server = Server("Broken", command, tmp_path / "log", watchdog)
@@ -53,7 +53,7 @@ def test_a_server_that_ends_at_once_fails_with_its_last_words(
 
 
 def test_a_server_that_never_answers_is_given_up(sleeper: Server) -> None:
-    with pytest.raises(SandboxError, match="Sleeper gave no answer for 0 s"):
+    with pytest.raises(SandboxError, match="Sleeper did not answer for 0 s"):
         sleeper.wait_until(lambda: False, timeout_s=0.01)
 
 
@@ -93,7 +93,7 @@ def test_a_paused_server_can_be_ended(sleeper: Server, end: object) -> None:
 def test_the_watchdog_ends_what_is_left_and_removes_the_folders(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
-    dog = Watchdog(folder)
+    dog = ChildWatchdog(folder)
     server = Server("Sleeper", ["/bin/sh", "-c", "exec sleep 600"], folder / "log", dog)
     server.start()
 
@@ -105,7 +105,7 @@ def test_the_watchdog_ends_what_is_left_and_removes_the_folders(tmp_path: Path) 
 
 
 def test_the_watchdog_spares_what_was_reaped(tmp_path: Path) -> None:
-    dog = Watchdog()
+    dog = ChildWatchdog()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         dog.watch(other.pid)
         dog.forget(other.pid)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import ValidationError
 
-from service.core.errors import ConfigurationError, ExitCode
-from service.settings import VARIABLES, load_settings, load_with_origins
+from hapax.core.errors import ConfigurationError, ExitCode
+from hapax.settings import VARIABLES, load_settings, load_with_origins
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,12 +61,12 @@ DEFAULTS = {
     "HAPAX_GROUP__MEMBERSHIP": "static",
     "HAPAX_GROUP__PROTOCOL": "classic",
     "HAPAX_GROUP__SESSION_TIMEOUT": "15s",
-    "HAPAX_GROUP__POLL_INTERVAL_MAX": "5m",
+    "HAPAX_GROUP__MAX_POLL_INTERVAL": "5m",
     "HAPAX_SPARK__MASTER": "local[*]",
     "HAPAX_SPARK__PROPERTIES": "{}",
     "HAPAX_SPARK__LANES": "unset",
     "HAPAX_SPARK__RANGE_INTERVAL": "2s",
-    "HAPAX_SPARK__PIPELINE": "unset",
+    "HAPAX_SPARK__DATAFRAME": "unset",
     "HAPAX_SPARK__CHECKPOINT": "unset",
     "HAPAX_SPARK__TRIGGER_INTERVAL": "1s",
     "HAPAX_SPARK__BATCH_RECORDS_MAX": "100000",
@@ -81,7 +81,7 @@ DEFAULTS = {
     "HAPAX_TELEMETRY__ADDRESS": "0.0.0.0",  # noqa: S104 - the pinned default
     "HAPAX_TELEMETRY__LOG_LEVEL": "info",
     "HAPAX_TELEMETRY__LOG_FORMAT": "auto",
-    "HAPAX_TELEMETRY__SURVEY_INTERVAL": "10s",
+    "HAPAX_TELEMETRY__LAG_INTERVAL": "10s",
     "HAPAX_TELEMETRY__RUNBOOKS_URL": "https://hapax.example/docs",
     "HAPAX_TELEMETRY__TRACING": "false",
 }
@@ -125,7 +125,7 @@ ELSEWHERE = {
     "HAPAX_GROUP__MEMBERSHIP": "dynamic",
     "HAPAX_GROUP__PROTOCOL": "consumer",
     "HAPAX_GROUP__SESSION_TIMEOUT": "45s",
-    "HAPAX_GROUP__POLL_INTERVAL_MAX": "10m",
+    "HAPAX_GROUP__MAX_POLL_INTERVAL": "10m",
     "HAPAX_SPARK__MASTER": "spark://spark:7077",
     "HAPAX_SPARK__PROPERTIES": '{"spark.executor.memory": "4g"}',
     "HAPAX_SPARK__LANES": "8",
@@ -144,12 +144,12 @@ ELSEWHERE = {
     "HAPAX_TELEMETRY__ADDRESS": "::1",
     "HAPAX_TELEMETRY__LOG_LEVEL": "debug",
     "HAPAX_TELEMETRY__LOG_FORMAT": "json",
-    "HAPAX_TELEMETRY__SURVEY_INTERVAL": "30s",
+    "HAPAX_TELEMETRY__LAG_INTERVAL": "30s",
     "HAPAX_TELEMETRY__RUNBOOKS_URL": "https://runbooks.example/hapax",
     "HAPAX_TELEMETRY__TRACING": "true",
 }
 
-PIPELINE = {"HAPAX_SPARK__PIPELINE": "pipeline:daily"}
+PIPELINE = {"HAPAX_SPARK__DATAFRAME": "pipeline:daily"}
 """Goes with none of the settings of records."""
 
 SECRETS = {
@@ -186,7 +186,7 @@ def test_attributes_carry_units() -> None:
     assert settings.transaction.bytes_max == 16 * 1024 * 1024
     assert settings.transaction.timeout_ms == 10_000
     assert settings.group.session_timeout_ms == 15_000
-    assert settings.group.poll_interval_max_ms == 300_000
+    assert settings.group.max_poll_interval_ms == 300_000
     assert settings.dedup.ttl_ms == 86_400_000
     assert settings.dedup.timeout_ms == 2_000
     assert settings.shutdown.timeout_ms == 10_000
@@ -204,7 +204,7 @@ def test_every_variable_is_read() -> None:
 
 def test_a_pipeline_is_read() -> None:
     spark = {"HAPAX_ENGINE": "spark", "HAPAX_SPARK__CHECKPOINT": "/checkpoints/daily"}
-    assert load_settings(REQUIRED | spark | PIPELINE).spark.pipeline == "pipeline:daily"
+    assert load_settings(REQUIRED | spark | PIPELINE).spark.dataframe == "pipeline:daily"
 
 
 def test_what_is_shown_can_be_set_again() -> None:
@@ -289,7 +289,7 @@ def test_configuration_errors_leave_with_their_exit_code() -> None:
 
 def test_loading_settings_drags_in_nothing_slow() -> None:
     # A killed worker has two seconds to commit again, imports included.
-    code = "import sys, service.settings\nprint(*{name.partition('.')[0] for name in sys.modules})"
+    code = "import sys, hapax.settings\nprint(*{name.partition('.')[0] for name in sys.modules})"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(run.stdout.split())
     assert "pydantic" in loaded

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from service.settings import load_settings
-from service.settings.kafka_properties import refusal
+from hapax.settings import load_settings
+from hapax.settings.properties import refusal
 from tests.unit.test_settings import REQUIRED
 from tests.unit.test_settings_problems import problems
 
@@ -76,9 +76,9 @@ def test_values_are_passed_on_as_the_client_writes_them() -> None:
         ('{"linger.ms": [5]}', "linger.ms must be a text on one line"),
         ('{"linger.ms": {"a": 5}}', "linger.ms must be a text on one line"),
         ('{"client.id": "a\\u0000b"}', "client.id must be a text on one line"),
-        ('{"linger.ms": 5, "linger.ms": 6}', "linger.ms stands there more than once"),
-        ('{"Acks": 0}', '"Acks" is no name of a librdkafka property'),
-        ('{"acks ": 0}', '"acks " is no name of a librdkafka property'),
+        ('{"linger.ms": 5, "linger.ms": 6}', "linger.ms is given more than once"),
+        ('{"Acks": 0}', '"Acks" is not the name of a librdkafka property'),
+        ('{"acks ": 0}', '"acks " is not the name of a librdkafka property'),
     ],
 )
 def test_what_is_no_object_of_plain_values_is_refused(text: str, reason: str) -> None:

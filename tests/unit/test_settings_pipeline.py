@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from service.settings import load_settings
+from hapax.settings import load_settings
 from tests.unit.test_settings import REQUIRED
 from tests.unit.test_settings_problems import problems
 
 PIPELINE = {
     "HAPAX_ENGINE": "spark",
-    "HAPAX_SPARK__PIPELINE": "shop.revenue:pipeline",
+    "HAPAX_SPARK__DATAFRAME": "shop.revenue:pipeline",
     "HAPAX_SPARK__CHECKPOINT": "/durable/revenue",
 }
 
@@ -38,7 +38,7 @@ def test_what_would_mean_nothing_to_a_pipeline_is_refused_with_what_to_use(
 ) -> None:
     (problem,) = problems(**PIPELINE | {name: value})
     assert problem.startswith(f"{name}=")
-    assert "does not go with HAPAX_SPARK__PIPELINE=shop.revenue:pipeline" in problem
+    assert "does not go with HAPAX_SPARK__DATAFRAME=shop.revenue:pipeline" in problem
     assert instead in problem
     assert "hunter2" not in problem
 

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.errors import ConfigurationError
-from service.settings import load_settings
-from service.settings.redaction import hidden, is_secret
-from service.settings.secrets import Strike, secrets_around, secrets_of
+from hapax.core.errors import ConfigurationError
+from hapax.settings import load_settings
+from hapax.settings.redaction import hidden, is_secret
+from hapax.settings.secrets import Strike, secrets_around, secrets_of
 from tests.unit.test_settings import REQUIRED
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def test_properties_are_read_from_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_no_mistake_repeats_a_secret(environ: dict[str, str]) -> None:
-    pipeline = {"HAPAX_SPARK__PIPELINE": "pipeline:daily"} if CHECKPOINT in environ else {}
+    pipeline = {"HAPAX_SPARK__DATAFRAME": "pipeline:daily"} if CHECKPOINT in environ else {}
     try:
         settings = load_settings(REQUIRED | environ | pipeline)
     except ConfigurationError as refusal:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.settings import load_settings
+from hapax.settings import load_settings
 from tests.unit.test_settings import REQUIRED
 from tests.unit.test_settings_problems import SECURITY, problems
 
@@ -22,7 +22,7 @@ from tests.unit.test_settings_problems import SECURITY, problems
         ),
         (
             "HAPAX_GROUP__SESSION_TIMEOUT=5m",
-            "HAPAX_GROUP__POLL_INTERVAL_MAX=5m",
+            "HAPAX_GROUP__MAX_POLL_INTERVAL=5m",
             {"HAPAX_GROUP__SESSION_TIMEOUT": "5m"},
         ),
         (
@@ -32,17 +32,17 @@ from tests.unit.test_settings_problems import SECURITY, problems
         ),
         (
             "HAPAX_WATCHDOG__TIMEOUT=6m",
-            "HAPAX_GROUP__POLL_INTERVAL_MAX=5m",
+            "HAPAX_GROUP__MAX_POLL_INTERVAL=5m",
             {"HAPAX_WATCHDOG__TIMEOUT": "6m"},
         ),
         (
-            "HAPAX_GROUP__POLL_INTERVAL_MAX=5m",
+            "HAPAX_GROUP__MAX_POLL_INTERVAL=5m",
             "HAPAX_DEDUP__TTL=2m",
             {"HAPAX_DEDUP__TTL": "2m", "HAPAX_DEDUP__REDIS_URL": "redis://localhost/0"},
         ),
         (
             "HAPAX_CALL__TIMEOUT=5m",
-            "HAPAX_GROUP__POLL_INTERVAL_MAX=5m",
+            "HAPAX_GROUP__MAX_POLL_INTERVAL=5m",
             {"HAPAX_CALL__TIMEOUT": "5m"},
         ),
     ],

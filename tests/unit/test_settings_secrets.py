@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.core.errors import ConfigurationError
-from service.settings import load_settings
+from hapax.core.errors import ConfigurationError
+from hapax.settings import load_settings
 from tests.unit.test_settings import REQUIRED, SECRETS
 from tests.unit.test_settings_problems import SECURITY, problems
 
@@ -57,7 +57,7 @@ def test_a_secret_stands_in_one_place_only(tmp_path: Path) -> None:
     [
         (b"", "is empty"),
         (b"\n", "is empty"),
-        (b"\xffhunter2", "is no UTF-8 text"),
+        (b"\xffhunter2", "is not UTF-8 text"),
         (b"hunter2" * 10_000, "is too large for a secret"),
     ],
 )

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.errors import BatchAbortedError, MemberFencedError, StopError
-from service.engines.ranges import Outcome
+from hapax.core.errors import BatchAbortedError, MemberFencedError, StopError
+from hapax.engines.spark.plan import RangeOutcome
 from tests.kit.spark_driver import P0, P1, P2, Driver, done, settled
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def test_where_records_are_counted_one_range_runs_at_a_time_with_what_is_left() 
         yield from driver.until(lambda: driver.jobs.running)
         yield from driver.turns(50)
         (lane,) = driver.jobs.running
-        driver.jobs.end(lane, Outcome.CLAIMS, **done((P0, P1)[lane], 4, 9))
+        driver.jobs.end(lane, RangeOutcome.CLAIMS, **done((P0, P1)[lane], 4, 9))
         yield from driver.until(lambda: driver.jobs.running)
         (lane,) = driver.jobs.running
         driver.jobs.end(lane, **done((P0, P1)[lane], 9, 10))
@@ -64,7 +64,9 @@ def test_records_that_were_committed_before_a_range_failed_are_counted() -> None
     def scenario() -> Scenario:
         driver.assign({P0: 100}, p0=0)
         yield from driver.started(0)
-        driver.jobs.end(0, Outcome.DEAD, reason="no", settled=[settled({P0: (0, 8)}, records=7)])
+        driver.jobs.end(
+            0, RangeOutcome.DEAD, reason="no", settled=[settled({P0: (0, 8)}, records=7)]
+        )
         yield from driver.started(0)
         assert driver.plan.records_max == 3
         driver.jobs.end(0, **done(P0, 8, 11))
@@ -132,9 +134,9 @@ def test_asked_to_stop_nothing_is_planned_and_what_runs_is_waited_for() -> None:
 
     driver.play(scenario())
     assert len(driver.jobs.plans) == 2
-    spans = [facts["spans"] for facts in driver.told.of("range_settled")]
+    spans = [facts["spans"] for facts in driver.told.of("range_completed")]
     assert spans == [{P1: (0, 5)}, {P0: (0, 9)}]
-    assert "batch_left" not in driver.told.names()
+    assert "batch_abandoned" not in driver.told.names()
 
 
 def test_a_signal_during_the_wait_for_the_group_is_heard_before_the_next_plan() -> None:
@@ -164,7 +166,9 @@ def test_a_range_that_outlasts_the_deadline_is_left_to_the_successor() -> None:
 
     before_s = driver.clock.now_s
     driver.play(scenario())
-    assert driver.told.of("batch_left") == [{"reason": "lane 0: its range did not end in time"}]
+    assert driver.told.of("batch_abandoned") == [
+        {"reason": "lane 0: its range did not end in time"}
+    ]
     assert driver.clock.now_s - before_s < 7
 
 
@@ -182,7 +186,7 @@ def test_a_task_that_dies_while_stopping_is_no_error() -> None:
             yield
 
     driver.play(scenario())
-    assert driver.told.of("batch_left") == [{"reason": "the JVM is gone"}]
+    assert driver.told.of("batch_abandoned") == [{"reason": "the JVM is gone"}]
     assert "task_lost" not in driver.told.names()
 
 
@@ -201,8 +205,8 @@ def test_brokers_that_are_away_while_draining_do_not_end_the_drain() -> None:
             yield
 
     driver.play(scenario())
-    assert driver.told.of("batch_left") == [{"reason": "no answer"}]
-    assert len(driver.told.of("range_settled")) == 1
+    assert driver.told.of("batch_abandoned") == [{"reason": "no answer"}]
+    assert len(driver.told.of("range_completed")) == 1
 
 
 def test_a_member_that_is_fenced_while_draining_does_not_keep_reports_from_being_taken() -> None:
@@ -220,7 +224,7 @@ def test_a_member_that_is_fenced_while_draining_does_not_keep_reports_from_being
 
     before_s = driver.clock.now_s
     driver.play(scenario())
-    assert len(driver.told.of("range_settled")) == 1
+    assert len(driver.told.of("range_completed")) == 1
     assert driver.clock.now_s - before_s < 5
 
 

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped] # comes without types
 
-from service.core.errors import StopError
-from service.engines import spark_jobs
-from service.engines.ranges import Plan, Report
-from service.engines.spark_jobs import SparkJobs
+from hapax.core.errors import StopError
+from hapax.engines.spark import jobs as spark_jobs
+from hapax.engines.spark.jobs import SparkJobs
+from hapax.engines.spark.plan import RangePlan, RangeReport
 from tests.kit.spark_driver import P0
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 
-def plan(lane: int) -> Plan:
-    return Plan(lane=lane, member=b"m", starts={P0: 0}, ends={P0: 1}, duration_s=1.0, pace=1)
+def plan(lane: int) -> RangePlan:
+    return RangePlan(lane=lane, member=b"m", starts={P0: 0}, ends={P0: 1}, duration_s=1.0, pace=1)
 
 
-def run(plans: Iterable[Plan]) -> Iterator[Report]:
+def run(plans: Iterable[RangePlan]) -> Iterator[RangeReport]:
     for each in plans:
-        yield Report(lane=each.lane, reason=threading.current_thread().name)
+        yield RangeReport(lane=each.lane, reason=threading.current_thread().name)
 
 
 class FakeProcess:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.limits import Patience
-from service.core.records import Coordinates
-from service.core.transform import Failure
-from service.engines.ranges import Outcome, Plan, Report
-from service.engines.spark_lane import Homes, Lane
+from hapax.core.records import Coordinates
+from hapax.core.retry_policy import RetryPolicy
+from hapax.core.transform import Failure
+from hapax.engines.spark.lane import Homes, Lane
+from hapax.engines.spark.plan import RangeOutcome, RangePlan, RangeReport
 from tests.kit.spark_driver import P0, P1, P2, P3, Driver, settled
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ NO = Failure("Refused", "no", 1)
 
 
 def lane(**positions: int | None) -> Lane:
-    made = Lane(0, Patience(3))
+    made = Lane(0, RetryPolicy(3))
     made.take_over({("in", int(name[1:])): offset for name, offset in positions.items()})
     return made
 
@@ -34,27 +34,27 @@ def test_wanted_is_what_lies_behind_our_position() -> None:
 
 def test_progress_of_a_partition_that_left_meanwhile_is_not_ours_to_remember() -> None:
     one = lane(p0=5)
-    one.settle(Report(lane=0, settled=[settled({P0: (5, 6), P1: (0, 3)})]))
+    one.record_report(RangeReport(lane=0, settled=[settled({P0: (5, 6), P1: (0, 3)})]))
     assert one.positions == {P0: 6}
 
 
 def test_a_lane_that_takes_over_begins_without_failures_and_condemned_records() -> None:
     one = lane(p0=5)
     one.rest(100.0)
-    one.lost, one.condemned = 3, {CULPRIT: NO}
+    one.lost, one.retry.rejected = 3, {CULPRIT: NO}
     one.take_over({P1: None})
-    assert (one.failures, one.lost, one.rest_until_s, one.condemned) == (0, 0, 0.0, {})
+    assert (one.failures, one.lost, one.rest_until_s, one.retry.rejected) == (0, 0, 0.0, {})
     assert one.positions == {P1: None}
 
 
 def test_progress_ends_both_impatience_and_rest() -> None:
     one = lane(p0=5)
-    one.patience.records_max, one.patience.attempts = 4, 2
+    one.retry.records_max, one.retry.attempts = 4, 2
     one.rest(100.0)
-    one.settle(Report(lane=0))
-    assert (one.patience.records_max, one.patience.attempt, one.failures) == (4, 3, 1)
-    one.settle(Report(lane=0, ended={P0: 6}))
-    assert (one.patience.records_max, one.patience.attempt, one.failures) == (8, 1, 0)
+    one.record_report(RangeReport(lane=0))
+    assert (one.retry.records_max, one.retry.attempt, one.failures) == (4, 3, 1)
+    one.record_report(RangeReport(lane=0, ended={P0: 6}))
+    assert (one.retry.records_max, one.retry.attempt, one.failures) == (8, 1, 0)
 
 
 # -- homes --------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ def test_the_driver_spreads_as_its_group_needs_it(second: int, *, sticky: bool) 
 
 # -- plans and reports --------------------------------------------------------------------
 
-PLAN = Plan(
+PLAN = RangePlan(
     lane=3,
     member=b"CGMDv2:\x01",
     starts={P0: 5, P1: None},
@@ -109,12 +109,12 @@ PLAN = Plan(
     records_max=10,
     batch_max=4,
     attempt=2,
-    condemned={CULPRIT: NO},
+    rejected={CULPRIT: NO},
     failed=(100, 3),
 )
-REPORT = Report(
+REPORT = RangeReport(
     lane=3,
-    outcome=Outcome.ABORTED,
+    outcome=RangeOutcome.ABORTED,
     reason="no",
     settled=[
         settled({P0: (5, 8)}, dead_letter_examples=[(CULPRIT, Failure("KeyError", "'id'", 3))])
@@ -135,7 +135,9 @@ REPORT = Report(
 
 
 @pytest.mark.parametrize("value", [PLAN, REPORT], ids=["plan", "report"])
-def test_what_travels_between_driver_and_task_arrives_as_it_was(value: Plan | Report) -> None:
+def test_what_travels_between_driver_and_task_arrives_as_it_was(
+    value: RangePlan | RangeReport,
+) -> None:
     arrived = pickle.loads(pickle.dumps(value))  # noqa: S301 - Spark does the same
     assert arrived == value
     assert type(arrived) is type(value)
@@ -144,24 +146,24 @@ def test_what_travels_between_driver_and_task_arrives_as_it_was(value: Plan | Re
 def test_coordinates_and_outcomes_arrive_as_what_they_were() -> None:
     plan = pickle.loads(pickle.dumps(PLAN))  # noqa: S301 - as above
     report = pickle.loads(pickle.dumps(REPORT))  # noqa: S301 - as above
-    assert [type(key) for key in plan.condemned] == [Coordinates]
+    assert [type(key) for key in plan.rejected] == [Coordinates]
     assert type(report.suspect) is Coordinates
-    assert report.outcome is Outcome.ABORTED
+    assert report.outcome is RangeOutcome.ABORTED
 
 
 def test_reports_of_two_tasks_share_nothing() -> None:
-    one, other = Report(lane=0), Report(lane=1)
+    one, other = RangeReport(lane=0), RangeReport(lane=1)
     one.settled.append(settled({P0: (0, 1)}))
     one.lines.append(("consumer", 40, "FAIL", "x"))
     one.doubts.append("commit")
-    assert other == Report(lane=1)
+    assert other == RangeReport(lane=1)
 
 
 def test_progress_is_the_last_word_on_each_partition() -> None:
-    report = Report(
+    report = RangeReport(
         lane=0,
         settled=[settled({P0: (0, 3)}), settled({P0: (3, 6), P1: (0, 2)}), settled({P1: (2, 4)})],
         ended={P1: 5, P2: 1},
     )
     assert report.progress == {P0: 6, P1: 5, P2: 1}
-    assert Report(lane=0).progress == {}
+    assert RangeReport(lane=0).progress == {}

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.errors import (
+from hapax.core.errors import (
     BatchAbortedError,
+    DuplicateInstanceError,
     MemberFencedError,
     ProducerDeadError,
     StopError,
-    TwinError,
 )
-from service.core.limits import FenceBudget
+from hapax.core.limits import FenceBudget
 from tests.kit.spark_driver import P0, P1, P2, P3, Driver, done
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def test_partitions_are_spread_evenly_and_a_lane_too_many_stays_idle() -> None:
         driver.jobs.end(0)
 
     driver.play(scenario())
-    assert driver.told.of("lanes_shared_out") == [
+    assert driver.told.of("lanes_assigned") == [
         {"lanes": {0: [P0, P3], 1: [P1], 2: [P2]}},
         {"lanes": {0: [P0]}},
     ]
@@ -187,7 +187,7 @@ def test_brokers_that_do_not_answer_a_fence_are_waited_for_and_all_fences_go_up_
     driver.play(scenario())
     fences = [step for step in driver.journal if step.startswith("fence")]
     assert fences == ["fence 0", "fence 1", "fence predecessor"] * 2
-    assert driver.told.of("brokers_awaited") == [{"reason": "no answer"}]
+    assert driver.told.of("producer_init_retried") == [{"reason": "no answer"}]
 
 
 def test_a_fence_that_is_refused_for_good_stops_the_service() -> None:
@@ -215,7 +215,7 @@ def test_brokers_that_do_not_answer_are_asked_again_a_little_later(call: str) ->
     before_s = driver.clock.now_s
     driver.play(scenario())
     assert driver.plan.starts == {P0: 2}
-    assert [facts["reason"] for facts in driver.told.of("brokers_awaited")] == [
+    assert [facts["reason"] for facts in driver.told.of("producer_init_retried")] == [
         f"{call}: no answer",
         call,
     ]
@@ -230,11 +230,11 @@ def test_running_tasks_report_also_while_brokers_are_waited_for() -> None:
         yield from driver.started(0, 1)
         driver.jobs.end(0, **done(P0, 0, 10))
         driver.member.fail["stable_ends"] = [BatchAbortedError("no answer")]
-        yield from driver.until(lambda: driver.told.of("brokers_awaited"))
+        yield from driver.until(lambda: driver.told.of("producer_init_retried"))
         driver.jobs.end(1, **done(P1, 0, 7))
         yield
         yield
-        assert len(driver.told.of("range_settled")) == 2
+        assert len(driver.told.of("range_completed")) == 2
 
     driver.play(scenario())
 
@@ -280,7 +280,7 @@ def test_a_name_that_is_given_away_again_and_again_means_a_twin() -> None:
     def scenario() -> Scenario:
         yield from driver.turns(50)
 
-    with pytest.raises(TwinError):
+    with pytest.raises(DuplicateInstanceError):
         driver.play(scenario())
 
 
@@ -293,7 +293,7 @@ def test_what_the_member_complains_of_is_told() -> None:
         yield
 
     driver.play(scenario())
-    assert [facts["text"] for facts in driver.told.of("client_logged")] == ["broker down"]
+    assert [facts["text"] for facts in driver.told.of("librdkafka_logged")] == ["broker down"]
 
 
 def test_partitions_that_belong_to_nobody_are_told_once_they_are_adopted() -> None:
@@ -302,10 +302,10 @@ def test_partitions_that_belong_to_nobody_are_told_once_they_are_adopted() -> No
     def scenario() -> Scenario:
         driver.assign({P0: 10}, p0=10)
         driver.member.orphans = [P1]
-        yield from driver.until(lambda: driver.told.of("partitions_orphaned"), turns_max=20_000)
+        yield from driver.until(lambda: driver.told.of("partitions_unowned"), turns_max=20_000)
 
     driver.play(scenario())
-    assert driver.told.of("partitions_orphaned") == [{"partitions": [P1]}]
+    assert driver.told.of("partitions_unowned") == [{"partitions": [P1]}]
 
 
 def test_where_the_group_begins_is_committed_before_anything_is_planned() -> None:

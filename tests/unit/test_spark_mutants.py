@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service.adapters.memory_transaction import MemoryTransaction
-from service.engines.spark_ports import Pacing
-from service.wiring.task import Task
+from hapax.engines.spark.ports import Pacing
+from hapax.engines.spark.task import Task
+from hapax.testing.transaction import MemoryTransaction
 from tests.kit import spark_schedules
 from tests.kit.spark_schedules import Broker, LaneFences, Producing, Range, caught, play
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service.core.records import Progress
+    from hapax.core.records import Progress
 
     Patch = Callable[[pytest.MonkeyPatch], None]
 

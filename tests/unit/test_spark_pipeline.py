@@ -5,16 +5,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 
-from service.core.errors import (
+from hapax.core.errors import (
     ConfigurationError,
     ExitCode,
     PositionLostError,
     StopError,
 )
-from service.engines.spark_kafka import client_properties, java_option, source_options
-from service.engines.spark_pipeline import died, load_pipeline, numbers
-from service.engines.spark_spool import Report
-from service.settings import load_settings
+from hapax.engines.spark.dataframe.query import died, load_pipeline, numbers
+from hapax.engines.spark.dataframe.source_options import (
+    client_properties,
+    java_option,
+    source_options,
+)
+from hapax.engines.spark.dataframe.staging import StagedReport
+from hapax.settings import load_settings
 from tests.unit.test_settings import REQUIRED
 
 if TYPE_CHECKING:
@@ -39,7 +43,9 @@ PROGRESS: dict[str, Any] = {
 
 
 def test_numbers_come_from_both_sides() -> None:
-    found = numbers(PROGRESS, Report(4, {"out": 3}, repeated=False, attempts=2, publish_s=0.3))
+    found = numbers(
+        PROGRESS, StagedReport(4, {"out": 3}, repeated=False, attempts=2, publish_s=0.3)
+    )
     assert found.inputs == {"in": 12}
     assert found.outputs == {"out": 3}
     assert found.lags == {("in", 0): 5, ("in", 1): 0}
@@ -60,12 +66,12 @@ def test_without_the_sinks_report_nothing_is_said_of_outputs() -> None:
     ("text", "kind", "code"),
     [
         (
-            "[X] Traceback\nservice.core.errors.PositionLostError: old copy. Do this\n SQLSTATE",
+            "[X] Traceback\nhapax.core.errors.PositionLostError: old copy. Do this\n SQLSTATE",
             PositionLostError,
             ExitCode.POSITION_LOST,
         ),
-        ("\nservice.core.errors.ConfigurationError: cast it\n", ConfigurationError, 2),
-        ("\nservice.core.errors.ProducerDeadError: no broker answered\n", StopError, 1),
+        ("\nhapax.core.errors.ConfigurationError: cast it\n", ConfigurationError, 2),
+        ("\nhapax.core.errors.ProducerDeadError: no broker answered\n", StopError, 1),
         ("[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] in-0", PositionLostError, 6),
         ("[STREAM_FAILED] division by zero === Streaming Query === plan", StopError, 1),
     ],

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.records import Coordinates
-from service.core.transform import Failure
-from service.engines.ranges import Outcome, Plan
+from hapax.core.records import Coordinates
+from hapax.core.transform import Failure
+from hapax.engines.spark.plan import RangeOutcome, RangePlan
 from tests.kit.spark_driver import P0, P1, P2, TASK_MAX_S, Driver, done, settled
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def test_a_plan_goes_from_what_is_committed_to_the_last_stable_offset() -> None:
         driver.jobs.end(0)
 
     driver.play(scenario())
-    assert driver.plan == Plan(
+    assert driver.plan == RangePlan(
         lane=0,
         member=b"member",
         starts={P0: 4, P2: None},
@@ -89,7 +89,7 @@ def test_a_plan_is_made_of_what_the_last_report_came_to() -> None:
         yield from driver.started(0)
         driver.jobs.end(
             0,
-            Outcome.ABORTED,
+            RangeOutcome.ABORTED,
             settled=[
                 settled({P0: (0, 3), P1: (0, 8)}, dead_letters=2),
                 settled({P0: (3, 6)}),
@@ -105,7 +105,7 @@ def test_a_plan_is_made_of_what_the_last_report_came_to() -> None:
     driver.play(scenario())
     assert driver.plan.starts == {P0: 6, P1: 9}
     assert driver.plan.pace == 2000
-    assert driver.plan.condemned[Coordinates("in", 0, 9)] == no
+    assert driver.plan.rejected[Coordinates("in", 0, 9)] == no
     assert driver.plan.failed == (14, 2)
 
 
@@ -135,13 +135,13 @@ def test_a_lane_that_failed_rests_a_little_longer_each_time() -> None:
         yield from driver.started(0)
         for _ in range(7):
             before_s = driver.clock.now_s
-            driver.jobs.end(0, Outcome.ABORTED, reason="no")
+            driver.jobs.end(0, RangeOutcome.ABORTED, reason="no")
             yield from driver.started(0)
             rests.append(driver.clock.now_s - before_s)
-        driver.jobs.end(0, Outcome.DONE, **done(P0, 0, 5))
+        driver.jobs.end(0, RangeOutcome.DONE, **done(P0, 0, 5))
         yield from driver.started(0)
         before_s = driver.clock.now_s
-        driver.jobs.end(0, Outcome.ABORTED, reason="no")
+        driver.jobs.end(0, RangeOutcome.ABORTED, reason="no")
         yield from driver.started(0)
         rests.append(driver.clock.now_s - before_s)
         driver.jobs.end(0)
@@ -159,8 +159,8 @@ def test_nothing_is_planned_while_claims_are_away() -> None:
         driver.assign({P0: 100, P1: 100}, p0=0, p1=0)
         yield from driver.started(0, 1)
         driver.claims.outage = "away"
-        driver.jobs.end(0, Outcome.CLAIMS, reason="away")
-        driver.jobs.end(1, Outcome.CLAIMS, reason="away", **done(P1, 0, 5))
+        driver.jobs.end(0, RangeOutcome.CLAIMS, reason="away")
+        driver.jobs.end(1, RangeOutcome.CLAIMS, reason="away", **done(P1, 0, 5))
         yield from driver.turns(100)
         assert len(driver.jobs.plans) == 2
         driver.claims.outage = None
@@ -180,7 +180,7 @@ def test_partitions_are_not_shared_out_while_claims_are_away() -> None:
         driver.assign({P0: 100}, p0=0)
         yield from driver.started(0)
         driver.claims.outage = "away"
-        driver.jobs.end(0, Outcome.CLAIMS, reason="away")
+        driver.jobs.end(0, RangeOutcome.CLAIMS, reason="away")
         driver.assign({P1: 100})
         del driver.journal[:]
         yield from driver.turns(100)

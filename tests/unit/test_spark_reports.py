@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from service.core.errors import (
+from hapax.core.errors import (
     DeadLetterLimitError,
+    DuplicateInstanceError,
     ExitCode,
     MemberFencedError,
     StopError,
-    TwinError,
 )
-from service.core.limits import Patience
-from service.core.ports import Stuck
-from service.core.records import Coordinates
-from service.core.suspicion import Mark
-from service.core.transform import Cut, Failure
-from service.engines.ranges import Outcome, Report
-from service.engines.spark_lane import Lane
-from service.engines.spark_reports import LOST_MAX
+from hapax.core.ports import Stuck
+from hapax.core.records import Coordinates
+from hapax.core.retry_policy import RetryPolicy
+from hapax.core.suspicion import Mark
+from hapax.core.transform import Cut, Failure
+from hapax.engines.spark.lane import Lane
+from hapax.engines.spark.plan import RangeOutcome, RangeReport
+from hapax.engines.spark.reports import LOST_MAX
 from tests.kit.spark_driver import P0, P1, Driver, settled
 
 NOW_S = 100.0
@@ -35,29 +35,29 @@ def driver() -> Driver:
 
 @pytest.fixture
 def lane() -> Lane:
-    made = Lane(0, Patience(3))
+    made = Lane(0, RetryPolicy(3))
     made.take_over({P0: 5, P1: None})
     made.began_s = NOW_S - 2.0
     return made
 
 
-def report(outcome: Outcome = Outcome.DONE, **facts: Any) -> Report:
-    return Report(lane=0, outcome=outcome, **facts)
+def report(outcome: RangeOutcome = RangeOutcome.DONE, **facts: Any) -> RangeReport:
+    return RangeReport(lane=0, outcome=outcome, **facts)
 
 
 # -- whatever the outcome -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("outcome", [one for one in Outcome if one is not Outcome.STOP])
+@pytest.mark.parametrize("outcome", [one for one in RangeOutcome if one is not RangeOutcome.STOP])
 def test_what_was_committed_counts_however_the_range_ended(
-    outcome: Outcome, driver: Driver, lane: Lane
+    outcome: RangeOutcome, driver: Driver, lane: Lane
 ) -> None:
     committed = [settled({P0: (5, 8)}), settled({P0: (8, 11), P1: (0, 4)})]
     facts = {"settled": committed, "ended": {P1: 6}, "pace": 900, "open_s": 0.1, "work_s": 0.4}
     driver.reports.take(lane, report(outcome, **facts), NOW_S)
     assert lane.positions == {P0: 11, P1: 6}
     assert lane.pace == 900
-    assert driver.told.of("range_settled") == [
+    assert driver.told.of("range_completed") == [
         {
             "lane": 0,
             "outcome": str(outcome),
@@ -69,13 +69,13 @@ def test_what_was_committed_counts_however_the_range_ended(
             "round_s": 2.0,
         }
     ]
-    assert [facts["settled"] for facts in driver.told.of("transaction_settled")] == committed
-    assert driver.told.of("ends_committed") == [{"progress": {P1: 6}}]
+    assert [facts["settled"] for facts in driver.told.of("transaction_committed")] == committed
+    assert driver.told.of("idle_offsets_committed") == [{"progress": {P1: 6}}]
 
 
 def test_ends_alone_are_a_span_without_records(driver: Driver, lane: Lane) -> None:
     driver.reports.take(lane, report(ended={P0: 9}), NOW_S)
-    (facts,) = driver.told.of("range_settled")
+    (facts,) = driver.told.of("range_completed")
     assert (facts["spans"], facts["transactions"], facts["records"]) == ({P0: (9, 9)}, 1, 0)
     assert lane.rest_until_s == 0.0
 
@@ -99,21 +99,21 @@ def test_what_the_task_saw_is_told_by_the_driver(driver: Driver, lane: Lane) -> 
     assert told.of("dead_letter_written") == [
         {"coordinates": CULPRIT, "reason": "KeyError", "attempts": 3, "error": "'id'"}
     ]
-    assert told.of("records_repeated") == [{"count": 4, "partition": P0}]
-    assert told.of("client_logged") == [
+    assert told.of("records_redelivered") == [{"count": 4, "partition": P0}]
+    assert told.of("librdkafka_logged") == [
         {"client": "consumer", "level": 40, "facility": "FAIL", "text": "refused"}
     ]
-    assert told.of("doubt_fenced") == [{"evidence": "commit: sent twice"}]
+    assert told.of("in_doubt_fenced") == [{"evidence": "commit: sent twice"}]
     assert [facts["cause"] for facts in told.of("producer_rebuilt")] == ["doubt"]
-    assert told.names().count("claims_emptied") == 2
+    assert told.names().count("claims_lost") == 2
 
 
 def test_the_rate_of_dead_letters_is_that_of_all_lanes_together(driver: Driver) -> None:
     for number, failures in enumerate((3, 4)):
-        one = Lane(number, Patience(3))
+        one = Lane(number, RetryPolicy(3))
         one.take_over({("in", number): 0})
         each = settled({("in", number): (0, 40)}, dead_letters=failures)
-        driver.reports.take(one, Report(lane=number, settled=[each]), NOW_S)
+        driver.reports.take(one, RangeReport(lane=number, settled=[each]), NOW_S)
     assert driver.rate.recent == (80, 7)
 
 
@@ -136,8 +136,8 @@ def test_claims_that_are_away_are_asked_now_and_then_until_they_answer(
 ) -> None:
     driver.claims.outage = "away"
     assert not driver.reports.holding(NOW_S)
-    driver.reports.take(lane, report(Outcome.CLAIMS, reason="timeout"), NOW_S)
-    driver.reports.take(lane, report(Outcome.CLAIMS, reason="again"), NOW_S + 0.1)
+    driver.reports.take(lane, report(RangeOutcome.CLAIMS, reason="timeout"), NOW_S)
+    driver.reports.take(lane, report(RangeOutcome.CLAIMS, reason="again"), NOW_S + 0.1)
     assert driver.reports.holding(NOW_S + 0.15)
     assert driver.claims.pings == 0, "not at once: it has just said no"
     assert driver.reports.holding(NOW_S + 0.3)
@@ -155,80 +155,82 @@ def test_claims_that_are_away_are_asked_now_and_then_until_they_answer(
 
 def test_a_hold_without_a_claim_store_of_our_own_ends_by_itself(lane: Lane) -> None:
     driver = Driver(claims=False)
-    driver.reports.take(lane, report(Outcome.CLAIMS, reason="timeout"), NOW_S)
+    driver.reports.take(lane, report(RangeOutcome.CLAIMS, reason="timeout"), NOW_S)
     assert driver.reports.holding(NOW_S + 0.1)
     assert not driver.reports.holding(NOW_S + 0.3)
 
 
 def test_an_aborted_range_rests_and_says_where_it_goes_on(driver: Driver, lane: Lane) -> None:
-    driver.reports.take(lane, report(Outcome.ABORTED, reason="no", records=3), NOW_S)
-    driver.reports.take(lane, report(Outcome.ABORTED, reason="no", records=3), NOW_S)
+    driver.reports.take(lane, report(RangeOutcome.ABORTED, reason="no", records=3), NOW_S)
+    driver.reports.take(lane, report(RangeOutcome.ABORTED, reason="no", records=3), NOW_S)
     assert driver.told.of("batch_aborted") == [
         {"reason": "no", "records": 3, "attempt": attempt, "rewound_to": {P0: 5}}
         for attempt in (1, 2)
     ]
     assert lane.rest_until_s > NOW_S
-    assert lane.patience.attempts == 0, "the content is not to blame"
+    assert lane.retry.attempts == 0, "the content is not to blame"
 
 
 def test_culprits_known_by_name_are_condemned_at_once(driver: Driver, lane: Lane) -> None:
-    aborted = report(Outcome.ABORTED, reason="no", records=3, content=True, culprits={CULPRIT: NO})
+    aborted = report(
+        RangeOutcome.ABORTED, reason="no", records=3, content=True, culprits={CULPRIT: NO}
+    )
     driver.reports.take(lane, aborted, NOW_S)
-    assert lane.condemned == {CULPRIT: NO}
-    assert (lane.rest_until_s, lane.patience.attempts) == (0.0, 0)
+    assert lane.retry.rejected == {CULPRIT: NO}
+    assert (lane.rest_until_s, lane.retry.attempts) == (0.0, 0)
 
 
-def refused(records: int, **facts: Any) -> Report:
-    return report(Outcome.ABORTED, reason="no", records=records, content=True, **facts)
+def refused(records: int, **facts: Any) -> RangeReport:
+    return report(RangeOutcome.ABORTED, reason="no", records=records, content=True, **facts)
 
 
 def test_content_that_is_refused_is_halved_down_to_its_suspect(driver: Driver, lane: Lane) -> None:
     sizes = []
     for records in (4, 4, 4, 2, 2, 2, 1, 1):
         driver.reports.take(lane, refused(records, suspect=CULPRIT), NOW_S)
-        sizes.append(lane.patience.records_max)
+        sizes.append(lane.retry.records_max)
     assert sizes == [None, None, 2, 2, 2, 1, 1, 1]
-    assert lane.condemned == {}
+    assert lane.retry.rejected == {}
     driver.reports.take(lane, refused(1, suspect=CULPRIT), NOW_S)
-    assert lane.condemned == {CULPRIT: NO}
+    assert lane.retry.rejected == {CULPRIT: NO}
     assert [facts["records_max"] for facts in driver.told.of("batch_halved")] == [2, 1]
 
 
 def test_a_dead_letter_that_is_refused_too_stops_the_service(driver: Driver, lane: Lane) -> None:
-    lane.condemned = {CULPRIT: NO}
+    lane.retry.rejected = {CULPRIT: NO}
     cuts = []
     for _ in range(4):
         driver.reports.take(lane, refused(1, suspect=CULPRIT), NOW_S)
-        cuts.append(lane.condemned[CULPRIT].cut)
+        cuts.append(lane.retry.rejected[CULPRIT].cut)
     assert cuts == [Cut.NOTHING, Cut.NOTHING, Cut.VALUE, Cut.ALL]
     with pytest.raises(DeadLetterLimitError, match="record in/0/7 is refused even without"):
         driver.reports.take(lane, refused(1, suspect=CULPRIT), NOW_S)
 
 
 def test_refused_content_without_records_is_only_waited_for(driver: Driver, lane: Lane) -> None:
-    driver.reports.take(lane, report(Outcome.ABORTED, reason="no", content=True), NOW_S)
+    driver.reports.take(lane, report(RangeOutcome.ABORTED, reason="no", content=True), NOW_S)
     assert lane.rest_until_s > NOW_S
-    assert lane.patience.attempts == 0
+    assert lane.retry.attempts == 0
 
 
 def test_a_condemned_record_is_forgotten_once_it_is_behind(driver: Driver, lane: Lane) -> None:
     later = Coordinates("in", 0, 8)
-    lane.condemned = {CULPRIT: NO, later: NO}
+    lane.retry.rejected = {CULPRIT: NO, later: NO}
     driver.reports.take(lane, report(settled=[settled({P0: (5, 8)})]), NOW_S)
-    assert lane.condemned == {later: NO}
+    assert lane.retry.rejected == {later: NO}
 
 
 def test_fenced_once_is_survived_and_fenced_again_means_a_twin(driver: Driver, lane: Lane) -> None:
-    driver.reports.take(lane, report(Outcome.FENCED, reason="epoch"), NOW_S)
+    driver.reports.take(lane, report(RangeOutcome.FENCED, reason="epoch"), NOW_S)
     assert driver.told.of("producer_died") == [{"reason": "epoch", "fenced": True}]
     assert lane.rest_until_s > NOW_S
-    with pytest.raises(TwinError):
-        driver.reports.take(lane, report(Outcome.FENCED, reason="epoch"), NOW_S + 1)
+    with pytest.raises(DuplicateInstanceError):
+        driver.reports.take(lane, report(RangeOutcome.FENCED, reason="epoch"), NOW_S + 1)
 
 
 def test_fences_that_explain_themselves_prove_no_twin(driver: Driver, lane: Lane) -> None:
     for _ in range(9):
-        driver.reports.take(lane, report(Outcome.FENCED, reason="old", explained=True), NOW_S)
+        driver.reports.take(lane, report(RangeOutcome.FENCED, reason="old", explained=True), NOW_S)
 
 
 def test_fences_between_which_batches_are_committed_prove_a_twin_only_in_the_end(
@@ -236,16 +238,20 @@ def test_fences_between_which_batches_are_committed_prove_a_twin_only_in_the_end
 ) -> None:
     committed = [settled({P0: (5, 6)})] * 3
     for _ in range(4):
-        driver.reports.take(lane, report(Outcome.FENCED, reason="epoch", settled=committed), NOW_S)
-    with pytest.raises(TwinError):
-        driver.reports.take(lane, report(Outcome.FENCED, reason="epoch", settled=committed), NOW_S)
+        driver.reports.take(
+            lane, report(RangeOutcome.FENCED, reason="epoch", settled=committed), NOW_S
+        )
+    with pytest.raises(DuplicateInstanceError):
+        driver.reports.take(
+            lane, report(RangeOutcome.FENCED, reason="epoch", settled=committed), NOW_S
+        )
 
 
 def test_a_dead_producer_is_told_and_planned_again_without_limit(
     driver: Driver, lane: Lane
 ) -> None:
     for _ in range(30):
-        driver.reports.take(lane, report(Outcome.DEAD, reason="brokers away"), NOW_S)
+        driver.reports.take(lane, report(RangeOutcome.DEAD, reason="brokers away"), NOW_S)
     assert driver.told.of("producer_died")[-1] == {"reason": "brokers away", "fenced": False}
     assert lane.rest_until_s == NOW_S + 1.0
 
@@ -255,13 +261,16 @@ def test_a_task_that_must_leave_takes_the_service_with_it(
     code: ExitCode, driver: Driver, lane: Lane
 ) -> None:
     stop = report(
-        Outcome.STOP, reason="offset gone", exit_code=int(code), settled=[settled({P0: (5, 8)})]
+        RangeOutcome.STOP,
+        reason="offset gone",
+        exit_code=int(code),
+        settled=[settled({P0: (5, 8)})],
     )
     with pytest.raises(StopError, match="offset gone") as caught:
         driver.reports.take(lane, stop, NOW_S)
     assert caught.value.exit_code is code
     assert StopError.exit_code is ExitCode.UNEXPECTED
-    assert len(driver.told.of("transaction_settled")) == 1
+    assert len(driver.told.of("transaction_committed")) == 1
 
 
 # -- no report ----------------------------------------------------------------------------
@@ -281,7 +290,7 @@ def test_what_a_range_finds_about_killers_is_told_and_kept_by_the_lane(
     )
     driver.reports.take(lane, found, NOW_S)
     told = driver.told
-    assert [len(told.of(name)) for name in ("records_suspected", "record_condemned")] == [1, 1]
+    assert [len(told.of(name)) for name in ("records_isolated", "crashing_record_found")] == [1, 1]
     assert len(told.of("isolation_failed")) == len(told.of("batch_halved")) == 1
     assert (lane.trusted, lane.marks, lane.pace) == (frozenset({P0}), {P0: Mark(1)}, 7)
     driver.reports.lost(lane, RuntimeError("worker crashed"), NOW_S)
@@ -350,7 +359,7 @@ def test_the_telling_line_of_a_long_story_is_the_reason(
 def test_a_member_that_is_fenced_twice_means_a_twin(driver: Driver) -> None:
     driver.reports.member_fenced(MemberFencedError("a", explained=True), NOW_S)
     driver.reports.member_fenced(MemberFencedError("b", explained=False), NOW_S)
-    with pytest.raises(TwinError):
+    with pytest.raises(DuplicateInstanceError):
         driver.reports.member_fenced(MemberFencedError("c", explained=False), NOW_S)
     assert [facts["explained"] for facts in driver.told.of("member_fenced")] == [
         True,

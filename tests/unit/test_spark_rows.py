@@ -17,10 +17,18 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from service.core.errors import ConfigurationError, StopError
-from service.core.micro_batches import BATCH_HEADER, MicroBatch
-from service.engines.spark_rows import Writing, check_columns
-from service.engines.spark_spool import Parcel, Place, Report, Spool, fingerprint, query_id
+from hapax.core import headers
+from hapax.core.errors import ConfigurationError, StopError
+from hapax.core.micro_batches import MicroBatch
+from hapax.engines.spark.dataframe.rows import Writing, check_columns
+from hapax.engines.spark.dataframe.staging import (
+    Parcel,
+    Place,
+    Spool,
+    StagedReport,
+    fingerprint,
+    query_id,
+)
 
 BATCH = MicroBatch("q", 7, "aa")
 
@@ -87,10 +95,10 @@ def test_a_row_becomes_a_message() -> None:
         3,
     )
     assert first.timestamp_ms == 1_767_225_600_000
-    assert first.headers == [("h", b"1"), ("h", None), (BATCH_HEADER, b"q/7/0/shop")]
+    assert first.headers == [("h", b"1"), ("h", None), (headers.BATCH, b"q/7/0/shop")]
     assert (second.value, second.key, second.topic, second.partition) == (None, None, "out", -1)
     assert second.timestamp_ms == 0
-    assert second.headers == [(BATCH_HEADER, b"q/7/1/shop")]
+    assert second.headers == [(headers.BATCH, b"q/7/1/shop")]
 
 
 def test_rows_are_numbered_through_a_micro_batch() -> None:
@@ -208,12 +216,14 @@ def test_two_attempts_of_a_task_never_share_a_file(tmp_path: Path) -> None:
 def test_a_published_micro_batch_takes_all_older_files_along(tmp_path: Path) -> None:
     spool = Spool(Place(str(tmp_path)), 0)
     parcels = [spool.store(iter(batches(1)), f"{number}-0-1") for number in (6, 7, 8)]
-    spool.report(Report(7, {"out": 3}, repeated=False, attempts=1, publish_s=0.1))
+    spool.report(StagedReport(7, {"out": 3}, repeated=False, attempts=1, publish_s=0.1))
     spool.clear(7)
-    with pytest.raises(StopError, match="driver and executors must see the same folder"):
+    with pytest.raises(StopError, match="driver and executors must share the folder"):
         list(spool.rows(parcels[1]))
     assert list(spool.rows(parcels[2])) == batches(1)
-    assert spool.reported(7) == Report(7, {"out": 3}, repeated=False, attempts=1, publish_s=0.1)
+    assert spool.reported(7) == StagedReport(
+        7, {"out": 3}, repeated=False, attempts=1, publish_s=0.1
+    )
     assert spool.reported(6) is None
 
 

@@ -11,11 +11,11 @@ import pyspark
 import pyspark.sql
 import pytest
 
-from service.core.errors import PreflightError
-from service.engines import spark_session
-from service.engines.spark_session import SparkOptions, open_context, open_session
-from service.settings import load_settings
-from service.settings.spark_properties import SPARK_PROPERTIES
+from hapax.core.errors import PreflightError
+from hapax.engines.spark import session as spark_session
+from hapax.engines.spark.session import SparkOptions, open_context, open_session
+from hapax.settings import load_settings
+from hapax.settings.properties import SPARK_PROPERTIES
 from tests.unit.test_settings import REQUIRED
 from tests.unit.test_settings_problems import problems
 
@@ -119,9 +119,7 @@ def test_without_java_the_sentence_says_what_to_install(
 ) -> None:
     error = RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited before ...")
     Started(monkeypatch, error)
-    with pytest.raises(
-        PreflightError, match=r"Spark needs Java 17 .* Type: sudo apt-get"
-    ) as caught:
+    with pytest.raises(PreflightError, match=r"Spark needs Java 17 .* Run: sudo apt-get") as caught:
         opened(LOCAL)
     assert caught.value.__cause__ is error
 
@@ -143,7 +141,7 @@ def test_without_pyspark_the_sentence_says_what_to_install(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spark_session, "find_spec", lambda _name: None)
-    with pytest.raises(PreflightError, match=r"pip install 'hapax\[spark\]'"):
+    with pytest.raises(PreflightError, match=r"pip install 'hapax-kafka\[spark\]'"):
         opened(LOCAL)
 
 
@@ -159,7 +157,7 @@ def test_without_pyspark_the_sentence_says_what_to_install(
         ("spark.speculation", "second attempt"),
         ("spark.python.use.daemon", "each task"),
         ("spark.sql.streaming.checkpointLocation", "HAPAX_SPARK__CHECKPOINT"),
-        ("spark.sql.streaming.stopActiveRunOnRestart", "told apart"),
+        ("spark.sql.streaming.stopActiveRunOnRestart", "distinguishes two runs"),
     ],
 )
 def test_a_property_that_breaks_the_promise_or_has_its_setting_is_refused(
@@ -181,8 +179,8 @@ def test_properties_that_are_no_object_get_a_hint(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "word"),
     [
-        ('{"executor.memory": "4g"}', "is no name of a Spark property"),
-        ('{"spark.a b": "4g"}', "is no name of a Spark property"),
+        ('{"executor.memory": "4g"}', "is not the name of a Spark property"),
+        ('{"spark.a b": "4g"}', "is not the name of a Spark property"),
         ('{"spark.a": null}', "spark.a must be a text"),
         ('{"spark.a": ["x"]}', "spark.a must be a text"),
         ('{"spark.a": "x\\ny"}', "spark.a must be a text"),
@@ -204,5 +202,5 @@ def test_without_pyspark_the_service_says_what_to_install_before_anything_is_imp
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(spark_session, "find_spec", lambda _name: None)
-    with pytest.raises(PreflightError, match=r"pip install 'hapax\[spark\]'"):
+    with pytest.raises(PreflightError, match=r"pip install 'hapax-kafka\[spark\]'"):
         spark_session.require_pyspark()

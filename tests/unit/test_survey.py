@@ -7,11 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.ages import Ages
-from service.core.survey import Marks, Outlook, Retention, Standpoint, Survey, retention_of
+from hapax.core.lag import (
+    GroupProgress,
+    LagTracker,
+    OffsetSnapshot,
+    Retention,
+    retention_of,
+)
+from hapax.core.oldest_unread import TimestampSearch
+from hapax.core.partition_offsets import LogOffsets
 
 if TYPE_CHECKING:
-    from service.core.survey import Standing
+    from hapax.core.lag import PartitionLag
 
 P0, OUT = ("in", 0), ("out", 3)
 NOW_S = 1_700_000_000.0
@@ -21,60 +28,62 @@ WEEK = Retention(7 * 86_400_000, None)
 
 def standing(
     committed: int | None,
-    marks: Marks,
+    offsets: LogOffsets,
     *,
     age_s: float | None = None,
     retention: Retention | None = WEEK,
-    outlook: Outlook | None = None,
+    tracker: LagTracker | None = None,
     at_s: float = NOW_S,
-) -> Standing:
-    survey = Survey(at_s, {P0: marks})
+) -> PartitionLag:
+    survey = OffsetSnapshot(at_s, {P0: offsets})
     if age_s is not None:
         survey.unread_s[P0] = at_s - age_s
     if retention is not None:
         survey.retention["in"] = retention
     committed_by = {} if committed is None else {P0: committed}
-    (found,) = (outlook or Outlook()).of(survey, Standpoint(committed_by, committed_by))
+    (found,) = (tracker or LagTracker()).of(survey, GroupProgress(committed_by, committed_by))
     return found
 
 
 def test_nothing_unread_has_no_lag_and_nothing_to_lose() -> None:
-    found = standing(10, Marks(2, 10, 10))
+    found = standing(10, LogOffsets(2, 10, 10))
     assert (found.lag, found.lag_s, found.margin_s) == (0, 0.0, math.inf)
-    assert (found.undecided, found.open_s, found.ours) == (0, 0.0, True)
+    assert (found.log.last_stable_offset_lag, found.open_s, found.is_input) == (0, 0.0, True)
 
 
 def test_what_is_unread_is_as_old_as_its_record_and_lives_as_long_as_retention_lets_it() -> None:
-    found = standing(7, Marks(2, 10, 10), age_s=6 * DAY_S)
+    found = standing(7, LogOffsets(2, 10, 10), age_s=6 * DAY_S)
     assert found.lag == 3
     assert found.lag_s == pytest.approx(6 * DAY_S)
     assert found.margin_s == pytest.approx(DAY_S)
 
 
 def test_a_record_older_than_retention_is_being_deleted() -> None:
-    margin_s = standing(7, Marks(7, 10, 10), age_s=8 * DAY_S).margin_s
+    margin_s = standing(7, LogOffsets(7, 10, 10), age_s=8 * DAY_S).margin_s
     assert margin_s == pytest.approx(-DAY_S)
 
 
 def test_a_record_that_is_gone_has_no_time_left_whatever_retention_says() -> None:
     forever = Retention(None, None)
-    assert standing(1, Marks(2, 10, 10), age_s=5, retention=forever).margin_s == 0.0
+    assert standing(1, LogOffsets(2, 10, 10), age_s=5, retention=forever).margin_s == 0.0
 
 
 def test_what_is_never_deleted_has_for_ever() -> None:
     forever = Retention(None, None)
-    assert standing(7, Marks(2, 10, 10), age_s=8 * DAY_S, retention=forever).margin_s == math.inf
+    assert (
+        standing(7, LogOffsets(2, 10, 10), age_s=8 * DAY_S, retention=forever).margin_s == math.inf
+    )
 
 
 def test_without_the_age_or_the_retention_the_margin_is_not_told() -> None:
-    assert standing(7, Marks(2, 10, 10)).margin_s is None
-    assert standing(7, Marks(2, 10, 10)).lag_s is None
-    assert standing(7, Marks(2, 10, 10), age_s=5, retention=None).margin_s is None
+    assert standing(7, LogOffsets(2, 10, 10)).margin_s is None
+    assert standing(7, LogOffsets(2, 10, 10)).lag_s is None
+    assert standing(7, LogOffsets(2, 10, 10), age_s=5, retention=None).margin_s is None
 
 
 def test_records_behind_an_open_transaction_are_no_lag_but_can_be_lost() -> None:
-    found = standing(7, Marks(2, 7, 9), age_s=6 * DAY_S)
-    assert (found.lag, found.lag_s, found.undecided) == (0, 0.0, 2)
+    found = standing(7, LogOffsets(2, 7, 9), age_s=6 * DAY_S)
+    assert (found.lag, found.lag_s, found.log.last_stable_offset_lag) == (0, 0.0, 2)
     assert found.margin_s == pytest.approx(DAY_S)
 
 
@@ -82,14 +91,14 @@ def test_records_behind_an_open_transaction_are_no_lag_but_can_be_lost() -> None
 def test_where_bytes_rule_the_margin_is_told_by_the_advance_of_the_beginning(
     retention: Retention | None,
 ) -> None:
-    outlook = Outlook()
+    tracker = LagTracker()
     margins_s = [
         standing(
             4_000,
-            Marks(low, 9_000, 9_000),
+            LogOffsets(low, 9_000, 9_000),
             age_s=1.0,
             retention=retention,
-            outlook=outlook,
+            tracker=tracker,
             at_s=NOW_S + second,
         ).margin_s
         for second, low in ((0, 0), (100, 0), (200, 1_000))
@@ -98,22 +107,22 @@ def test_where_bytes_rule_the_margin_is_told_by_the_advance_of_the_beginning(
 
 
 def test_where_only_time_rules_a_beginning_that_advances_says_nothing() -> None:
-    outlook = Outlook()
-    standing(4_000, Marks(0, 9_000, 9_000), age_s=1.0, outlook=outlook)
-    marks = Marks(3_999, 9_000, 9_000)
-    found = standing(4_000, marks, age_s=1.0, outlook=outlook, at_s=NOW_S + 100)
+    tracker = LagTracker()
+    standing(4_000, LogOffsets(0, 9_000, 9_000), age_s=1.0, tracker=tracker)
+    offsets = LogOffsets(3_999, 9_000, 9_000)
+    found = standing(4_000, offsets, age_s=1.0, tracker=tracker, at_s=NOW_S + 100)
     assert found.margin_s == pytest.approx(7 * DAY_S - 1)
 
 
 def test_an_advance_of_hours_ago_counts_no_more_and_a_new_topic_begins_anew() -> None:
-    outlook = Outlook()
+    tracker = LagTracker()
     bytes_only = Retention(None, 1_000)
 
     def margin_s(low: int, second: float) -> float | None:
-        marks = Marks(low, 9_000, 9_000)
+        offsets = LogOffsets(low, 9_000, 9_000)
         at_s = NOW_S + second
         return standing(
-            4_000, marks, age_s=1.0, retention=bytes_only, outlook=outlook, at_s=at_s
+            4_000, offsets, age_s=1.0, retention=bytes_only, tracker=tracker, at_s=at_s
         ).margin_s
 
     assert margin_s(0, 0) == math.inf
@@ -123,11 +132,11 @@ def test_an_advance_of_hours_ago_counts_no_more_and_a_new_topic_begins_anew() ->
 
 
 def test_an_open_transaction_is_as_old_as_the_stable_end_that_does_not_move() -> None:
-    outlook = Outlook()
+    tracker = LagTracker()
 
     def open_s(stable: int, end: int, second: float) -> float:
-        marks = Marks(0, stable, end)
-        return standing(None, marks, outlook=outlook, at_s=NOW_S + second).open_s
+        offsets = LogOffsets(0, stable, end)
+        return standing(None, offsets, tracker=tracker, at_s=NOW_S + second).open_s
 
     assert open_s(5, 9, 0) == 0.0
     assert open_s(5, 12, 10) == 10.0
@@ -138,11 +147,16 @@ def test_an_open_transaction_is_as_old_as_the_stable_end_that_does_not_move() ->
 
 
 def test_what_is_written_to_has_a_gap_and_no_lag() -> None:
-    survey = Survey(NOW_S, {OUT: Marks(0, 5, 8), P0: Marks(0, 4, 4)})
-    ours, written = Outlook().of(survey, Standpoint({P0: 4}, {P0: 6}))
-    assert (ours.ours, ours.position) == (True, 6)
-    assert (written.topic, written.partition, written.ours) == ("out", 3, False)
-    assert (written.undecided, written.ours, written.lag_s, written.margin_s) == (
+    survey = OffsetSnapshot(NOW_S, {OUT: LogOffsets(0, 5, 8), P0: LogOffsets(0, 4, 4)})
+    ours, written = LagTracker().of(survey, GroupProgress({P0: 4}, {P0: 6}))
+    assert (ours.is_input, ours.position) == (True, 6)
+    assert (written.topic, written.partition, written.is_input) == ("out", 3, False)
+    assert (
+        written.log.last_stable_offset_lag,
+        written.is_input,
+        written.lag_s,
+        written.margin_s,
+    ) == (
         3,
         False,
         None,
@@ -152,14 +166,14 @@ def test_what_is_written_to_has_a_gap_and_no_lag() -> None:
 
 
 def test_a_survey_that_failed_in_part_makes_nothing_forgotten() -> None:
-    outlook = Outlook()
-    open_at = Survey(NOW_S, {OUT: Marks(0, 5, 8)})
-    outlook.of(open_at, Standpoint())
-    outlook.of(Survey(NOW_S + 5, failures=["away"]), Standpoint())
-    (found,) = outlook.of(Survey(NOW_S + 10, {OUT: Marks(0, 5, 8)}), Standpoint())
+    tracker = LagTracker()
+    open_at = OffsetSnapshot(NOW_S, {OUT: LogOffsets(0, 5, 8)})
+    tracker.of(open_at, GroupProgress())
+    tracker.of(OffsetSnapshot(NOW_S + 5, failures=["away"]), GroupProgress())
+    (found,) = tracker.of(OffsetSnapshot(NOW_S + 10, {OUT: LogOffsets(0, 5, 8)}), GroupProgress())
     assert found.open_s == 10.0
-    assert outlook.of(Survey(NOW_S + 15), Standpoint()) == []
-    (found,) = outlook.of(Survey(NOW_S + 20, {OUT: Marks(0, 5, 8)}), Standpoint())
+    assert tracker.of(OffsetSnapshot(NOW_S + 15), GroupProgress()) == []
+    (found,) = tracker.of(OffsetSnapshot(NOW_S + 20, {OUT: LogOffsets(0, 5, 8)}), GroupProgress())
     assert found.open_s == 0.0
 
 
@@ -193,7 +207,7 @@ def test_a_configuration_that_does_not_say_is_no_retention() -> None:
 
 def found_age_s(times_s: list[float], unread: int) -> tuple[float, int]:
     """Search in a log with these times; return the age that was found, and in how many rounds."""
-    ages, rounds = Ages({P0: unread}, NOW_S), 0
+    ages, rounds = TimestampSearch({P0: unread}, NOW_S), 0
     while questions := ages.questions():
         rounds += 1
         asked_s = questions[P0] / 1000
@@ -219,8 +233,8 @@ def test_a_record_without_a_time_is_older_than_everything() -> None:
 
 
 def test_a_partition_without_an_answer_is_searched_no_further() -> None:
-    ages = Ages({P0: 1, OUT: 1}, NOW_S)
+    ages = TimestampSearch({P0: 1, OUT: 1}, NOW_S)
     ages.answer({P0: 0})
     assert ages.questions().keys() == {P0}
     assert ages.times_s().keys() == {P0}
-    assert Ages({}, NOW_S).questions() == {}
+    assert TimestampSearch({}, NOW_S).questions() == {}

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service.adapters.memory_kafka import Fault
-from service.core.committed_metadata import CommittedMetadata
-from service.core.suspicion import Mark, marked, suspects_until
+from hapax.core.committed_metadata import CommittedMetadata
+from hapax.core.suspicion import Mark, marked, suspects_until
+from hapax.testing.source import InjectedFault
 from tests.kit.doubles import CrashError, Script
-from tests.kit.pipeline import Pipeline, upper
+from tests.kit.pipeline import Pipeline
+from tests.simulation.business import work as upper
 
 if TYPE_CHECKING:
-    from service.core.records import Record
+    from hapax.core.records import Record
 
 STARTS_MAX = 10
 IN = ("in", 0)
@@ -165,18 +166,20 @@ def test_a_stop_clears_the_marks() -> None:
 
 
 def test_a_batch_that_is_aborted_suspects_nobody() -> None:
-    aborted = Fault("aborted")
+    aborted = InjectedFault("aborted")
     pipeline = Pipeline(faults=Script(send=[aborted, aborted]), marked=True)
     pipeline.write(*values(20))
     pipeline.run()
     pipeline.judge()
     assert pipeline.elsewhere.called == []
-    assert pipeline.told.of("records_suspected") == []
+    assert pipeline.told.of("records_isolated") == []
 
 
 def test_our_own_mark_is_no_death_when_the_partition_comes_back() -> None:
-    fenced = Fault("fenced")
-    pipeline = Pipeline(faults=Script(send=[Fault("aborted")], rewind=[fenced]), marked=True)
+    fenced = InjectedFault("fenced")
+    pipeline = Pipeline(
+        faults=Script(send=[InjectedFault("aborted")], rewind=[fenced]), marked=True
+    )
     pipeline.write(*values(20))
     pipeline.run()
     pipeline.judge()

@@ -9,29 +9,28 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from service.core.micro_batches import Numbers
-from service.core.ports import Stuck
-from service.core.records import Coordinates
-from service.core.settled import Settled
-from service.core.survey import Standing
-from service.telemetry.events import Events
-from service.telemetry.health import Health
-from service.telemetry.logs import Level, configure_logs
-from service.telemetry.metrics import Metrics
+from hapax.core.batch_result import BatchResult
+from hapax.core.lag import PartitionLag
+from hapax.core.micro_batches import Numbers
+from hapax.core.partition_offsets import LogOffsets
+from hapax.core.ports import Stuck
+from hapax.core.records import Coordinates
+from hapax.telemetry.events import Events
+from hapax.telemetry.health import Health
+from hapax.telemetry.logs import Level, configure_logs
+from hapax.telemetry.metrics import Metrics
 
 ORDERS = ("orders", 0)
 WHERE = Coordinates("orders", 0, 41)
 
 
-OUT_STANDING = Standing(
+OUT_LAG = PartitionLag(
     topic="out",
     partition=0,
-    ours=False,
-    low_watermark=1,
+    is_input=False,
+    log=LogOffsets(1, 5, 8),
     committed=None,
     position=None,
-    last_stable_offset=5,
-    high_watermark=8,
     at_s=1_700_000_000.0,
     lag_s=None,
     margin_s=None,
@@ -89,7 +88,7 @@ CASES = [
         None,
     ),
     Case(
-        "micro_batch_settled",
+        "micro_batch_completed",
         {
             "numbers": Numbers(
                 number=3,
@@ -108,7 +107,7 @@ CASES = [
     ),
     Case("marker_refreshed", {"number": 7}, {"next": 7, "level": "info"}, None),
     Case(
-        "brokers_awaited",
+        "producer_init_retried",
         {"reason": "timed out"},
         {"reason": "timed out", "level": "error"},
         ("brokers_awaited_total", {}, 1),
@@ -118,27 +117,29 @@ CASES = [
         "brokers_unreachable",
         {"places": "kafka:9092: connection refused"},
         {
-            "reason": "no broker answers since 22:13:20 (kafka:9092: connection refused)",
+            "reason": "no broker has answered since 22:13:20 (kafka:9092: connection refused)",
             "level": "error",
         },
         ("brokers_awaited_total", {}, 1),
     ),
     Case(
-        "logs_surveyed",
-        {"standings": [OUT_STANDING], "at_s": 1_700_000_000.0, "complete": True},
-        {"standings": {"out/0": OUT_STANDING.log_figures()}},
-        ("stable_gap", {"topic": "out", "partition": "0"}, 3),
+        "lag_updated",
+        {"partition_lags": [OUT_LAG], "at_s": 1_700_000_000.0, "complete": True},
+        {"partition_lags": {"out/0": OUT_LAG.log_figures()}},
+        ("last_stable_offset_lag", {"topic": "out", "partition": "0"}, 3),
     ),
-    Case("survey_limited", {"remark": "a right"}, {"remark": "a right", "level": "info"}, None),
     Case(
-        "survey_failed",
+        "lag_monitor_limited", {"remark": "a right"}, {"remark": "a right", "level": "info"}, None
+    ),
+    Case(
+        "lag_monitor_failed",
         {"reason": "timed out"},
         {"reason": "timed out", "level": "warning"},
-        ("survey_failures_total", {}, 1),
+        ("lag_monitor_errors_total", {}, 1),
     ),
     Case("intake_paused", {}, {"level": "warning"}, ("paused", {}, 1)),
     Case("intake_resumed", {}, {"level": "info", "paused_s": 0.0}, ("paused", {}, 0)),
-    Case("batch_left", {"reason": "unresolved"}, {"reason": "unresolved"}, None),
+    Case("batch_abandoned", {"reason": "unresolved"}, {"reason": "unresolved"}, None),
     Case("service_draining", {"reason": "SIGTERM"}, {"reason": "SIGTERM"}, None),
     Case(
         "service_stopped",
@@ -178,20 +179,20 @@ CASES = [
         ("consumer_lag", {"topic": "orders", "partition": "0"}, 7),
     ),
     Case(
-        "ends_committed",
+        "idle_offsets_committed",
         {"progress": {ORDERS: 9}},
         {"level": "debug", "offsets": {"orders/0": 9}},
         ("last_commit_timestamp_seconds", {}, 1_700_000_000),
     ),
     Case(
-        "records_repeated",
+        "records_redelivered",
         {"count": 3, "partition": ORDERS},
         {"count": 3, "partition": "orders/0"},
-        ("records_skipped_total", {"reason": "repeated"}, 3),
+        ("records_skipped_total", {"reason": "redelivered"}, 3),
     ),
     Case(
-        "transaction_settled",
-        {"settled": Settled(offsets={ORDERS: (0, 5)}, records=5)},
+        "transaction_committed",
+        {"settled": BatchResult(offsets={ORDERS: (0, 5)}, records=5)},
         {"outcome": "committed", "records": 5},
         ("transactions_total", {"outcome": "committed"}, 1),
     ),
@@ -220,16 +221,16 @@ CASES = [
         ("partition_stuck", {"topic": "orders", "partition": "0", "offset": "7"}, 1),
     ),
     Case(
-        "records_suspected",
+        "records_isolated",
         {"partition": ORDERS, "first": 5, "until": 9, "deaths": 1},
         {"partition": "orders/0", "first": 5, "until": 9, "deaths": 1},
-        ("partitions_suspected_total", {}, 1),
+        ("partitions_isolated_total", {}, 1),
     ),
     Case(
-        "record_condemned",
+        "crashing_record_found",
         {"coordinates": Coordinates("orders", 0, 7), "how": "SIGSEGV", "deaths": 2},
         {"record": "orders/0/7", "how": "SIGSEGV", "deaths": 2},
-        ("records_condemned_total", {}, 1),
+        ("crashing_records_total", {}, 1),
     ),
     Case("isolation_failed", {"reason": "no process"}, {"reason": "no process"}, None),
     Case(
@@ -251,10 +252,10 @@ CASES = [
         ("transactions_total", {"outcome": "fenced"}, 1),
     ),
     Case(
-        "partitions_orphaned",
+        "partitions_unowned",
         {"partitions": [("orders", 3)]},
         {"partitions": ["orders/3"]},
-        ("partitions_orphaned_total", {}, 1),
+        ("partitions_unowned_total", {}, 1),
     ),
     Case(
         "member_fenced",
@@ -269,10 +270,10 @@ CASES = [
         ("producers_rebuilt_total", {"cause": "fenced"}, 1),
     ),
     Case(
-        "doubt_fenced",
+        "in_doubt_fenced",
         {"evidence": "disconnect"},
         {"evidence": "disconnect"},
-        ("fences_on_doubt_total", {}, 1),
+        ("in_doubt_fences_total", {}, 1),
     ),
     Case(
         "claims_unavailable",
@@ -287,9 +288,9 @@ CASES = [
         {"level": "error", "seconds": 172_800.0},
         ("dedup_clock_jumps_total", {}, 1),
     ),
-    Case("claims_emptied", {}, {"level": "error"}, ("dedup_store_emptied_total", {}, 1)),
+    Case("claims_lost", {}, {"level": "error"}, ("dedup_claim_losses_total", {}, 1)),
     Case(
-        "client_logged",
+        "librdkafka_logged",
         {"client": "consumer", "level": 40, "facility": "FAIL", "text": "refused"},
         {"client": "consumer", "facility": "FAIL", "text": "refused", "level": "warning"},
         ("librdkafka_errors_total", {"facility": "FAIL"}, 1),
@@ -307,19 +308,19 @@ CASES = [
         ("telemetry_failures_total", {}, 1),
     ),
     Case(
-        "lines_withheld",
-        {"of": "client_logged", "about": ["consumer"], "count": 9},
-        {"of": "client_logged", "about": ["consumer"], "count": 9},
+        "log_lines_suppressed",
+        {"of": "librdkafka_logged", "about": ["consumer"], "count": 9},
+        {"of": "librdkafka_logged", "about": ["consumer"], "count": 9},
         None,
     ),
     Case(
-        "lanes_shared_out",
+        "lanes_assigned",
         {"lanes": {0: [("orders", 2), ORDERS], 1: [("orders", 1)]}},
         {"lanes": {"0": ["orders/0", "orders/2"], "1": ["orders/1"]}},
         None,
     ),
     Case(
-        "range_settled",
+        "range_completed",
         {
             "lane": 3,
             "outcome": "done",
@@ -379,7 +380,7 @@ def test_every_event_has_a_case() -> None:
 
 def test_ranges_are_counted_also_where_the_log_is_quiet() -> None:
     told = Told("warning")
-    told.events.range_settled(
+    told.events.range_completed(
         0, "aborted", {}, transactions=0, records=7, open_s=0.5, work_s=1.0, round_s=2.0
     )
     assert told.lines == []

@@ -13,12 +13,12 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.core.errors import ConfigurationError
-from service.telemetry import http
-from service.telemetry.health import Health
-from service.telemetry.http import TelemetryServer
-from service.telemetry.metrics import Metrics
-from service.telemetry.routes import Routes
+from hapax.core.errors import ConfigurationError
+from hapax.telemetry.health import Health
+from hapax.telemetry.http import server as http
+from hapax.telemetry.http.routes import Routes
+from hapax.telemetry.http.server import TelemetryServer
+from hapax.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,7 +93,7 @@ def service() -> Iterator[Service]:
 
 
 def test_metrics_are_prometheus_text_by_default(service: Service) -> None:
-    service.metrics.fences_on_doubt.of().inc()
+    service.metrics.in_doubt_fences.of().inc()
     reply = service.ask("/metrics")
     assert reply.status == 200
     assert reply.headers["Content-Type"].startswith("text/plain")
@@ -102,7 +102,7 @@ def test_metrics_are_prometheus_text_by_default(service: Service) -> None:
         for family in text_string_to_metric_families(reply.body.decode())
         for sample in family.samples
     ]
-    assert [s.value for s in samples if s.name == "hapax_fences_on_doubt_total"] == [1]
+    assert [s.value for s in samples if s.name == "hapax_in_doubt_fences_total"] == [1]
     assert [s for s in samples if s.name == "process_start_time_seconds"]
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service.core.records import Coordinates
-from service.telemetry.logs import (
+from hapax.core.records import Coordinates
+from hapax.telemetry.logs import (
     ClientLogger,
     LibraryHandler,
     capture_library_logs,
@@ -92,7 +92,7 @@ def test_text_of_strangers_is_bounded_and_cannot_move_a_terminal(told: Told) -> 
 
 def test_structlog_comes_without_rich() -> None:
     code = (
-        "import sys, io; from service.telemetry.logs import configure_logs;"
+        "import sys, io; from hapax.telemetry.logs import configure_logs;"
         "configure_logs('info', 'console', stream=io.StringIO());"
         "assert not [name for name in sys.modules if name.split('.')[0] == 'rich'];"
         "import rich.console"
@@ -102,7 +102,7 @@ def test_structlog_comes_without_rich() -> None:
 
 def test_events_come_without_structlog_and_rich() -> None:
     code = (
-        "import sys, service.telemetry.events;"
+        "import sys, hapax.telemetry.events;"
         "assert not {'structlog', 'rich', 'prometheus_client'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -140,7 +140,7 @@ def test_the_real_client_logs_through_it(told: Told) -> None:
         if told.value("librdkafka_errors_total", facility="FAIL"):
             break
     consumer.close()
-    facilities = {line["facility"] for line in told.lines if line["event"] == "client_logged"}
+    facilities = {line["facility"] for line in told.lines if line["event"] == "librdkafka_logged"}
     assert "FAIL" in facilities
 
 

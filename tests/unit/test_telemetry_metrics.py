@@ -8,9 +8,9 @@ import pytest
 from prometheus_client import Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.telemetry.families import Row
-from service.telemetry.metrics import Metrics, rows
-from service.telemetry.reference import metrics_reference
+from hapax.telemetry.metric_defs import Row
+from hapax.telemetry.metrics import Metrics, rows
+from hapax.telemetry.reference import metrics_reference
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
@@ -46,8 +46,8 @@ def test_no_series_tells_when_it_was_created(metrics: Metrics) -> None:
 
 def test_two_metrics_do_not_share_a_registry() -> None:
     one, two = Metrics(), Metrics()
-    one.fences_on_doubt.of().inc()
-    assert two.registry.get_sample_value("hapax_fences_on_doubt_total") == 0
+    one.in_doubt_fences.of().inc()
+    assert two.registry.get_sample_value("hapax_in_doubt_fences_total") == 0
 
 
 def test_series_of_listed_labels_exist_before_anything_happened(metrics: Metrics) -> None:

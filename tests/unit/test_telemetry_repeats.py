@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from service.core.records import Coordinates
-from service.telemetry.repeats import OVERFLOW, Repeats, Withheld
+from hapax.core.records import Coordinates
+from hapax.telemetry.log_rate_limiter import OVERFLOW, Repeats, Withheld
 from tests.unit.test_telemetry_events import Told
 
 REFUSED = "[thrd:b:9092/1]: b:9092/1: Connect failed: refused (after {})"
@@ -69,7 +69,7 @@ def test_ten_dead_letters_a_minute_are_told_in_full_then_one_line_counts(told: T
     assert len(told.lines) == 11
     last = told.lines[-1]
     assert (last["event"], last["of"], last["count"]) == (
-        "lines_withheld",
+        "log_lines_suppressed",
         "dead_letter_written",
         15,
     )
@@ -77,11 +77,11 @@ def test_ten_dead_letters_a_minute_are_told_in_full_then_one_line_counts(told: T
 
 def test_what_was_withheld_is_told_before_the_last_line(told: Told) -> None:
     for _ in range(3):
-        told.events.client_logged("consumer", 40, "FAIL", "gone")
+        told.events.librdkafka_logged("consumer", 40, "FAIL", "gone")
     told.events.service_stopped(0, "drained")
     assert [line["event"] for line in told.lines] == [
-        "client_logged",
-        "lines_withheld",
+        "librdkafka_logged",
+        "log_lines_suppressed",
         "service_stopped",
     ]
     assert told.lines[1]["count"] == 2
@@ -89,28 +89,28 @@ def test_what_was_withheld_is_told_before_the_last_line(told: Told) -> None:
 
 def test_lines_of_the_client_that_differ_in_times_only_are_repeats(told: Told) -> None:
     for times in ("0ms in state UP", "17ms in state UP", "9ms, 30 identical error(s) suppressed"):
-        told.events.client_logged("consumer", 40, "FAIL", REFUSED.format(times))
+        told.events.librdkafka_logged("consumer", 40, "FAIL", REFUSED.format(times))
     assert [line["text"] for line in told.lines] == [REFUSED.format("0ms in state UP")]
     assert told.value("librdkafka_errors_total", facility="FAIL") == 3
 
 
 def test_lines_about_two_brokers_are_not_repeats(told: Told) -> None:
-    told.events.client_logged("consumer", 40, "FAIL", "b-1:9092/1: refused (after 1ms)")
-    told.events.client_logged("consumer", 40, "FAIL", "b-2:9092/2: refused (after 1ms)")
+    told.events.librdkafka_logged("consumer", 40, "FAIL", "b-1:9092/1: refused (after 1ms)")
+    told.events.librdkafka_logged("consumer", 40, "FAIL", "b-2:9092/2: refused (after 1ms)")
     assert len(told.lines) == 2
 
 
 def test_the_clients_debug_lines_are_neither_limited_nor_counted(told: Told) -> None:
     for _ in range(3):
-        told.events.client_logged("consumer", 10, "BROKER", "state")
+        told.events.librdkafka_logged("consumer", 10, "BROKER", "state")
     assert [line["level"] for line in told.lines] == ["debug"] * 3
     assert told.value("librdkafka_errors_total", facility="BROKER") is None
 
 
 def test_what_the_level_hides_is_not_remembered_either() -> None:
     told = Told("warning")
-    told.events.client_logged("consumer", 20, "VERSION", "hello")
-    told.events.client_logged("consumer", 10, "BROKER", "state")
+    told.events.librdkafka_logged("consumer", 20, "VERSION", "hello")
+    told.events.librdkafka_logged("consumer", 10, "BROKER", "state")
     told.monotonic_s += 60
     assert told.events._repeats.ended(math.inf) == []
     assert told.lines == []

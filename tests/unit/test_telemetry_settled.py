@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.core.settled import Settled
+from hapax.core.batch_result import BatchResult
 from tests.unit.test_telemetry_events import Told
 
 KEYS = {
@@ -13,7 +13,7 @@ KEYS = {
     "unchecked", "claims_new_or_own", "bytes_in", "latency_ms", "phases_ms", "duration_ms",
 }  # fmt: skip
 
-SETTLED = Settled(
+SETTLED = BatchResult(
     offsets={("orders", 0): (100, 107), ("orders", 3): (9, 12)},
     records=9,
     outputs={"invoices": 5, "dead": 1},
@@ -36,14 +36,14 @@ def told() -> Told:
 
 
 def test_the_line_has_the_agreed_keys_time_level_and_event_first(told: Told) -> None:
-    told.events.transaction_settled(SETTLED)
+    told.events.transaction_committed(SETTLED)
     (line,) = told.lines
     assert line.keys() == KEYS
     assert list(line)[:3] == ["timestamp", "level", "event"]
 
 
 def test_the_line_says_offsets_phases_and_latency(told: Told) -> None:
-    told.events.transaction_settled(SETTLED)
+    told.events.transaction_committed(SETTLED)
     (line,) = told.lines
     assert line["offsets"] == {"orders/0": [100, 107], "orders/3": [9, 12]}
     assert line["phases_ms"] == {"identify": 1.0, "claim": 2.0, "commit": 4.0}
@@ -77,27 +77,29 @@ def test_the_line_says_offsets_phases_and_latency(told: Told) -> None:
 def test_the_metrics_say_the_same(
     name: str, labels: dict[str, str], expected: float, told: Told
 ) -> None:
-    told.events.transaction_settled(SETTLED)
+    told.events.transaction_committed(SETTLED)
     assert told.value(name, **labels) == expected
 
 
 def test_two_transactions_add_up(told: Told) -> None:
-    told.events.transaction_settled(SETTLED)
-    told.events.transaction_settled(SETTLED)
+    told.events.transaction_committed(SETTLED)
+    told.events.transaction_committed(SETTLED)
     assert told.value("records_consumed_total", topic="orders") == 18
 
 
 def test_metrics_move_when_the_line_is_filtered() -> None:
     told = Told("error")
-    told.events.transaction_settled(SETTLED)
+    told.events.transaction_committed(SETTLED)
     assert told.lines == []
     assert told.value("transactions_total", outcome="committed") == 1
 
 
 def test_records_of_several_topics_are_told_apart_when_the_core_says_how(told: Told) -> None:
     offsets = {("a", 0): (0, 2), ("b", 0): (0, 5)}
-    told.events.transaction_settled(Settled(offsets=offsets, records=7, inputs={"a": 2, "b": 5}))
-    told.events.transaction_settled(Settled(offsets=offsets, records=7))
+    told.events.transaction_committed(
+        BatchResult(offsets=offsets, records=7, inputs={"a": 2, "b": 5})
+    )
+    told.events.transaction_committed(BatchResult(offsets=offsets, records=7))
     assert told.value("records_consumed_total", topic="b") == 5
     assert told.value("records_consumed_total", topic="several") == 7
 
@@ -106,8 +108,8 @@ def test_one_record_is_one_latency_and_a_clock_ahead_of_ours_is_none_below_zero(
     told: Told,
 ) -> None:
     ahead_ms = 1_700_000_009_000
-    told.events.transaction_settled(
-        Settled(
+    told.events.transaction_committed(
+        BatchResult(
             offsets={("a", 0): (0, 1)},
             records=1,
             oldest_timestamp_ms=ahead_ms,
@@ -119,8 +121,8 @@ def test_one_record_is_one_latency_and_a_clock_ahead_of_ours_is_none_below_zero(
 
 
 def test_records_without_time_or_claims_leave_those_histograms_alone(told: Told) -> None:
-    told.events.transaction_settled(
-        Settled(offsets={("a", 0): (0, 3)}, records=3, phases_s={"claim": 0.0001})
+    told.events.transaction_committed(
+        BatchResult(offsets={("a", 0): (0, 3)}, records=3, phases_s={"claim": 0.0001})
     )
     assert told.value("record_latency_seconds_count") == 0
     assert told.value("dedup_latency_seconds_count") == 0
@@ -130,14 +132,14 @@ def test_records_without_time_or_claims_leave_those_histograms_alone(told: Told)
 def test_under_pass_the_batches_tell_that_the_claim_store_went_away_and_came_back(
     told: Told,
 ) -> None:
-    unchecked = Settled(offsets={("a", 0): (0, 3)}, records=3, unchecked=3)
-    told.events.transaction_settled(unchecked)
-    told.events.transaction_settled(unchecked)
+    unchecked = BatchResult(offsets={("a", 0): (0, 3)}, records=3, unchecked=3)
+    told.events.transaction_committed(unchecked)
+    told.events.transaction_committed(unchecked)
     assert told.value("dedup_store_up") == 0
     assert told.value("records_unchecked_total") == 6
     told.monotonic_s += 2
-    told.events.transaction_settled(SETTLED)
-    told.events.transaction_settled(SETTLED)
+    told.events.transaction_committed(SETTLED)
+    told.events.transaction_committed(SETTLED)
     assert told.value("dedup_store_up") == 1
     claims = [line for line in told.lines if line["event"].startswith("claims_")]
     assert [line["event"] for line in claims] == ["claims_unavailable", "claims_recovered"]
@@ -146,6 +148,8 @@ def test_under_pass_the_batches_tell_that_the_claim_store_went_away_and_came_bac
 
 def test_a_batch_without_ids_says_nothing_about_the_claim_store(told: Told) -> None:
     told.events.claims_unavailable("timeout", "pause")
-    told.events.transaction_settled(Settled(offsets={("a", 0): (0, 3)}, records=3, without_id=3))
+    told.events.transaction_committed(
+        BatchResult(offsets={("a", 0): (0, 3)}, records=3, without_id=3)
+    )
     assert told.value("dedup_store_up") == 0
     assert not told.health.claims_ok

@@ -8,8 +8,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from service.core.ports import Stuck
-from service.telemetry.events import Events
+from hapax.core.ports import Stuck
+from hapax.telemetry.events import Events
 from tests.unit.test_telemetry_events import ORDERS, Told
 from tests.unit.test_telemetry_survey import OURS
 
@@ -101,13 +101,13 @@ def test_failures_without_a_success_among_them_end_readiness(ready: Told) -> Non
     reasons = ["nothing has been committed for 4 s of failures"]
     assert ready.health.readyz() == (False, reasons)
     assert ready.health.livez().ok
-    ready.events.ends_committed({ORDERS: 5})
+    ready.events.idle_offsets_committed({ORDERS: 5})
     assert ready.health.readyz() == (True, [])
 
 
 def test_failures_are_forgotten_when_there_is_nothing_more_to_do(ready: Told) -> None:
     for wait_s in (4, 9):
-        ready.events.brokers_awaited("none answers")
+        ready.events.producer_init_retried("none answers")
         ready.monotonic_s += wait_s
     assert not ready.health.readyz().ok
     ready.monotonic_s += 2
@@ -118,7 +118,7 @@ def test_claims_that_are_away_end_readiness_under_pause(ready: Told) -> None:
     ready.events.claims_unavailable("timeout", "pause")
     assert ready.health.readyz() == (
         False,
-        ["the claim store gives no answer", "timeout, since 22:13:20"],
+        ["the claim store does not answer", "timeout, since 22:13:20"],
     )
     assert ready.health.livez().ok
     ready.events.claims_recovered(3.0)
@@ -151,7 +151,7 @@ def test_assignments_add_up_and_losses_take_away(told: Told) -> None:
 
 def test_the_lag_of_a_partition_that_went_away_is_not_shown_any_more(told: Told) -> None:
     told.events.partitions_assigned([ORDERS, ("orders", 1)])
-    told.events.logs_surveyed(
+    told.events.lag_updated(
         [OURS, msgspec.structs.replace(OURS, partition=1)], told.wall_s, complete=True
     )
     told.events.partitions_revoked([ORDERS])
@@ -213,7 +213,7 @@ class StuckLogger:
 def test_the_watchdog_does_not_wait_for_a_stdout_that_hangs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("service.telemetry.service_events.WATCHDOG_LINE_WAIT_S", 0.01)
+    monkeypatch.setattr("hapax.telemetry.events.service.WATCHDOG_LINE_WAIT_S", 0.01)
     told, stuck = Told(), StuckLogger()
     Events(told.metrics, told.health, cast("Any", stuck)).watchdog_fired("commit", 61)
     assert stuck.reached.wait(10)

@@ -11,22 +11,23 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from service.commands.offsets import figures
-from service.core.micro_batches import Numbers
-from service.telemetry.events import Events
-from service.telemetry.health import Health
-from service.telemetry.logs import configure_logs
-from service.telemetry.metrics import Metrics
-from service.telemetry.page import page
-from service.telemetry.status import Identity, Status
-from service.telemetry.troubles import Troubles
-from service.wiring.offsets import Look
-from tests.unit.test_telemetry_events import ORDERS, OUT_STANDING, WHERE
+from hapax.commands.offsets_screen import figures
+from hapax.core.micro_batches import Numbers
+from hapax.core.partition_offsets import LogOffsets
+from hapax.operations.offsets import Look
+from hapax.telemetry.events import Events
+from hapax.telemetry.health import Health
+from hapax.telemetry.http.page import page
+from hapax.telemetry.http.status import ProcessIdentity, Status
+from hapax.telemetry.logs import configure_logs
+from hapax.telemetry.metrics import Metrics
+from hapax.telemetry.recent_errors import Troubles
+from tests.unit.test_telemetry_events import ORDERS, OUT_LAG, WHERE
 from tests.unit.test_telemetry_settled import SETTLED
 from tests.unit.test_telemetry_survey import OURS
 
 if TYPE_CHECKING:
-    from service.core.survey import Standing
+    from hapax.core.lag import PartitionLag
 
 EVIL = '<script>alert("1")</script>&\'"><b>'
 VOID = {"meta", "br", "hr", "link", "img", "input"}
@@ -62,20 +63,20 @@ class Told:
             "runbooks": "https://runbooks.example/hapax/",
         }
         self._status = Status(
-            Identity(**(facts | identity)),
+            ProcessIdentity(**(facts | identity)),
             self.health,
             self.metrics,
             self.troubles,
             lambda: self.wall_s,
         )
 
-    def work(self, *standings: Standing) -> None:
+    def work(self, *partition_lags: PartitionLag) -> None:
         """Come to the state of a worker that works."""
         self.events.service_ready()
         self.events.partitions_assigned([ORDERS])
         self.events.loop_moved()
-        self.events.transaction_settled(SETTLED)
-        self.events.logs_surveyed(standings or (OURS, OUT_STANDING), self.wall_s, complete=True)
+        self.events.transaction_committed(SETTLED)
+        self.events.lag_updated(partition_lags or (OURS, OUT_LAG), self.wall_s, complete=True)
 
     @property
     def status(self) -> dict[str, Any]:
@@ -173,12 +174,12 @@ def test_each_partition_shows_all_its_marks(told: Told) -> None:
     assert mine == {
         "topic": "orders",
         "partition": 0,
-        "low_watermark": 0,
+        "log_start": 0,
         "committed": 5,
         "position": 7,
-        "last_stable_offset": 9,
+        "last_stable": 9,
         "high_watermark": 9,
-        "undecided": 0,
+        "last_stable_offset_lag": 0,
         "lag": 4,
         "lost": 0,
         "lag_seconds": 60.0,
@@ -191,10 +192,10 @@ def test_each_partition_shows_all_its_marks(told: Told) -> None:
         written.items()
         >= {
             "topic": "out",
-            "low_watermark": 1,
-            "last_stable_offset": 5,
+            "log_start": 1,
+            "last_stable": 5,
             "high_watermark": 8,
-            "undecided": 3,
+            "last_stable_offset_lag": 3,
         }.items()
     )
 
@@ -205,11 +206,9 @@ def test_rows_have_the_names_of_hapax_offsets(told: Told) -> None:
     look = Look(
         topic="orders",
         partition=0,
-        low_watermark=0,
+        log=LogOffsets(0, 9, 9),
         committed=5,
         position=7,
-        last_stable_offset=9,
-        high_watermark=9,
     )
     (offsets,) = figures([look])["partitions"]
     assert offsets.keys() <= row.keys()
@@ -222,7 +221,7 @@ def test_figures_that_brokers_renew_no_more_grow_old_and_the_page_says_why(told:
     told.wall_s += 30
     told.monotonic_s += 3
     told.events.loop_moved()
-    told.events.logs_surveyed([], told.wall_s, complete=False)
+    told.events.lag_updated([], told.wall_s, complete=False)
     told.events.brokers_unreachable("kafka:9092: connection refused")
     assert told.status["state"] == "running"  # for a moment
     told.wall_s += 4
@@ -231,13 +230,13 @@ def test_figures_that_brokers_renew_no_more_grow_old_and_the_page_says_why(told:
     status = told.status
     assert (status["state"], status["ready"]) == ("stalled", False)
     assert status["reasons"] == [
-        "no broker answers since 22:13:50 (kafka:9092: connection refused)"
+        "no broker has answered since 22:13:50 (kafka:9092: connection refused)"
     ]
-    assert status["surveyed_s_ago"] == 34
+    assert status["lag_updated_s_ago"] == 34
     assert [row["seen_s_ago"] for row in status["partitions"]] == [34]
     shown = told.page
-    assert "no broker answers since 22:13:50 (kafka:9092: connection refused)" in shown.text
-    assert "last complete look 34.0 s ago" in shown.text
+    assert "no broker has answered since 22:13:50 (kafka:9092: connection refused)" in shown.text
+    assert "last complete query 34.0 s ago" in shown.text
     link = "https://runbooks.example/hapax/alerts.md#hapaxbrokersaway"
     assert ("a", "href", link) in shown.attributes
     told.events.brokers_reached()
@@ -248,7 +247,7 @@ def test_partitions_that_nobody_has_surveyed_yet_are_there_without_marks(told: T
     told.events.partitions_assigned([ORDERS])
     (row,) = told.status["partitions"]
     assert row == {"topic": "orders", "partition": 0, "lag": None, "stuck": None}
-    assert "no complete look yet" in told.page.text
+    assert "no complete query yet" in told.page.text
 
 
 def test_partitions_that_left_are_not_shown(told: Told) -> None:
@@ -276,7 +275,7 @@ def test_what_retention_is_about_to_delete_is_marked(
 
 
 def test_a_transaction_that_stays_open_is_marked(told: Told) -> None:
-    told.work(OURS, msgspec.structs.replace(OUT_STANDING, open_s=75.0))
+    told.work(OURS, msgspec.structs.replace(OUT_LAG, open_s=75.0))
     assert "⚠ 75.0 s" in told.page.text
 
 
@@ -289,7 +288,7 @@ def test_the_claim_store_is_up_away_or_not_there() -> None:
     told.monotonic_s += 4
     assert told.status["claim_store"] == {"state": "away", "away_s": 4.0, "reason": "timeout"}
     assert told.status["state"] == "paused"
-    assert "the claim store gives no answer" in told.page.text
+    assert "the claim store does not answer" in told.page.text
     assert "away for 4.0 s" in told.page.text
 
 
@@ -310,7 +309,7 @@ def test_a_micro_batch_is_the_last_transaction_of_a_pipeline_and_its_lag_is_show
     told.events.query_started("q", "r", "/checkpoint")
     phases_s = {"plan": 0.1, "work": 0.5, "publish": 0.2, "total": 0.8}
     numbers = Numbers(number=3, inputs={"in": 12}, outputs={"out": 2}, phases_s=phases_s)
-    told.events.micro_batch_settled(numbers)
+    told.events.micro_batch_completed(numbers)
     told.events.lag_observed({("in", 0): 7})
     assert (
         told.status["last_transaction"].items()
@@ -365,7 +364,7 @@ def test_a_long_text_is_cut_and_made_printable(told: Told) -> None:
 def test_whatever_comes_from_outside_is_escaped() -> None:
     told = Told(app=EVIL, instance=EVIL, engine=EVIL, transactional_id=EVIL, version=EVIL)
     told.work(
-        msgspec.structs.replace(OUT_STANDING, topic=EVIL),
+        msgspec.structs.replace(OUT_LAG, topic=EVIL),
         msgspec.structs.replace(OURS, topic=EVIL),
     )
     told.events.partitions_assigned([(EVIL, 0)])

@@ -7,25 +7,24 @@ import math
 import msgspec
 import pytest
 
-from service.core.survey import Standing
-from tests.unit.test_telemetry_events import ORDERS, OUT_STANDING, Told
+from hapax.core.lag import PartitionLag
+from hapax.core.partition_offsets import LogOffsets
+from tests.unit.test_telemetry_events import ORDERS, OUT_LAG, Told
 
 GAUGES = (
     "consumer_lag",
     "consumer_lag_seconds",
     "retention_margin_seconds",
     "open_transaction_seconds",
-    "stable_gap",
+    "last_stable_offset_lag",
 )
-OURS = Standing(
+OURS = PartitionLag(
     topic="orders",
     partition=0,
-    ours=True,
-    low_watermark=0,
+    is_input=True,
+    log=LogOffsets(0, 9, 9),
     committed=5,
     position=7,
-    last_stable_offset=9,
-    high_watermark=9,
     at_s=1_700_000_000.0,
     lag_s=60.0,
     margin_s=3600.0,
@@ -40,21 +39,21 @@ def told() -> Told:
     return told
 
 
-def survey(told: Told, *standings: Standing, complete: bool = True) -> None:
-    told.events.logs_surveyed(standings, told.wall_s, complete=complete)
+def survey(told: Told, *partition_lags: PartitionLag, complete: bool = True) -> None:
+    told.events.lag_updated(partition_lags, told.wall_s, complete=complete)
 
 
-def gauges(told: Told, standing: Standing) -> list[float | None]:
+def gauges(told: Told, standing: PartitionLag) -> list[float | None]:
     labels = {"topic": standing.topic, "partition": str(standing.partition)}
     return [told.value(name, **labels) for name in GAUGES]
 
 
 def test_a_partition_of_ours_has_all_gauges_and_one_that_is_written_to_has_two(told: Told) -> None:
-    survey(told, OURS, OUT_STANDING)
+    survey(told, OURS, OUT_LAG)
     assert gauges(told, OURS) == [4, 60.0, 3600.0, 0.0, 0]
-    assert gauges(told, OUT_STANDING) == [None, None, None, 12.5, 3]
-    assert told.health.standings == {ORDERS: OURS, ("out", 0): OUT_STANDING}
-    assert told.health.surveyed_s == told.wall_s
+    assert gauges(told, OUT_LAG) == [None, None, None, 12.5, 3]
+    assert told.health.partition_lags == {ORDERS: OURS, ("out", 0): OUT_LAG}
+    assert told.health.lag_updated_s == told.wall_s
 
 
 def test_for_ever_is_infinite_and_what_cannot_be_told_any_more_is_not_shown(told: Told) -> None:
@@ -65,12 +64,12 @@ def test_for_ever_is_infinite_and_what_cannot_be_told_any_more_is_not_shown(told
 
 
 def test_a_partition_that_left_is_not_shown_any_more(told: Told) -> None:
-    survey(told, OURS, OUT_STANDING)
+    survey(told, OURS, OUT_LAG)
     told.events.partitions_revoked([ORDERS])
     assert gauges(told, OURS) == [None] * 5
-    survey(told, OURS, OUT_STANDING)  # asked for before it left
+    survey(told, OURS, OUT_LAG)  # asked for before it left
     assert gauges(told, OURS) == [None] * 5
-    assert gauges(told, OUT_STANDING)[4] == 3
+    assert gauges(told, OUT_LAG)[4] == 3
 
 
 def test_a_partition_that_left_while_it_was_told_goes_with_the_next_survey(told: Told) -> None:
@@ -81,26 +80,26 @@ def test_a_partition_that_left_while_it_was_told_goes_with_the_next_survey(told:
 
 
 def test_what_an_incomplete_survey_leaves_out_stands_as_it_was(told: Told) -> None:
-    survey(told, OURS, OUT_STANDING)
-    survey(told, OUT_STANDING, complete=False)
+    survey(told, OURS, OUT_LAG)
+    survey(told, OUT_LAG, complete=False)
     assert gauges(told, OURS) == [4, 60.0, 3600.0, 0.0, 0]
-    survey(told, OUT_STANDING)
+    survey(told, OUT_LAG)
     assert gauges(told, OURS) == [None] * 5
 
 
 def test_the_age_of_figures_is_that_of_the_look_that_brought_them(told: Told) -> None:
-    survey(told, OURS, OUT_STANDING)
+    survey(told, OURS, OUT_LAG)
     seen_s = told.wall_s
     told.wall_s += 20
-    newer = msgspec.structs.replace(OUT_STANDING, at_s=told.wall_s)
+    newer = msgspec.structs.replace(OUT_LAG, at_s=told.wall_s)
     survey(told, newer, complete=False)
-    assert told.health.surveyed_s == seen_s
-    assert told.health.standings[ORDERS].at_s == seen_s
-    assert told.health.standings[("out", 0)].at_s == told.wall_s
+    assert told.health.lag_updated_s == seen_s
+    assert told.health.partition_lags[ORDERS].at_s == seen_s
+    assert told.health.partition_lags[("out", 0)].at_s == told.wall_s
 
 
 def test_failures_are_told_once_a_minute_and_counted_each_time(told: Told) -> None:
     for _ in range(5):
-        told.events.survey_failed("timed out")
-    assert [line["event"] for line in told.lines].count("survey_failed") == 1
-    assert told.value("survey_failures_total") == 5
+        told.events.lag_monitor_failed("timed out")
+    assert [line["event"] for line in told.lines].count("lag_monitor_failed") == 1
+    assert told.value("lag_monitor_errors_total") == 5

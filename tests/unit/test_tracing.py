@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from service.core.errors import (
+from hapax.core.errors import (
     BatchAbortedError,
     ClaimsUnavailableError,
     ConfigurationError,
@@ -24,13 +24,13 @@ from service.core.errors import (
     HapaxError,
     ProducerDeadError,
 )
-from service.core.ports import Batch
-from service.core.records import Output, Record
-from service.settings import load_settings
-from service.telemetry import tracing_sdk
-from service.telemetry.tracing import LINKS_MAX, TracedCore, links
-from service.telemetry.tracing_sdk import build, close_tracing, flush_tracing
-from service.wiring.tracing import start_tracing, traced
+from hapax.core.ports import Batch
+from hapax.core.records import Output, Record
+from hapax.settings import load_settings
+from hapax.telemetry import tracing_sdk
+from hapax.telemetry.tracing import LINKS_MAX, TracedCore, links
+from hapax.telemetry.tracing_sdk import build, close_tracing, flush_tracing
+from hapax.wiring.tracing import start_tracing, traced
 from tests.kit.batches import filled, opened, run
 from tests.kit.pipeline import Pipeline
 from tests.unit.test_telemetry_events import Told
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.sdk.trace import ReadableSpan
 
-    from service.settings import Settings
+    from hapax.settings import Settings
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{SPAN}-01"
@@ -258,7 +258,7 @@ def test_the_context_of_an_input_is_carried_to_its_outputs(spans: Spans) -> None
 def test_the_canonical_line_names_trace_and_span(spans: Spans) -> None:
     pipeline, told = filled(), Told("info")
     pipeline.core = spans.core(pipeline.core)  # type: ignore[assignment] # in place of the bare one
-    told.events.transaction_settled(run(pipeline))
+    told.events.transaction_committed(run(pipeline))
     (line,) = told.lines
     assert line["trace_id"] == trace.format_trace_id(spans.one.context.trace_id)
     assert line["span_id"] == trace.format_span_id(spans.one.context.span_id)
@@ -272,7 +272,7 @@ def test_where_tracing_is_off_nothing_of_it_is_imported_and_the_core_is_bare() -
     assert traced(settings(), core) is core
     code = (
         # Without the claim store: the Redis client imports OpenTelemetry wherever it finds it.
-        "import sys, service.__main__, service.wiring, service.wiring.task;"
+        "import sys, hapax.__main__, hapax.wiring, hapax.wiring.task;"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
     run_ = subprocess.run(
@@ -309,7 +309,7 @@ def test_without_an_sdk_the_start_says_what_to_install(
     unset: list[Any], monkeypatch: pytest.MonkeyPatch, stack: ExitStack
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'hapax\[tracing\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install 'hapax-kafka\[tracing\]'"):
         start_tracing(settings(TELEMETRY__TRACING="on"), stack)
     start_tracing(settings(), stack)
 
@@ -318,7 +318,7 @@ def test_a_pipeline_of_data_frames_has_no_spans_and_says_so(stack: ExitStack) ->
     given = settings(
         TELEMETRY__TRACING="on",
         ENGINE="spark",
-        SPARK__PIPELINE="pipeline:daily",
+        SPARK__DATAFRAME="pipeline:daily",
         SPARK__CHECKPOINT="/checkpoint",
     )
     with pytest.raises(ConfigurationError, match="have no spans"):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.core.transaction_states import (
+from hapax.core.transaction_states import (
     Holder,
     TransactionState,
     blamed,

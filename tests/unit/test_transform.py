@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service.core.errors import ConfigurationError, Poison
-from service.core.records import Output, Record
-from service.core.transform import Failure, Transformer, identity, load_transform
+from hapax.core.errors import ConfigurationError, Poison
+from hapax.core.records import Output, Record
+from hapax.core.transform import Failure, Transformer, identity, load_transform
 from tests.kit.impossible import IMPOSSIBLE, order
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.core.ports import Batch
-from service.core.records import Record
-from service.core.unread import Unread
+from hapax.core.ports import Batch
+from hapax.core.records import Record
+from hapax.core.unread import Unread
 
 P = ("in", 0)
 

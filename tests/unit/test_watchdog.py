@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.core.exactly_once import Interrupt
-from service.engines import watchdog as module
-from service.engines.watchdog import Watchdog
+from hapax.core.interrupt import Interrupt
+from hapax.engines import watchdog as module
+from hapax.engines.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

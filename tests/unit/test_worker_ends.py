@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from service.adapters.memory_kafka import Fault
-from service.core.errors import BatchAbortedError
-from service.engines.worker import Worker
+from hapax.core.errors import BatchAbortedError
+from hapax.engines.worker import Worker
+from hapax.testing.source import InjectedFault
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
 
@@ -34,11 +34,11 @@ def test_ends_that_come_later_are_committed_only_when_nothing_is_in_flight() -> 
             pipeline.broker.hide(P0, 3)
 
     script.then = then
-    pipeline.told.on["transaction_settled"] = lambda: pipeline.broker.hide(P0, 1)
+    pipeline.told.on["transaction_committed"] = lambda: pipeline.broker.hide(P0, 1)
     pipeline.run()
     assert pipeline.committed() == {P0: 5}
     assert pipeline.clock.now_s - hidden[0] > 0.3
-    assert pipeline.told.of("ends_committed") == [{"progress": {P0: 5}}]
+    assert pipeline.told.of("idle_offsets_committed") == [{"progress": {P0: 5}}]
 
 
 @pytest.mark.parametrize("step", ["begin", "send_offsets", "commit"])
@@ -47,7 +47,7 @@ def test_ends_that_come_later_are_committed_only_when_nothing_is_in_flight() -> 
 def test_ends_are_committed_again_after_a_failed_attempt(
     step: str, error: str, *, after: bool
 ) -> None:
-    fault: Fault | None = Fault(error, after=after)  # type: ignore[arg-type] # one of three
+    fault: InjectedFault | None = InjectedFault(error, after=after)  # type: ignore[arg-type] # one of three
     script = Script(**{step: [fault]})
     pipeline = Pipeline(faults=script)
     pipeline.broker.hide(P0, 3)
@@ -57,10 +57,10 @@ def test_ends_are_committed_again_after_a_failed_attempt(
 
 
 def test_told_to_stop_with_a_request_in_doubt_the_worker_opens_no_further_transaction() -> None:
-    script = Script(send_offsets=[Fault("aborted", after=True)])
+    script = Script(send_offsets=[InjectedFault("aborted", after=True)])
     pipeline = Pipeline(2, faults=script)
     pipeline.broker.hide(P1, 3)
-    pipeline.ends.settle({}, pipeline.clock.now_s)  # busy a moment ago: the end has to wait
+    pipeline.ends.record_commit({}, pipeline.clock.now_s)  # busy a moment ago: the end has to wait
 
     def then(step: str) -> None:
         if step == "take" and script.steps.count("take") == 2:
@@ -74,9 +74,9 @@ def test_told_to_stop_with_a_request_in_doubt_the_worker_opens_no_further_transa
         pipeline.broker.send_late(pipeline.transaction._name(), offsets={P0: 3})
 
     script.then = then
-    pipeline.told.on["batch_left"] = left
+    pipeline.told.on["batch_abandoned"] = left
     pipeline.run()
-    assert pipeline.told.names().count("batch_left") == 1
+    assert pipeline.told.names().count("batch_abandoned") == 1
     assert (pipeline.outputs(), pipeline.committed()) == ([], {}), "offsets without their outputs"
     pipeline.broker.expel("w")
     pipeline.start("w2")  # the next start gives every record its effect
@@ -89,7 +89,7 @@ def test_ends_of_a_partition_that_left_are_not_committed() -> None:
     pipeline = Pipeline(2, faults=script)
     pipeline.broker.hide(P0, 3)
     pipeline.broker.hide(P1, 3)
-    pipeline.ends.settle({}, pipeline.clock.now_s)  # busy a moment ago
+    pipeline.ends.record_commit({}, pipeline.clock.now_s)  # busy a moment ago
     taken: list[int] = []
 
     def then(step: str) -> None:
@@ -127,12 +127,12 @@ def test_errors_and_repeats_of_the_client_are_told() -> None:
     pipeline.source._changes.passing.append("COORDINATOR_LOAD_IN_PROGRESS: loading")
     pipeline.source._changes.repeated[P0] = 3
     pipeline.run()
-    told = pipeline.told.of("client_logged")
+    told = pipeline.told.of("librdkafka_logged")
     assert [(line["level"], line["text"]) for line in told] == [
         (30, "_TRANSPORT: gone"),
         (20, "COORDINATOR_LOAD_IN_PROGRESS: loading"),
     ]
-    assert pipeline.told.of("records_repeated") == [{"count": 3, "partition": P0}]
+    assert pipeline.told.of("records_redelivered") == [{"count": 3, "partition": P0}]
 
 
 def test_a_run_bounded_by_records_ends_after_exactly_so_many() -> None:
@@ -219,7 +219,7 @@ def test_partitions_that_belong_to_nobody_are_looked_for_soon_after_an_assignmen
 ) -> None:
     pipeline = Pipeline()
     pipeline.broker.hide(P0, 1)
-    pipeline.ends.settle({}, pipeline.clock.now_s + 25.0)  # busy until then
+    pipeline.ends.record_commit({}, pipeline.clock.now_s + 25.0)  # busy until then
     looked: list[float] = []
 
     def adopt() -> list[tuple[str, int]] | None:
@@ -229,4 +229,4 @@ def test_partitions_that_belong_to_nobody_are_looked_for_soon_after_an_assignmen
     monkeypatch.setattr(pipeline.source, "adopt_orphans", adopt)
     pipeline.run()
     assert [int(looked_s) for looked_s in looked] == at_s, "and not again within a minute"
-    assert pipeline.told.of("partitions_orphaned") == [{"partitions": [P1]}]
+    assert pipeline.told.of("partitions_unowned") == [{"partitions": [P1]}]

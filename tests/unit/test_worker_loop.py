@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service.adapters.memory_kafka import Fault
-from service.core.errors import DeadLetterLimitError
-from service.core.exactly_once import ExactlyOnce
-from service.core.records import Output, Record
+from hapax.core.errors import DeadLetterLimitError
+from hapax.core.exactly_once import ExactlyOnce
+from hapax.core.records import Output, Record
+from hapax.testing.source import InjectedFault
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from service.core.ports import Batch
+    from hapax.core.ports import Batch
 
 P0 = ("in", 0)
 STEPS = (
@@ -36,7 +36,7 @@ def test_input_flows_through_in_batches_until_told_to_stop() -> None:
     pipeline.write(*[b"x%d" % n for n in range(5)], partition=1)
     pipeline.run()
     pipeline.judge()
-    settled = [facts["settled"] for facts in pipeline.told.of("transaction_settled")]
+    settled = [facts["settled"] for facts in pipeline.told.of("transaction_committed")]
     assert [each.records for each in settled] == [3, 3, 3, 3, 3]
     assert {each.attempt for each in settled} == {1}
 
@@ -47,7 +47,7 @@ def test_input_flows_through_in_batches_until_told_to_stop() -> None:
 def test_a_transaction_that_fails_anywhere_is_done_once_in_the_end(
     step: str, error: str, *, after: bool
 ) -> None:
-    fault: Fault | None = Fault(error, after=after)  # type: ignore[arg-type] # one of three
+    fault: InjectedFault | None = InjectedFault(error, after=after)  # type: ignore[arg-type] # one of three
     script = Script(**{step: [None, fault]})
     pipeline = Pipeline(2, faults=script, batch_max=3)
     pipeline.write(*[b"%d" % n for n in range(10)])
@@ -59,17 +59,17 @@ def test_a_transaction_that_fails_anywhere_is_done_once_in_the_end(
 
 @pytest.mark.parametrize("doubt", ["send_offsets", "commit", "abort"])
 def test_a_request_that_was_sent_twice_does_no_harm_to_the_next_transaction(doubt: str) -> None:
-    faults: dict[str, list[Fault | None]] = {
-        doubt: [Fault(doubt=True, after=True)],
-        "send": [None, Fault("aborted", after=True)],
+    faults: dict[str, list[InjectedFault | None]] = {
+        doubt: [InjectedFault(doubt=True, after=True)],
+        "send": [None, InjectedFault("aborted", after=True)],
     }
     if doubt == "abort":
-        faults["send"] = [Fault("aborted", after=True)]
+        faults["send"] = [InjectedFault("aborted", after=True)]
     pipeline = Pipeline(faults=Script(**faults), batch_max=2)
     pipeline.write(b"a", b"b", b"c", b"d")
     pipeline.run()
     pipeline.judge()
-    assert pipeline.told.names().count("doubt_fenced") == 1
+    assert pipeline.told.names().count("in_doubt_fenced") == 1
 
 
 def test_content_that_is_refused_as_a_set_is_halved_down_to_its_culprit() -> None:
@@ -164,7 +164,7 @@ def test_slow_business_code_is_cut_and_the_rest_is_taken_next() -> None:
     pipeline.write(b"d", partition=1)
     pipeline.run()
     pipeline.judge()
-    settled = [facts["settled"].records for facts in pipeline.told.of("transaction_settled")]
+    settled = [facts["settled"].records for facts in pipeline.told.of("transaction_committed")]
     assert settled == [2, 2]
 
 
@@ -183,9 +183,12 @@ def test_told_to_stop_in_the_middle_of_a_batch_the_finished_part_is_committed() 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_told_to_stop_at_any_step_the_worker_leaves_and_its_successor_finishes(step: str) -> None:
-    faults: dict[str, list[Fault | None]] = {"send": [None, Fault("aborted")], "commit": [None]}
+    faults: dict[str, list[InjectedFault | None]] = {
+        "send": [None, InjectedFault("aborted")],
+        "commit": [None],
+    }
     if step == "committed":
-        faults = {"commit": [None, Fault("aborted", after=True)]}
+        faults = {"commit": [None, InjectedFault("aborted", after=True)]}
     script = Script(**faults)
     pipeline = Pipeline(faults=script, batch_max=2)
     pipeline.write(*[b"%d" % n for n in range(6)])
@@ -216,7 +219,7 @@ def test_a_batch_too_large_for_its_transactions_time_becomes_smaller_until_it_fi
         # More than 100 records outlive the timeout of their transaction.
         late = len(batch.records) > 100
         script.then = lambda step: pipeline.clock.wait(11.0 if late and step == "commit" else 0.0)
-        script.faults["commit"] = [Fault(kind)] if late else []  # type: ignore[arg-type] # one of two
+        script.faults["commit"] = [InjectedFault(kind)] if late else []  # type: ignore[arg-type] # one of two
         return real(self, batch, condemned, attempt)
 
     monkeypatch.setattr(ExactlyOnce, "run", run)

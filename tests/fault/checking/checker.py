@@ -1,7 +1,7 @@
 """Decides what a history shows: pure, and all in columns.
 
 Classes keep Jepsen's names where Jepsen has one. Beside them the class of ``hapax audit``
-(service/core/audit.py) that says the same:
+(service/hapax/operations/audit/result.py) that says the same:
 
 ====================  ==============  ==========================================================
 here                  audit           what it is

@@ -1,6 +1,7 @@
 """Anomalies to plant in a world, each under the class by which it must be found.
 
-Each returns whether the world had room for it.
+Each returns how many records or effects it made wrong, as the audit counts them; 0 when the world
+had no room for it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.fault import rules
-from tests.fault.checking import checker_anomalies_live as live
 from tests.fault.checking import checker_anomalies_wrong as wrong
 from tests.fault.checking.checker_anomalies_wrong import chosen
 from tests.fault.checking.checker_histories import LANES, PARTITIONS, due
@@ -19,9 +19,9 @@ from tests.fault.feeding.ledger import Fate
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.fault.checking.checker_histories import Given, World
+    from tests.fault.checking.checker_histories import Effect, Given, World
 
-    Plant = Callable[[World], bool]
+    Plant = Callable[[World], int]
 
 
 def single(world: World) -> Callable[[Given], bool]:
@@ -41,15 +41,19 @@ def lost(world: World) -> bool:
 
 
 def dedup_loss(world: World) -> bool:
-    return chosen(world, lambda given: len(world.copies(given)) > 1, world.remove)
+    def all_done(given: Given) -> bool:
+        copies = world.copies(given)
+        return len(copies) > 1 and all(map(world.below, copies))
+
+    return chosen(world, all_done, world.remove)
 
 
-def duplicate(world: World) -> bool:
-    def again(given: Given) -> None:
-        for effect in due(given):
-            world.lanes[effect.lane].append(effect)
-
-    return chosen(world, lambda _given: True, again)
+def duplicate(world: World) -> int:
+    again: list[Effect] = []
+    chosen(world, lambda _given: True, lambda given: again.extend(due(given)))
+    for effect in again:
+        world.lanes[effect.lane].append(effect)
+    return len(again)
 
 
 def duplicate_in_part(world: World) -> bool:
@@ -70,19 +74,30 @@ def dead_letter_and_outputs(world: World) -> bool:
 
 def repeated(world: World) -> bool:
     owners = {one.where for one in world.owners()}
-    idle = [one for one in world.inputs if due(one) and one.where not in owners]
+    idle = [one for one in world.done() if due(one) and one.where not in owners]
     if idle:
         for effect in due(world.rng.choice(idle)):
             world.insert(effect)
     return bool(idle)
 
 
-def aborted_read(world: World) -> bool:
-    hidden = [one for one in world.aborted if due(one)]
-    if hidden:
-        for effect in due(world.rng.choice(hidden)):
-            world.insert(effect)
-    return bool(hidden)
+def aborted_read(world: World) -> int:
+    return _processed(world, [one for one in world.aborted if world.below(one)])
+
+
+def early(world: World) -> int:
+    """Process a record that is yet to come; in a world that is not whole."""
+    single_ = single(world)
+    return _processed(world, [one for one in world.inputs if not world.below(one) and single_(one)])
+
+
+def _processed(world: World, found: list[Given]) -> int:
+    """Insert the effects of one of these records; return how many."""
+    wanted = [one for one in found if due(one)]
+    effects = due(world.rng.choice(wanted)) if wanted else []
+    for effect in effects:
+        world.insert(effect)
+    return len(effects)
 
 
 def aborted_visible(world: World) -> bool:
@@ -134,6 +149,18 @@ def phantom(world: World) -> bool:
     return bool(due(stray))
 
 
+def orphaned(world: World) -> int:
+    """Process a record of an offset below the committed one that holds none."""
+    taken = {one.where for one in (*world.inputs, *world.aborted)}
+    one = world.rng.choice(world.owners())
+    free = [
+        stray
+        for offset in range(world.committed[one.place] or 0)
+        if (stray := replace(one, offset=offset)).where not in taken
+    ]
+    return _processed(world, free)
+
+
 def unseen(world: World) -> bool:
     place = world.rng.randrange(PARTITIONS)
     mine = [one for one in world.inputs if one.place == place]
@@ -180,15 +207,16 @@ PLANTS: list[tuple[Plant, set[str]]] = [
     (repeated, {"repeated"}),
     (aborted_read, {"G1a"}),
     (aborted_visible, {"G1a"}),
-    (live.precommitted_read, {"precommitted-read"}),
-    (live.inconsistent_offsets, {"inconsistent-offsets"}),
-    (live.poll_skip, {"poll-skip"}),
-    (live.nonmonotonic_poll, {"nonmonotonic-poll"}),
+    (wrong.precommitted_read, {"precommitted-read"}),
+    (wrong.inconsistent_offsets, {"inconsistent-offsets"}),
+    (wrong.poll_skip, {"poll-skip"}),
+    (wrong.nonmonotonic_poll, {"nonmonotonic-poll"}),
     (order, {"order"}),
     (torn_txn, {"torn-txn"}),
     (ahead, {"offset-effect", "unseen"}),
     (beyond_the_log, {"offset-effect"}),
     (phantom, {"phantom"}),
+    (orphaned, {"phantom"}),
     (wrong.from_elsewhere, {"phantom", "lost"}),
     (wrong.wrong_value, {"transform"}),
     (wrong.wrong_check, {"transform"}),
@@ -197,6 +225,13 @@ PLANTS: list[tuple[Plant, set[str]]] = [
     (wrong.wrong_id, {"transform"}),
     (wrong.wrong_header, {"transform"}),
     (wrong.wrong_parts, {"transform"}),
+    (wrong.wrong_number, {"transform"}),
+    (wrong.header_missing, {"transform"}),
+    (wrong.header_too_many, {"transform"}),
+    (wrong.part_of_one, {"transform"}),
+    (wrong.wrong_attempts, {"transform"}),
+    (wrong.wrong_error, {"transform"}),
+    (wrong.no_app, {"transform"}),
     (wrong.wrong_topic, {"transform"}),
     (wrong.poison_processed, {"transform"}),
     (unseen, {"unseen"}),

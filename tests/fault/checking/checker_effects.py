@@ -38,6 +38,8 @@ def judge(history: History, matched: Matched, findings: Findings) -> None:
         inputs = history.inputs[at]
         findings.add("offset-effect", known[~matched.done[at]], words.effect)
         wrong = _wrong(history.lanes[lane].way, effects, inputs)
+        if history.headers:
+            wrong |= ~effects["headed"]
         findings.add("transform", known[wrong], words.effect)
         once = ~(matched.made[at, :STRANGE] > 1).any(axis=1)
         early = _disordered(effects[once], inputs[once])

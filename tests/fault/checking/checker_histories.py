@@ -1,7 +1,8 @@
 """Random histories in which the promise was kept, as texts: what can be wrong is planted later.
 
-They are small and made record by record, so that they share no code with the checker; only the
-parsers of what is read back stand between, and are tested with it.
+They are small and made record by record, so that they share no code with the judges. For the
+checker the parsers of what is read back stand between, and are tested with it; for the audit
+tests/kit/histories.py makes its rows of them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ RUN, SOURCE = "r-1", "in"
 PARTITIONS = 3
 LANES = ((DEAD_WAY, 0), (0, 0), (0, 1), (1, 0), (1, 1))
 TOPICS = {DEAD_WAY: "dead", 0: "out", 1: "out-2"}
+DEAD_HEADERS = {"hapax-error": b"event is poison", "hapax-attempts": b"3", "hapax-app": b"a"}
 TIME_MS = 1_700_000_000_000
 
 
@@ -99,6 +101,13 @@ class World:
         """Return the records that have an effect."""
         return list({effect.given.where: effect.given for effect in self.effects()}.values())
 
+    def done(self) -> list[Given]:
+        """Return the records below the committed offsets."""
+        return [one for one in self.inputs if self.below(one)]
+
+    def below(self, given: Given) -> bool:
+        return given.offset < (self.committed[given.place] or 0)
+
     def copies(self, given: Given) -> list[Given]:
         return [one for one in self.inputs if one.number == given.number]
 
@@ -126,7 +135,7 @@ def due(given: Given) -> list[Effect]:
     }
     key = b"key-%d" % given.content.key
     if rules.is_poison(given.number):
-        return [Effect(given, 0, DEAD_WAY, given.value, key, {**stamp, "hapax-error": b"x"})]
+        return [Effect(given, 0, DEAD_WAY, given.value, key, stamp | DEAD_HEADERS)]
     stamp["who"] = b"w-1/4711"
     made = rules.results(given.value)
     parts = [{"hapax-part": b"%d/%d" % (at + 1, len(made))} for at in range(len(made))]
@@ -136,15 +145,20 @@ def due(given: Given) -> list[Effect]:
     ]
 
 
-def right(seed: int, *, claims: bool = True) -> World:
-    """Return a world in which all went well: everything is done, and nothing is left open."""
+def right(seed: int, *, claims: bool = True, whole: bool = True) -> World:
+    """Return a world in which all went well, and nothing is left open.
+
+    ``whole``: everything is done; else the last records of a partition may be yet to come.
+    """
     world = World(random.Random(seed), claims)
     _write(world)
     for place in range(PARTITIONS):
         last = max((one.offset for one in world.inputs if one.place == place), default=-1)
         stable = last + 1 + world.rng.randint(1, 2)  # the last transaction's marker
         world.ends.append(Ends(0, stable, stable))
-        world.committed[place] = stable
+        world.committed[place] = (
+            stable if whole else max(0, world.rng.choice([stable, last + 1, last - 3]))
+        )
     _process(world)
     return world
 
@@ -179,7 +193,7 @@ def _process(world: World) -> None:
     """Take partitions in random turns; with claims, the first copy that is taken has the effect."""
     rng, owned = world.rng, set[int]()
     queues = [
-        sorted((one for one in world.inputs if one.place == place), key=lambda one: one.offset)
+        sorted((one for one in world.done() if one.place == place), key=lambda one: one.offset)
         for place in range(PARTITIONS)
     ]
     while queue := rng.choice([queue for queue in queues if queue] or [[]]):

@@ -10,7 +10,7 @@ import numpy as np
 from confluent_kafka import Message
 
 from tests.fault.checking import reading_columns as columns
-from tests.fault.checking.checker_histories import LANES, PARTITIONS, RUN, SOURCE, TIME_MS, TOPICS
+from tests.fault.checking.checker_histories import LANES, PARTITIONS, RUN, SOURCE, TOPICS
 from tests.fault.checking.history import DEAD_WAY, History, Lane
 from tests.fault.checking.reading import Ends
 from tests.fault.feeding.ledger import COPIES, Ledger
@@ -110,8 +110,6 @@ def _live(world: World, seen: list[Table]) -> LiveHistory:
         lanes=[(TOPICS[way], partition) for way, partition in LANES],
         seen=mixed,
         moments=np.zeros(0, MOMENT),
-        per_second=np.zeros(1, np.int64),
-        began_ms=TIME_MS,
         complete=True,
         partitions=PARTITIONS,
     )

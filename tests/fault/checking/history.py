@@ -47,6 +47,7 @@ class History:
     hidden      records of aborted transactions in the lanes
     open        transactional ids whose transaction is open, with what is known of them
     claims      whether second copies of an event are to be dropped
+    headers     whether effects carry exactly the headers that the service promises
     """
 
     source: str
@@ -62,6 +63,7 @@ class History:
     open: list[str] = field(default_factory=list)
     live: LiveHistory | None = None
     claims: bool = True
+    headers: bool = True
 
     @property
     def next_offsets(self) -> NDArray[np.int64]:

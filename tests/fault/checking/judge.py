@@ -13,8 +13,11 @@ from tests.fault.checking import reading
 from tests.fault.checking.checker import check
 from tests.fault.checking.history import DEAD_WAY, History, Lane, found_in, place_keys
 from tests.fault.checking.judge_open import open_transactions
+from tests.kit import topics as kit_topics
+from tests.kit.pipeline_under_test import environment
 
 if TYPE_CHECKING:
+    from hapax.sandbox import Sandbox
     from tests.fault.checking.reading import Errand, Read
     from tests.fault.checking.reading_columns import Table
     from tests.fault.feeding.ledger import Ledger
@@ -33,6 +36,7 @@ class Topics:
     app      consumer group
     outputs  by way: main, second
     claims   whether second copies of an event are to be dropped
+    headers  whether effects carry exactly the headers that the service promises
     """
 
     bootstrap: str
@@ -41,6 +45,26 @@ class Topics:
     outputs: tuple[str, ...]
     dead: str
     claims: bool = True
+    headers: bool = False
+
+    @classmethod
+    def create(cls, sandbox: Sandbox, app: str, partitions: int, **facts: bool) -> Topics:
+        """Create all topics of a run."""
+        source, outputs, dead = f"{app}-in", (f"{app}-out", f"{app}-out-2"), f"{app}-dead"
+        for name in (source, *outputs):
+            sandbox.create_topic(name, partitions)
+        sandbox.create_topic(dead)
+        bootstrap = sandbox.bootstrap_servers
+        return cls(bootstrap=bootstrap, app=app, source=source, outputs=outputs, dead=dead, **facts)
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """Return the topics that members write to."""
+        return (*self.outputs, self.dead)
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """Return the environment of a member; ``more`` with ``HAPAX_``."""
+        return environment(self.app, self.source, self.outputs[0], self.dead, **more)
 
 
 def judge(topics: Topics, ledger: Ledger, live: LiveHistory | None) -> Judgement:
@@ -64,20 +88,20 @@ def read_back(topics: Topics, ledger: Ledger, live: LiveHistory | None) -> Histo
     """Return all that a run left on the brokers."""
     bootstrap, source = topics.bootstrap, topics.source
     names = [(topics.dead, DEAD_WAY), *((name, way) for way, name in enumerate(topics.outputs))]
-    counts = {name: reading.partitions(bootstrap, name) for name, _way in names}
-    left = _await_settled(topics, counts, ledger.run)
-    count = reading.partitions(bootstrap, source)
+    left = _await_settled(topics, ledger.run)
+    logs = {name: reading.ends(bootstrap, name) for name in (source, *topics.written)}
+    count = len(logs[source])
     lanes = [
         Lane(topic=name, partition=number, way=way, ends=one)
         for name, way in names
-        for number, one in enumerate(reading.ends(bootstrap, name, counts[name]))
+        for number, one in enumerate(logs[name])
     ]
     with reading.scratch() as folder:
         errands = [
             reading.Errand(bootstrap, name, share, kind, source, ledger.run, folder)
-            for name, kinds, size in _plan(topics, counts, count)
+            for name, kinds in _plan(topics)
             for kind in kinds
-            for share in reading.shares(size)
+            for share in reading.shares(len(logs[name]))
         ]
         found = dict(zip(errands, reading.read(errands), strict=True))
         places = {(lane.topic, lane.partition): at for at, lane in enumerate(lanes)}
@@ -87,12 +111,13 @@ def read_back(topics: Topics, ledger: Ledger, live: LiveHistory | None) -> Histo
         offsets = [p for p in _pieces(found, {"offsets"}) if p[0].topic == source]
         everything, _whos = joined(offsets, own)
         all_made = sum(len(read.rows) for e, read in found.items() if e.kind == "offsets")
+    committed = kit_topics.committed(bootstrap, topics.app, source)
     return History(
         source=source,
         inputs=inputs,
         aborted=_beyond(everything, inputs),
-        input_ends=reading.ends(bootstrap, source, count),
-        committed=reading.committed(bootstrap, topics.app, source, count),
+        input_ends=reading.ends(bootstrap, source),
+        committed=[committed[number] for number in range(count)],
         lanes=lanes,
         effects=effects,
         ledger=ledger,
@@ -101,17 +126,16 @@ def read_back(topics: Topics, ledger: Ledger, live: LiveHistory | None) -> Histo
         open=left,
         live=live,
         claims=topics.claims,
+        headers=topics.headers,
     )
 
 
-def _plan(
-    topics: Topics, counts: dict[str, int], count: int
-) -> list[tuple[str, tuple[reading.Kind, ...], int]]:
+def _plan(topics: Topics) -> list[tuple[str, tuple[reading.Kind, ...]]]:
     """Return what to read of which topic, the most first."""
     return [
-        *((name, ("output", "offsets"), counts[name]) for name in topics.outputs),
-        (topics.source, ("input", "offsets"), count),
-        (topics.dead, ("dead", "offsets"), counts[topics.dead]),
+        *((name, ("output", "offsets")) for name in topics.outputs),
+        (topics.source, ("input", "offsets")),
+        (topics.dead, ("dead", "offsets")),
     ]
 
 
@@ -153,16 +177,16 @@ def _beyond(everything: Table, visible: Table) -> Table:
     return everything[hidden]
 
 
-def _await_settled(topics: Topics, counts: dict[str, int], run: str) -> list[str]:
+def _await_settled(topics: Topics, run: str) -> list[str]:
     """Wait until nothing is open, but not for ever; return what still is."""
     deadline_s = time.monotonic() + SETTLE_S
     while True:
         stuck = any(
             one.stable < one.high
-            for name, count in counts.items()
-            for one in reading.ends(topics.bootstrap, name, count)
+            for name in topics.written
+            for one in reading.ends(topics.bootstrap, name)
         )
-        left = open_transactions(topics.bootstrap, tuple(counts), f"{run}-feeder")
+        left = open_transactions(topics.bootstrap, topics.written, f"{run}-feeder")
         if not (stuck or left) or time.monotonic() > deadline_s:
             return left
         time.sleep(0.5)

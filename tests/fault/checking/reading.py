@@ -19,7 +19,7 @@ import numpy as np
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from tests.fault.checking import reading_columns as columns
-from tests.kit.patience import patient
+from tests.kit import topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -102,18 +102,23 @@ def fetch(errand: Errand) -> list[str]:
     }[errand.kind]
     kinds = {"input": columns.INPUT, "offsets": columns.OFFSET}
     rows = [np.zeros(0, kinds.get(errand.kind, columns.EFFECT))]
-    rows += [parse(chunk) for chunk in _chunks(errand)]
+    isolation: topics.Isolation = "read_committed"
+    if errand.kind == "offsets":
+        isolation = "read_uncommitted"
+    everything = chunks(errand.bootstrap, errand.topic, errand.partitions, isolation)
+    rows += [parse(chunk) for chunk in everything]
     table = np.concatenate(rows)
     np.save(errand.path, table[np.argsort(table["lane"], kind="stable")])
     return [name.decode(errors="replace") for name in whos]
 
 
-def _chunks(errand: Errand) -> Iterator[list[Message]]:
-    isolation = "read_uncommitted" if errand.kind == "offsets" else "read_committed"
-    consumer = consumer_of(errand.bootstrap, isolation)
-    places = [TopicPartition(errand.topic, at, OFFSET_BEGINNING) for at in errand.partitions]
-    consumer.assign(places)
-    unfinished = set(errand.partitions)
+def chunks(
+    bootstrap: str, topic: str, partitions: Sequence[int], isolation: topics.Isolation
+) -> Iterator[list[Message]]:
+    """Yield all records of these partitions, up to the ends at the time."""
+    consumer = _consumer(bootstrap, isolation)
+    consumer.assign([TopicPartition(topic, at, OFFSET_BEGINNING) for at in partitions])
+    unfinished = set(partitions)
     last_s = time.monotonic()
     try:
         while unfinished:
@@ -125,7 +130,7 @@ def _chunks(errand: Errand) -> Iterator[list[Message]]:
             if len(messages) < len(found):
                 unfinished -= _ended(found)
             if time.monotonic() - last_s > PATIENCE_S:
-                raise TimeoutError(f"{errand}: no end of {unfinished} within {PATIENCE_S} s")
+                raise TimeoutError(f"{topic}: no end of {unfinished} within {PATIENCE_S} s")
     finally:
         consumer.close()
 
@@ -144,12 +149,12 @@ def _ended(messages: Sequence[Message]) -> set[int]:
     return ended
 
 
-def consumer_of(bootstrap: str, isolation: str, group: str = "fault-reader") -> Consumer:
+def _consumer(bootstrap: str, isolation: str) -> Consumer:
     """Return a consumer for reading a lot, that commits nothing."""
     return Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "group.id": group,
+            "group.id": "fault-reader",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": isolation,
@@ -165,47 +170,11 @@ def consumer_of(bootstrap: str, isolation: str, group: str = "fault-reader") -> 
     )
 
 
-@patient
-def partitions(bootstrap: str, topic: str) -> int:
-    """Return how many partitions a topic has."""
-    consumer = consumer_of(bootstrap, "read_committed")
-    try:
-        found = consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic]
-    finally:
-        consumer.close()
-    if found.error is not None:
-        raise KafkaException(found.error)
-    return len(found.partitions)
-
-
-@patient
-def ends(bootstrap: str, topic: str, count: int) -> list[Ends]:
+def ends(bootstrap: str, topic: str) -> list[Ends]:
     """Return by partition where it begins and ends."""
-    found = []
-    for isolation in ("read_committed", "read_uncommitted"):
-        consumer = consumer_of(bootstrap, isolation)
-        try:
-            found.append(
-                [
-                    consumer.get_watermark_offsets(TopicPartition(topic, number), PATIENCE_S)
-                    for number in range(count)
-                ]
-            )
-        finally:
-            consumer.close()
-    return [Ends(low, stable, high) for (low, stable), (_low, high) in zip(*found, strict=True)]
-
-
-@patient
-def committed(bootstrap: str, group: str, topic: str, count: int) -> list[int | None]:
-    """Return by partition the group's offset, of settled transactions only (require-stable)."""
-    consumer = consumer_of(bootstrap, "read_committed", group)
-    asked = [TopicPartition(topic, number) for number in range(count)]
-    try:
-        answers = consumer.committed(asked, PATIENCE_S)
-    finally:
-        consumer.close()
-    return [answer.offset if answer.offset >= 0 else None for answer in answers]
+    stable = topics.watermarks(bootstrap, topic, "read_committed")
+    high = topics.watermarks(bootstrap, topic, "read_uncommitted")
+    return [Ends(low, end, high[number][1]) for number, (low, end) in sorted(stable.items())]
 
 
 def scratch() -> tempfile.TemporaryDirectory[str]:

@@ -55,6 +55,7 @@ EFFECT = np.dtype(
         ("part", "i1"),
         ("parts", "i1"),
         ("dup", "i1"),
+        ("headed", "?"),
     ]
 )
 """One output or dead letter.
@@ -65,10 +66,14 @@ number, part, t_ms, check  what its value says; ``part`` from 0, ODD in a dead l
 event, dup     what the headers ``hapax-id`` and ``dup`` say; ``dup`` ODD where it is missing
 slot, parts    which output of how many by ``hapax-part``; DEAD of 1
 hash           CRC of its value
+headed         whether its headers are those that the service promises, no more and no fewer
 """
 OFFSET = np.dtype([("offset", "i8"), ("lane", "i2")])
 """Any record, aborted ones among them."""
 
+_OUTPUT = {"hapax-id", "hapax-source", "message-id", "dup", "who"}
+_ATTEMPTS = b"3"
+"""How often the service tries a record unless it is set otherwise."""
 _DUPS: dict[Any, int] = {b"0": 0, b"1": 1, None: ODD}
 _NO_DUP = -2
 
@@ -127,6 +132,8 @@ def outputs(messages: Sequence[Message], names: Names) -> Table:
     if slots is None:
         slots = np.array([texts.pair_of(part) for part in parts], np.int64).reshape(-1, 2)
     table["slot"], table["parts"] = slots[:, 0], slots[:, 1]
+    table["headed"] = [header.keys() - {"hapax-part"} == _OUTPUT for header in headers]
+    table["headed"] &= np.array(["hapax-part" in header for header in headers]) == (slots[:, 1] > 1)
     return table
 
 
@@ -147,12 +154,18 @@ def effect_times(
 def dead_letters(messages: Sequence[Message], names: Names) -> Table:
     """Return EFFECT rows of the records of a dead-letter topic: their values are inputs."""
     values = [message.value() or b"" for message in messages]
-    table, _headers = _effects(messages, values, names)
+    table, headers = _effects(messages, values, names)
     contents = [rules.decode(value) for value in values]
     table["number"] = [content.number if content else ODD for content in contents]
     table["t_ms"] = [content.t_ms if content else 0 for content in contents]
     table["check"] = table["hash"]
     table["part"], table["slot"], table["parts"] = ODD, DEAD, 1
+    table["headed"] = [
+        b"is poison" in (header.get("hapax-error") or b"")
+        and header.get("hapax-attempts") == _ATTEMPTS
+        and bool(header.get("hapax-app"))
+        for header in headers
+    ]
     return table
 
 

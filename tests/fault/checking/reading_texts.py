@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from service.core.records import Coordinates
+from hapax.core.records import Coordinates
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -19,7 +19,6 @@ from tests.fault.checking import (
     checker_records,
 )
 from tests.fault.checking import checker_anomalies as anomalies
-from tests.fault.checking import checker_anomalies_live as live
 from tests.fault.checking import checker_anomalies_wrong as wrong
 from tests.fault.checking.checker_anomalies import PLANTS
 from tests.fault.checking.checker_findings import Findings
@@ -116,7 +115,7 @@ BROKEN: dict[str, tuple[Break, Plant]] = {
     ),
     "asks no live reader": (
         _replaced(checker_live, "judge", lambda *_: None),
-        live.poll_skip,
+        wrong.poll_skip,
     ),
     "looks at no ends": (
         _replaced(checker_ends, "judge", lambda *_: None),

@@ -93,7 +93,7 @@ def test_a_ledger_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_an_output_counts_for_recovery_when_its_input_was_written_after_the_moment() -> None:
     moments = np.array([(100, 90, 0), (200, 150, 0), (300, 290, 0), (400, 390, 1)], MOMENT)
     nothing = np.zeros(0, SEEN)
-    history = LiveHistory([], nothing, moments, np.zeros(1, np.int64), 0, True, partitions=3)  # noqa: FBT003 - complete
+    history = LiveHistory([], nothing, moments, complete=True, partitions=3)
     assert history.first_seen_s(90) == [0.1, 0.4, None]
     assert history.first_seen_s(151) == [0.3, 0.4, None]
 

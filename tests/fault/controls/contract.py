@@ -78,7 +78,7 @@ def effects(
     except rules.PoisonError as error:
         marks = [("hapax-error", f"PoisonError: {error}".encode()), ("hapax-attempts", b"1")]
         return [Effect(ours.dead, value or b"", [*stamp, *marks])]
-    topics = {rules.MAIN: ours.target, rules.SECOND: rules.second_topic()}
+    topics = {rules.MAIN: ours.target, rules.SECOND: rules.second_topic(ours.source)}
     return [
         Effect(topics[way], output, [*stamp, *_part(number, len(made))])
         for number, (way, output) in enumerate(made, 1)

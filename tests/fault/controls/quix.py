@@ -42,7 +42,7 @@ def run(ours: Contract) -> None:
     source = application.topic(ours.source, value_deserializer="bytes", key_deserializer="bytes")
     targets = {
         name: application.topic(name, value_serializer=ValueOf(), key_serializer="bytes")
-        for name in (ours.target, rules.second_topic(), ours.dead)
+        for name in (ours.target, rules.second_topic(ours.source), ours.dead)
     }
     made = application.dataframe(source).apply(
         lambda value, _key, _time, headers: _effects(ours, value, headers),

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from service.core.committed_metadata import CommittedMetadata
-from tests.fault.controls.stand import PATIENCE_S, reaches
+from tests.fault.controls.stand import PATIENCE_S
 from tests.kit.faults import ALWAYS
-from tests.kit.topics import beside
+from tests.kit.topics import unmarked
+from tests.kit.waiting import reaches
 
 if TYPE_CHECKING:
     from tests.fault.controls.stand import Stand
@@ -209,13 +209,10 @@ def _await_unmarked(stand: Stand) -> None:
 
     Before, the next transaction after a failure is the mark alone: it has no outputs.
     """
-
-    def unmarked() -> bool:
-        topics = stand.topics
-        found = beside(topics.bootstrap, topics.app, topics.source).values()
-        return all(text is not None and not CommittedMetadata.decode(text).deaths for text in found)
-
-    stand.await_(unmarked, "offsets without a mark")
+    topics = stand.topics
+    stand.await_(
+        lambda: unmarked(topics.bootstrap, topics.app, topics.source), "offsets without a mark"
+    )
 
 
 def _into_the_next(stand: Stand, late: Rule) -> None:
@@ -225,19 +222,25 @@ def _into_the_next(stand: Stand, late: Rule) -> None:
     busy = stand.arm("AddOffsetsToTxn", "refuse", times=ALWAYS, code=CONCURRENT_TRANSACTIONS)
     stand.proxy.cut(stand.client())  # the client sends EndTxn again by itself, and is content
     busy.wait_hit()
-    _await_open(stand)
+    _await_open(stand, busy)
     late.release()
     _tell(stand, late.wait_answered())
 
 
-def _await_open(stand: Stand) -> None:
-    """Wait until a transaction has written what it has to, which nobody sees yet."""
-    last = -1
+def _await_open(stand: Stand, busy: Rule) -> None:
+    """Wait until a transaction has written what it has to, which nobody sees yet.
+
+    That is so when nothing was added while the client asked again and again to add its offsets: a
+    slow process sends neither.
+    """
+    last, hits = -1, 0
 
     def settled() -> bool:
-        nonlocal last
-        before, last = last, stand.written()
-        return before == last > stand.visible()
+        nonlocal last, hits
+        written = stand.written()
+        if written != last:
+            last, hits = written, busy.hits
+        return busy.hits >= hits + 3 and written > stand.visible()
 
     assert reaches(settled, PATIENCE_S), "no transaction is open"
 

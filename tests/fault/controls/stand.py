@@ -6,8 +6,6 @@ broken must be seen to fail at once. All stands share one broker.
 
 from __future__ import annotations
 
-import os
-import time
 import uuid
 from contextlib import ExitStack
 from subprocess import TimeoutExpired
@@ -16,19 +14,21 @@ from typing import TYPE_CHECKING, Self
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from service.sandbox import metadata
+from hapax.sandbox import metadata
 from tests.fault.checking.judge import Topics
 from tests.fault.controls.gate import FOLDER, Gate
 from tests.fault.feeding.feed import Feeder
-from tests.fault.members import Member, Process
+from tests.fault.members import Member
 from tests.kit.faults import Rule
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.topics import committed, ends, read_back
+from tests.kit.waiting import reaches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
     from tests.fault.feeding.ledger import Ledger
     from tests.kit.proxy import FaultProxy
 
@@ -38,10 +38,7 @@ STOP_S = 30.0
 SETTINGS = {
     "HAPAX_GROUP__SESSION_TIMEOUT": "6s",
     "HAPAX_TRANSACTION__TIMEOUT": "4s",
-    "HAPAX_TRANSFORM": "tests.fault.controls.gated:split",
-    "HAPAX_TELEMETRY__PORT": "0",
-    "HAPAX_TELEMETRY__ADDRESS": "127.0.0.1",
-    "HAPAX_TELEMETRY__LOG_FORMAT": "json",
+    "HAPAX_TRANSFORM": "tests.fault.business:split",
 }
 
 
@@ -80,17 +77,7 @@ class Stand:
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
         app = f"{self.name}-{uuid.uuid4().hex[:8]}"
-        self.topics = Topics(
-            bootstrap=self._sandbox.bootstrap_servers,
-            app=app,
-            source=f"{app}-in",
-            outputs=(f"{app}-out", f"{app}-out-2"),
-            dead=f"{app}-dead",
-            claims=self.claims,
-        )
-        for topic in (self.topics.source, *self.topics.outputs):
-            self._sandbox.create_topic(topic, PARTITIONS)
-        self._sandbox.create_topic(self.topics.dead)
+        self.topics = Topics.create(self._sandbox, app, PARTITIONS, claims=self.claims)
         self._exits.callback(self._close)
         return self
 
@@ -155,31 +142,26 @@ class Stand:
 
     def member(self, instance: str = "w-0") -> Member:
         """Start a member, all of whose requests go through the proxy."""
-        kept = {name: text for name, text in os.environ.items() if not name.startswith("HAPAX_")}
         gates = self.folder / "gates"
         gates.mkdir(exist_ok=True)
-        environment = {
-            **kept,
-            **self._sandbox.environment(),
-            **SETTINGS,
-            FOLDER: str(gates),
-            "HAPAX_APP": self.topics.app,
-            "HAPAX_INSTANCE": instance,
-            "HAPAX_INPUT__TOPICS": self.topics.source,
-            "HAPAX_OUTPUT__TOPIC": self.topics.outputs[0],
-            "HAPAX_DEAD_LETTER__TOPIC": self.topics.dead,
-            "HAPAX_KAFKA__BOOTSTRAP_SERVERS": self.proxy.bootstrap,
-            **self._settings,
-        }
+        environment = self.topics.environment(
+            **{
+                **self._sandbox.environment(),
+                **SETTINGS,
+                FOLDER: str(gates),
+                "HAPAX_KAFKA__BOOTSTRAP_SERVERS": self.proxy.bootstrap,
+                **self._settings,
+            }
+        )
         log = self.folder / f"{instance}.log"
-        member = Member(Process(environment, instance, log, self._command), log)
+        member = Member(WorkerProcess(environment, instance, log, self._command), log)
         self.members[instance] = member
         member.start()
         return member
 
-    def gate(self, instance: str = "w-0") -> Gate:
-        """Return the gate inside the business code of a member."""
-        return Gate(self.folder / "gates", instance)
+    def gate(self) -> Gate:
+        """Return the gate inside the business code of the first member."""
+        return Gate(self.folder / "gates", "w-0")
 
     def client(self, instance: str = "w-0") -> str:
         """Return the client id of a member."""
@@ -247,13 +229,3 @@ class Stand:
         """Wait until so many further outputs are visible."""
         before = self.visible()
         self.await_(lambda: self.visible() >= before + records, "further outputs")
-
-
-def reaches(condition: Callable[[], bool], within_s: float) -> bool:
-    """Wait for a condition; say whether it came true in time."""
-    deadline_s = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > deadline_s:
-            return False
-        time.sleep(0.05)
-    return True

@@ -16,15 +16,15 @@ from tests.fault.results import VIOLATIONS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from service.sandbox import Sandbox
-    from tests.integration.conftest import ProxiedBroker
+    from hapax.sandbox import Sandbox
+    from tests.kit.proxy import ProxiedBroker
 
-EACH = {trial.command: undisturbed(trial) for trial in CONTROLS}
+EACH = {trial.words: undisturbed(trial) for trial in CONTROLS}
 
 
 def test_every_control_and_every_mutant_has_its_trial() -> None:
-    assert {trial.command[-1] for trial in CONTROLS} == {*LOOPS, *PEERS, "confluent-example"}
-    assert {trial.command[-1] for trial in TRIALS} == {*MUTANTS}
+    assert {trial.words[-1] for trial in CONTROLS} == {*LOOPS, *PEERS, "confluent-example"}
+    assert {trial.words[-1] for trial in TRIALS} == {*MUTANTS}
 
 
 def test_what_trials_must_show_are_classes_that_the_checker_knows() -> None:
@@ -33,7 +33,7 @@ def test_what_trials_must_show_are_classes_that_the_checker_knows() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("trial", EACH.values(), ids=lambda trial: trial.command[-1])
+@pytest.mark.parametrize("trial", EACH.values(), ids=lambda trial: trial.words[-1])
 def test_a_control_is_right_while_nothing_happens(
     trial: Trial, sandbox: Sandbox, proxied_broker: ProxiedBroker, tmp_path: Path
 ) -> None:

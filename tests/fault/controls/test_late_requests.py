@@ -19,10 +19,10 @@ from tests.fault.mutants import plans as mutants
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from service.sandbox import Sandbox
+    from hapax.sandbox import Sandbox
     from tests.fault.results import Run
-    from tests.integration.conftest import ProxiedBroker
     from tests.kit.proof import Proof
+    from tests.kit.proxy import ProxiedBroker
 
 pytestmark = [pytest.mark.long, pytest.mark.row("S-K1")]
 LATE: dict[recipes.Recipe, tuple[str, ...]] = {
@@ -64,7 +64,8 @@ class Ring:
         return run
 
     def _play(self, strike: recipes.Recipe, command: tuple[str, ...], folder: Path) -> Run:
-        trial = Trial(strike.__name__.replace("_", "-"), command, strike, settings=mutants.LATE)
+        name = strike.__name__.replace("_", "-")
+        trial = Trial(name, strike, command=command, settings=mutants.LATE)
         if "controls" not in command[1]:
             trial = replace(trial, kind="service", claims=True)
         run = play(trial, self._sandbox, self._broker.proxy, folder)
@@ -102,7 +103,7 @@ def test_textbook_transactions_lose_or_double_records_by_a_late_request(
 def test_the_service_is_exactly_once_because_the_broker_refuses_the_late_request(
     ring: Ring, strike: recipes.Recipe
 ) -> None:
-    run = ring.refused(strike, "-m", "service", "run")
+    run = ring.refused(strike, "-m", "hapax", "run")
     assert not found(run), run.judgement
 
 

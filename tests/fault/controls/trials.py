@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from service.sandbox import Sandbox
+from hapax.sandbox import Sandbox
 from tests.fault.checking.judge import judge
 from tests.fault.controls.recipes import nothing
 from tests.fault.controls.stand import Stand
@@ -37,7 +37,7 @@ LAG = "realtime-lag"
 class Trial:
     """One group, one fault.
 
-    command   words behind the interpreter
+    command   words behind the interpreter; empty: the control or mutant of this name
     strike    provokes the anomaly; returns how often it struck
     rows      of the fault matrix
     expected  one of these classes must show; empty: all must be well
@@ -49,10 +49,10 @@ class Trial:
     """
 
     name: str
-    command: tuple[str, ...]
     strike: Callable[[Stand], int]
     expected: tuple[str, ...] = ()
     kind: str = "control"
+    command: tuple[str, ...] = ()
     rows: tuple[str, ...] = ()
     settings: dict[str, str] = field(default_factory=dict)
     claims: bool = False
@@ -61,6 +61,10 @@ class Trial:
     settle_s: float = 20.0
     quick: bool = False
     note: str = ""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return self.command or ("-m", f"tests.fault.{self.kind}s", self.name)
 
 
 def undisturbed(trial: Trial) -> Trial:
@@ -79,7 +83,7 @@ def play(trial: Trial, sandbox: Sandbox, proxy: FaultProxy, folder: Path) -> Run
         began=datetime.now(UTC).isoformat(timespec="seconds"),
         expected=trial.expected,
     )
-    words = (sys.executable, *trial.command)
+    words = (sys.executable, *trial.words)
     with Stand(
         trial.name, words, sandbox, proxy, folder, trial.settings, claims=trial.claims
     ) as stand:

@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from tests.fault.feeding.feed_state import BOUND, RATE, STOP, WRITTEN, Child, shared
+from tests.fault.feeding.feed_state import BOUND, RATE, SAVED, STOP, WRITTEN, Child, shared
 from tests.fault.feeding.ledger import Ledger
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,12 +64,17 @@ class Feeder:
             "tests.fault.feeding.feed_process", [json.dumps(task)], folder / "feed.log"
         )
 
+    @property
+    def started(self) -> bool:
+        return self._child.running
+
     def start(self) -> None:
         """Start to write; return when it has begun."""
-        self._child.start(self._cells)
+        self._child.begin(self._cells)
 
     def pace(self, rate: int) -> None:
         """Write so many records a second from now on; 0 is a pause, UNLIMITED means all it can."""
+        self._cells[SAVED] = 0
         self._cells[RATE] = rate
 
     @property
@@ -76,12 +82,19 @@ class Feeder:
         """Records acknowledged or committed so far, second copies among them."""
         return int(self._cells[WRITTEN] + self._cells[BOUND])
 
+    def pause(self) -> Ledger:
+        """Write nothing more until ``pace``; return what is known once nothing is under way."""
+        self.pace(0)
+        await_(lambda: self._cells[SAVED] or not self._child.running, STOP_TIMEOUT_S)
+        assert self._child.running, self._child.text()
+        return Ledger.load(self._folder / "ledger.npz")
+
     def stop(self) -> Ledger:
         """Let it finish what it has begun, and return what it knows."""
         self._cells[STOP] = 1
-        self._child.wait(STOP_TIMEOUT_S)
+        self._child.finish(STOP_TIMEOUT_S)
         return Ledger.load(self._folder / "ledger.npz")
 
     def close(self) -> None:
         """End it whatever it does."""
-        self._child.kill()
+        self._child.close()

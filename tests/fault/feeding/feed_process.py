@@ -15,7 +15,7 @@ import numpy as np
 
 from tests.fault.feeding.feed_bound import BoundWriter
 from tests.fault.feeding.feed_events import Book, Task
-from tests.fault.feeding.feed_state import BOUND, RATE, READY, STOP, WRITTEN, shared
+from tests.fault.feeding.feed_state import BOUND, RATE, READY, SAVED, STOP, WRITTEN, shared
 from tests.fault.feeding.feed_writers import PlainWriter
 from tests.fault.feeding.ledger import COPIES, Ledger
 
@@ -39,8 +39,9 @@ class Lane(threading.Thread):
         super().__init__()
         self._writer = writer
         self._rate = rate
-        self._stop = stop
+        self._stopping = stop  # Thread has a method called _stop
         self.failure: BaseException | None = None
+        self.idle = False
 
     def run(self) -> None:
         try:
@@ -52,16 +53,20 @@ class Lane(threading.Thread):
 
     def _feed(self) -> None:
         next_s = time.monotonic()
-        while not self._stop():
+        while not self._stopping():
             rate = self._rate()
             if rate <= 0:
+                if not self.idle:
+                    self._writer.finish()
+                    self.idle = True
                 self._writer.serve(0.02)
                 continue
+            self.idle = False
             mean = min(max(rate / CHUNKS_PER_S, 1), CHUNK_MAX)
             size = self._writer.events.rng.randint(1, max(1, int(2 * mean) - 1))
             next_s = max(next_s, time.monotonic() - CATCH_UP_S) + size / rate
             self._writer.write(self._writer.events.take(size))
-            while (wait_s := next_s - time.monotonic()) > 0 and not self._stop():
+            while (wait_s := next_s - time.monotonic()) > 0 and not self._stopping():
                 self._writer.serve(min(wait_s, 0.05))
 
 
@@ -91,12 +96,19 @@ def main(task: Task) -> None:
     for lane in lanes:
         lane.start()
     cells[READY] = 1
-    for lane in lanes:
-        lane.join()
+
+    def save() -> None:
+        fates = np.frombuffer(bytes(book.fates), np.uint8).reshape(-1, COPIES)
+        Ledger(task.run, fates, bound.hidden).save(folder / "ledger.npz")
+
+    while any(lane.is_alive() for lane in lanes):
+        time.sleep(0.02)
+        if cells[RATE] == 0 and not cells[SAVED] and all(lane.idle for lane in lanes):
+            save()
+            cells[SAVED] = 1
     if any(lane.failure for lane in lanes):
         sys.exit(1)
-    fates = np.frombuffer(bytes(book.fates), np.uint8).reshape(-1, COPIES)
-    Ledger(task.run, fates, bound.hidden).save(folder / "ledger.npz")
+    save()
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ faults strike the service as it is, which must be clean.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from typing import TYPE_CHECKING
 
@@ -15,24 +16,12 @@ from tests.fault.mutants import core, kafka, lanes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PATCHES: tuple[Callable[[], None], ...] = (
-    core.claim_then_drop,
-    core.no_fence_on_doubt,
-    core.no_rewind,
-    core.progress_one_too_far,
-    core.progress_one_too_short,
-    kafka.abort_after_commit_timeout,
-    kafka.generation_minus_one,
-    kafka.ignored_delivery_reports,
-    kafka.ignored_produce_exceptions,
-    kafka.no_group_metadata,
-    kafka.offsets_outside_the_transaction,
-    kafka.random_transactional_id,
-    kafka.read_uncommitted,
-    kafka.reset_to_latest,
-    lanes.two_transactions_without_gate,
-)
-MUTANTS = {patch.__name__.replace("_", "-"): patch for patch in PATCHES}
+MUTANTS: dict[str, Callable[[], None]] = {
+    name.replace("_", "-"): patch
+    for module in (core, kafka, lanes)
+    for name, patch in inspect.getmembers(module, inspect.isfunction)
+    if patch.__module__ == module.__name__ and not name.startswith("_")
+}
 
 
 def main(words: list[str]) -> int:
@@ -52,7 +41,7 @@ def be(name: str) -> int:
     """Run the service with one rule broken; return its exit code."""
     if name != "none":
         MUTANTS[name]()
-    from service.commands.run import run  # noqa: PLC0415 - only now: what it reads is changed
+    from hapax.commands.run import run  # noqa: PLC0415 - only now: what it reads is changed
 
     return run()
 

@@ -4,61 +4,42 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from service.adapters.kafka_transaction import KafkaTransaction
-from service.adapters.redis_claims import RedisClaims
-from service.core import exactly_once
-from service.core.records import Coordinates
-from service.engines.recovery import Recovery
+from hapax.claims.redis import RedisClaims
+from hapax.core.records import Coordinates
+from hapax.kafka.produce.transaction import KafkaTransaction
+from tests.kit import mutants
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from service.core.ports import Batch
-    from service.core.records import Progress, Record
+    from hapax.core.records import Record
 
 
 def no_rewind() -> None:
     """Go on behind a batch that was aborted."""
-
-    def rewind(self: Recovery, batch: Batch, *, resolved: bool) -> Progress:
-        return {}
-
-    Recovery._rewind = rewind  # type: ignore[method-assign]
+    mutants.no_rewind(setattr)
 
 
 def no_fence_on_doubt() -> None:
     """Keep the producer although a request of it may still be on its way."""
-
-    def fence_doubt(self: Recovery) -> None:
-        return
-
     begin = KafkaTransaction.begin
 
     def careless(self: KafkaTransaction) -> None:
         self.doubts = []
         begin(self)
 
-    Recovery.fence_doubt = fence_doubt  # type: ignore[method-assign]
+    mutants.no_fence_on_doubt(setattr)
     KafkaTransaction.begin = careless  # type: ignore[method-assign]
 
 
 def progress_one_too_far() -> None:
     """Commit the offset behind the next record."""
-    _move_progress(1)
+    mutants.progress_by(1, setattr)
 
 
 def progress_one_too_short() -> None:
     """Commit the offset of the last record, not the one behind it."""
-    _move_progress(-1)
-
-
-def _move_progress(distance: int) -> None:
-    right = exactly_once._progress
-
-    def wrong(batch: Batch, done: int) -> Progress:
-        return {where: max(0, at + distance) for where, at in right(batch, done).items()}
-
-    exactly_once._progress = wrong
+    mutants.progress_by(-1, setattr)
 
 
 def claim_then_drop() -> None:

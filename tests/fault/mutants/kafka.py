@@ -7,14 +7,15 @@ import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from service.adapters import kafka_clients
-from service.adapters.kafka_consumer import parse_metadata
-from service.adapters.kafka_producer import Outbox
-from service.adapters.kafka_source import KafkaSource
-from service.adapters.kafka_topic_identity import TopicIdentity
-from service.adapters.kafka_transaction import CALL_TIMEOUT_S, KafkaTransaction
-from service.core.errors import BatchAbortedError
-from service.wiring import parts
+from hapax.core.errors import BatchAbortedError
+from hapax.core.offset_commit import OffsetCommit
+from hapax.kafka import properties as kafka_clients
+from hapax.kafka.consume.client import parse_metadata
+from hapax.kafka.consume.source import KafkaSource
+from hapax.kafka.consume.topic_check import TopicIdentity
+from hapax.kafka.produce.producer import Outbox
+from hapax.kafka.produce.transaction import CALL_TIMEOUT_S, KafkaTransaction
+from hapax.wiring import builders as parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,13 +26,17 @@ if TYPE_CHECKING:
 def offsets_outside_the_transaction() -> None:
     """Commit the offsets through the consumer, just before the transaction."""
 
-    def send_offsets(
-        self: KafkaTransaction, progress: Mapping[tuple[str, int], int], marks: object = None
-    ) -> None:
-        source = self._source
-        assert isinstance(source, KafkaSource)
-        source.commit([source.offset(where, offset) for where, offset in progress.items()])
+    def offset_commit(
+        self: KafkaSource, progress: Mapping[tuple[str, int], int], marks: object = None
+    ) -> OffsetCommit:
+        commit = OffsetCommit([self.offset(at, offset) for at, offset in progress.items()], b"")
+        self.commit(commit)
+        return commit
 
+    def send_offsets(self: KafkaTransaction, commit: OffsetCommit) -> None:
+        pass
+
+    KafkaSource.offset_commit = offset_commit  # type: ignore[method-assign]
     KafkaTransaction.send_offsets = send_offsets  # type: ignore[method-assign]
 
 
@@ -80,8 +85,10 @@ def random_transactional_id() -> None:
     """Take a new transactional id with every start: correct, but nobody ends what a kill left."""
     properties = kafka_clients.producer_properties
 
-    def changed(settings: Any) -> dict[str, Any]:
-        return properties(settings) | {"transactional.id": f"{settings.app}-{uuid.uuid4().hex}"}
+    def changed(settings: Any, **how: Any) -> dict[str, Any]:
+        return properties(settings, **how) | {
+            "transactional.id": f"{settings.app}-{uuid.uuid4().hex}"
+        }
 
     parts.producer_properties = changed  # type: ignore[attr-defined]
 

@@ -6,15 +6,15 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from service.core.errors import BatchAbortedError, ProducerDeadError
-from service.wiring import parts
+from hapax.core.errors import BatchAbortedError, ProducerDeadError
+from hapax.wiring import builders as parts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from service.adapters.kafka_transaction import KafkaTransaction
-    from service.core.ports import Message
-    from service.core.suspicion import Marks
+    from hapax.core.offset_commit import OffsetCommit
+    from hapax.core.ports import Message
+    from hapax.kafka.produce.transaction import KafkaTransaction
 
 
 def two_transactions_without_gate() -> None:
@@ -66,10 +66,11 @@ class _TakingTurns:
     def send(self, messages: Sequence[Message]) -> None:
         self._lane.send(messages)
 
-    def send_offsets(
-        self, progress: Mapping[tuple[str, int], int], marks: Marks | None = None
-    ) -> None:
-        self._lane.send_offsets(progress, marks)
+    def send_offsets(self, commit: OffsetCommit) -> None:
+        self._lane.send_offsets(commit)
+
+    def abort(self) -> None:
+        self._lane.abort()
 
     def commit(self) -> None:
         commit = threading.Thread(target=_commit, args=(self._lane,), daemon=True)

@@ -9,8 +9,8 @@ import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
-from service.sandbox import machine
-from service.sandbox.jars import KAFKA_VERSION
+from hapax.sandbox import machine
+from hapax.sandbox.jars import KAFKA_VERSION
 
 _ROOT = Path(__file__).parents[3]
 _LIBRARIES = ("confluent-kafka", "redis", "pyspark")

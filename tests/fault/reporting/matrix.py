@@ -6,7 +6,9 @@ that nothing here can strike; a row that has neither is a gap, and the report fa
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+Moment = Literal["not delivered", "answer lost", "answer delivered"]
 
 INVARIANTS = {
     "I1": "no record is lost",
@@ -27,7 +29,7 @@ class Row(NamedTuple):
     must_hold: str = ""
 
 
-_REQUESTS = (
+REQUESTS = (
     "InitProducerId",
     "AddPartitionsToTxn",
     "Produce",
@@ -35,7 +37,7 @@ _REQUESTS = (
     "TxnOffsetCommit",
     "EndTxn",
 )
-_DELIVERIES = ("not delivered", "answer lost", "answer delivered")
+DELIVERIES: tuple[Moment, ...] = ("not delivered", "answer lost", "answer delivered")
 _AGAIN = "the old transaction is aborted or was committed; read again from the committed offset"
 _CLAIM = "a claim with our own coordinates is processed, not dropped"
 
@@ -43,7 +45,7 @@ MATRIX: dict[str, Row] = {
     **{
         f"P{number}": Row(f"kill -9 at {request}, {delivery}", _AGAIN)
         for number, (request, delivery) in enumerate(
-            ((request, delivery) for request in _REQUESTS for delivery in _DELIVERIES), start=1
+            ((request, delivery) for request in REQUESTS for delivery in DELIVERIES), start=1
         )
     },
     "P19": Row("kill -9 before the claim", _CLAIM),

@@ -1,7 +1,7 @@
 """The report of runs and tests::
 
     python -m tests.fault.reporting                     # print what build/proof holds
-    python -m tests.fault.reporting --keep              # make docs/proof.md and docs/proof/ of it
+    python -m tests.fault.reporting --keep              # join it to docs/proof, write docs/proof.md
 
 Exits with 1 when something is not as it must be: a violation, a control that survived, a row of
 the matrix that neither struck nor has a reason.
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import shutil
 import sys
 from pathlib import Path
 from string import Template
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from tests.fault.reporting import tables
 from tests.fault.reporting.matrix import INVARIANTS
-from tests.fault.results import read_cases, read_runs
+from tests.fault.results import read_cases, read_kept, read_runs, write_kept
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[3]
 BUILD = ROOT / "build/proof"
 PAGE = ROOT / "docs/proof.md"
-KEPT = ROOT / "docs/proof"
+KEPT = ROOT / "docs/proof/runs.json.gz"
 README = ROOT / "README.md"
-PICTURES_MAX = 3
+PICTURES_MAX = 1
 FINE = ("passed", "xfailed")
 """Outcomes of tests that are no news; what is expected to fail stands in the matrix as that."""
 _TEMPLATE = Path(__file__).with_suffix(".md")
@@ -81,8 +80,10 @@ def keep(runs: Sequence[Run], cases: Sequence[Case]) -> None:
     """Write the page, its pictures, and the summary of the README."""
     from tests.fault.reporting.plot import draw  # noqa: PLC0415 - slow to load, and for this alone
 
+    for stale in KEPT.parent.glob("*.svg"):
+        stale.unlink()
     for run in _pictured(runs):
-        draw(run, KEPT / _picture(run))
+        draw(run, KEPT.parent / _picture(run))
     PAGE.write_text(page(runs, cases), encoding="utf-8")
     text = README.read_text(encoding="utf-8")
     summary = tables.summary([run for run in runs if run.kind == "service"], cases)
@@ -130,16 +131,15 @@ def main() -> int:
     """Print or keep the report; return the exit code."""
     parser = argparse.ArgumentParser(description="The report of the fault suite.")
     parser.add_argument("--folder", type=Path, default=BUILD, help="what runs and tests have left")
-    parser.add_argument("--keep", action="store_true", help="copy it to docs/proof, write the page")
+    parser.add_argument("--keep", action="store_true", help="join it to docs/proof, write the page")
     wanted = parser.parse_args()
-    folder = wanted.folder.resolve()
-    if wanted.keep and folder != KEPT:
-        KEPT.mkdir(exist_ok=True)
-        for found in (*folder.glob("run-*.json"), *folder.glob("cases.jsonl")):
-            shutil.copy(found, KEPT)
-        folder = KEPT
-    runs, cases = read_runs(folder), read_cases(folder)
+    runs, cases = read_runs(wanted.folder), read_cases(wanted.folder)
     if wanted.keep:
+        kept = read_kept(KEPT).joined(runs, cases)
+        runs, cases = kept.runs, kept.cases
+        for run in runs:  # seconds are for pictures alone, and are most of what a run has written
+            run.samples = run.samples if run in _pictured(runs) else []
+        write_kept(kept, KEPT)
         keep(runs, cases)
     else:
         sys.stdout.write(page(runs, cases))

@@ -50,7 +50,7 @@ def summary(runs: Sequence[Run], cases: Sequence[Case] = ()) -> str:
         "filtered": counts.filtered,
         "faults": len(strikes),
         "times they struck": sum(strike.struck for strike in strikes),
-        "tests of a fault of their own, beside these runs": sum(bool(one.struck) for one in cases),
+        "tests of single faults, in addition to these runs": sum(bool(one.struck) for one in cases),
         "transactions committed": counts.committed,
         "transactions aborted": counts.aborted,
         "transactions whose outcome was unknown at first": counts.unknown,

@@ -12,12 +12,15 @@ from tests.fault.results import (
     Case,
     Counts,
     Judgement,
+    Kept,
     Run,
     Sample,
     Strike,
     note_case,
     read_cases,
+    read_kept,
     read_runs,
+    write_kept,
     write_run,
 )
 
@@ -129,5 +132,28 @@ def test_every_row_that_is_not_built_exists_and_has_a_reason() -> None:
 
 
 def test_the_page_is_what_its_runs_say() -> None:
-    runs, cases = read_runs(report.KEPT), read_cases(report.KEPT)
-    assert not runs or report.PAGE.read_text(encoding="utf-8") == report.page(runs, cases)
+    kept = read_kept(report.KEPT)
+    assert not kept.runs or report.PAGE.read_text(encoding="utf-8") == report.page(
+        kept.runs, kept.cases
+    )
+
+
+def test_newer_runs_and_cases_take_the_place_of_older_ones_in_the_packed_file(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "kept.json.gz"
+    assert read_kept(path) == Kept()
+    old = Kept(runs=[run(began="1"), run(name="b", began="2")], cases=ALL_ROWS)
+    newer = [run(began="3", strikes=[strike(note="newer")])]
+    failed = [Case(rows=("Z1",), test="a::test_all", outcome="failed", seconds=2.0)]
+    write_kept(old.joined(newer, failed), path)
+    assert read_kept(path) == Kept(runs=[old.runs[1], *newer], cases=failed)
+    first = path.read_bytes()
+    write_kept(read_kept(path), path)
+    assert path.read_bytes() == first
+
+
+def test_what_is_kept_of_runs_stays_small_and_is_one_file_and_its_pictures() -> None:
+    kept = list(report.KEPT.parent.iterdir())
+    assert {path.name for path in kept if path.suffix != ".svg"} == {report.KEPT.name}
+    assert sum(path.stat().st_size for path in kept) <= 100_000

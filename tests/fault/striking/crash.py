@@ -12,8 +12,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from service.adapters.kafka_transaction import KafkaTransaction
-from service.adapters.redis_claims import RedisClaims
+from hapax.claims.redis import RedisClaims
+from hapax.kafka.produce.transaction import KafkaTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +73,7 @@ def _die(after_s: float = 0.0) -> None:
 def main() -> None:
     """Arm the point that the first argument names, and be the service with the others."""
     arm(POINTS[sys.argv.pop(1)], int(os.environ.get("CRASH_NTH", "1")))
-    from service.__main__ import main as service  # noqa: PLC0415 - it reads the arguments
+    from hapax.__main__ import main as service  # noqa: PLC0415 - it reads the arguments
 
     service()
 

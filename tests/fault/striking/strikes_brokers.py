@@ -9,7 +9,7 @@ from tests.fault.cluster import INTERNAL
 from tests.kit.faults import Rule
 
 if TYPE_CHECKING:
-    from service.sandbox import Broker
+    from hapax.sandbox import Broker
     from tests.fault.scene import Scene
 
 PROCESSOR_SHARE_MAX = 0.3

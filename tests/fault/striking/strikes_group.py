@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from service.core.errors import ExitCode
+from hapax.core.errors import ExitCode
 
 if TYPE_CHECKING:
     from tests.fault.members import Member

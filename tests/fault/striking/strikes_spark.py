@@ -6,7 +6,7 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from tests.kit.flow import await_
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from tests.fault.members import Member

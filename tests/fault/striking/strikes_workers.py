@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from tests.fault.members import await_exit
 from tests.fault.striking.crash import EXIT
@@ -12,10 +12,10 @@ from tests.kit.faults import Rule
 
 if TYPE_CHECKING:
     from tests.fault.members import Member
+    from tests.fault.reporting.matrix import Moment
     from tests.fault.scene import Scene
     from tests.kit.faults import Action
 
-Moment = Literal["not delivered", "answer lost", "answer delivered"]
 _ACTIONS: dict[Moment, Action] = {
     "not delivered": "hold",
     "answer lost": "mute_after",

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
     from tests.fault.checking.reading_columns import Table
 
 DONE = WRITTEN
@@ -38,7 +36,6 @@ class LiveHistory:
     lanes         topics and partitions, by place
     seen          SEEN rows, in the order in which they were handed out
     moments       MOMENT rows, in order
-    per_second    effects seen by second, since ``began_ms``
     complete      whether it had reached the end of everything when it was stopped
     errors        what the client reported, a few of them
     """
@@ -46,8 +43,6 @@ class LiveHistory:
     lanes: list[tuple[str, int]]
     seen: Table
     moments: Table
-    per_second: NDArray[np.int64]
-    began_ms: int
     complete: bool
     partitions: int
     errors: list[str] = field(default_factory=list)
@@ -66,11 +61,8 @@ class LiveHistory:
     def save(self, folder: Path) -> None:
         """Write everything into files."""
         path = folder / "live.npz"
-        np.savez(path, seen=self.seen, moments=self.moments, per_second=self.per_second)
-        rest = {
-            name: getattr(self, name)
-            for name in ("lanes", "began_ms", "complete", "partitions", "errors")
-        }
+        np.savez(path, seen=self.seen, moments=self.moments)
+        rest = {name: getattr(self, name) for name in ("lanes", "complete", "partitions", "errors")}
         (folder / "live.json").write_text(json.dumps(rest))
 
     @classmethod
@@ -97,7 +89,6 @@ class LiveReader:
         self._folder = folder
         self._partitions = partitions
         self._cells = shared(folder / "live.state", partitions, new=True)
-        self._history: LiveHistory | None = None
         task = {
             "bootstrap": bootstrap,
             "topics": list(topics),
@@ -111,7 +102,7 @@ class LiveReader:
 
     def start(self) -> None:
         """Start to read; return when it has begun."""
-        self._child.start(self._cells)
+        self._child.begin(self._cells)
 
     @property
     def done(self) -> int:
@@ -124,18 +115,12 @@ class LiveReader:
         """
         return [int(cell) for cell in self._cells[CELLS:]]
 
-    def first_seen_s(self, since_ms: int) -> list[float | None]:
-        """See LiveHistory; after ``stop``."""
-        assert self._history is not None, "stop first"
-        return self._history.first_seen_s(since_ms)
-
     def stop(self) -> LiveHistory:
         """Let it read up to the ends as they are now, and return what it saw."""
         self._cells[STOP] = 1
-        self._child.wait(STOP_TIMEOUT_S)
-        self._history = LiveHistory.load(self._folder)
-        return self._history
+        self._child.finish(STOP_TIMEOUT_S)
+        return LiveHistory.load(self._folder)
 
     def close(self) -> None:
         """End it whatever it does."""
-        self._child.kill()
+        self._child.close()

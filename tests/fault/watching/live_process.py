@@ -8,7 +8,6 @@ import operator
 import os
 import sys
 import time
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,8 +53,6 @@ class Eye:
         self._numbers = {lane: at for at, lane in enumerate(lanes)}
         self._seen = [np.zeros(0, SEEN)]
         self._moments: list[tuple[int, int, int]] = []
-        self._seconds: Counter[int] = Counter()
-        self._began_ms = _now_ms()
         self.lanes = lanes
         self.reached = [0] * len(lanes)
         self.done = 0
@@ -71,7 +68,6 @@ class Eye:
         rows["hash"] = [crc32(message.value() or b"") for message in messages]
         self._seen.append(rows)
         self.done += len(messages)
-        self._seconds[(now_ms - self._began_ms) // 1000] += len(messages)
         for lane in np.unique(rows["lane"]):
             last = int(rows["offset"][rows["lane"] == lane].max())
             self.reached[lane] = max(self.reached[lane], last + 1)
@@ -92,15 +88,10 @@ class Eye:
 
     def history(self, *, complete: bool) -> LiveHistory:
         """Return everything."""
-        seconds = np.zeros(max(self._seconds, default=0) + 1, np.int64)
-        for second, count in self._seconds.items():
-            seconds[second] = count
         return LiveHistory(
             self.lanes,
             np.concatenate(self._seen),
             np.array(self._moments, MOMENT),
-            seconds,
-            self._began_ms,
             complete,
             len(self._fed),
             self.errors,

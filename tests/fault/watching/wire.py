@@ -1,4 +1,4 @@
-"""Three requests of Kafka's protocol as plain frames, for what the client cannot do.
+"""Two requests of Kafka's protocol as plain frames, for what the client cannot do.
 
 AlterPartitionReassignments is not among its calls. ListOffsets is, but while leaders die the
 client's own form stays with a dead leader, and was seen to end the whole process (librdkafka 2.16:
@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import socket
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from hapax.kafka.admin.wire import Packer, Unpacker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence, Sized
+    from collections.abc import Iterable, Mapping, Sequence
 
 LATEST = -1
 LIST_OFFSETS, REASSIGN = 2, 45
@@ -61,41 +63,25 @@ class Line:
         return found
 
 
-class End(NamedTuple):
-    """What a broker says of a partition; ``error`` is not 0 where it does not lead it."""
-
-    place: Place
-    error: int
-    offset: int
-
-
 def ends(line: Line, places: Iterable[Place], isolation: int) -> dict[Place, int]:
     """Return the ends of those partitions that this broker leads (ListOffsets v2)."""
     topics: dict[str, list[int]] = {}
     for topic, partition in places:
         topics.setdefault(topic, []).append(partition)
-    body = struct.pack(">ibi", -1, isolation, len(topics))
+    body = Packer().add("ibi", -1, isolation, len(topics))
     for topic, partitions in topics.items():
-        body += struct.pack(">h", len(topic)) + topic.encode() + struct.pack(">i", len(partitions))
-        body += b"".join(struct.pack(">iq", partition, LATEST) for partition in partitions)
-    answer = _read_ends(line.ask(LIST_OFFSETS, 2, body))
-    return {end.place: end.offset for end in answer if end.error == 0 and end.offset >= 0}
-
-
-def _read_ends(answer: bytes) -> list[End]:
-    found = []
-    (topics,) = struct.unpack_from(">i", answer, 4)  # behind the throttle time
-    at = 8
-    for _ in range(topics):
-        (length,) = struct.unpack_from(">h", answer, at)
-        topic = answer[at + 2 : at + 2 + length].decode()
-        at += 2 + length
-        (partitions,) = struct.unpack_from(">i", answer, at)
-        at += 4
-        for _ in range(partitions):
-            partition, error, _timestamp, offset = struct.unpack_from(">ihqq", answer, at)
-            at += 4 + 2 + 8 + 8
-            found.append(End((topic, partition), error, offset))
+        body.plain(topic).add("i", len(partitions))
+        for partition in partitions:
+            body.add("iq", partition, LATEST)
+    answer = Unpacker(line.ask(LIST_OFFSETS, 2, body.bytes))
+    answer.number("i")  # throttle time
+    found = {}
+    for _ in range(answer.number("i")):
+        topic = answer.plain()
+        for _ in range(answer.number("i")):
+            partition, error, _timestamp, offset = answer.take("ihqq")
+            if error == 0 and offset >= 0:  # else it does not lead the partition
+                found[topic, partition] = offset
     return found
 
 
@@ -107,18 +93,12 @@ def reassign(line: Line, replicas: Mapping[Place, Sequence[int]], timeout_ms: in
     topics: dict[str, list[tuple[int, Sequence[int]]]] = {}
     for (topic, partition), nodes in replicas.items():
         topics.setdefault(topic, []).append((partition, nodes))
-    body = struct.pack(">i", timeout_ms) + _count(topics)
+    body = Packer().add("i", timeout_ms).size(len(topics))
     for topic, partitions in topics.items():
-        body += _count(topic) + topic.encode() + _count(partitions)
+        body.text(topic).size(len(partitions))
         for partition, nodes in partitions:
-            body += struct.pack(">i", partition) + _count(nodes)
-            body += struct.pack(f">{len(nodes)}i", *nodes) + b"\0"
-        body += b"\0"
-    answer = line.ask(REASSIGN, 0, body + b"\0", flexible=True)
-    (code,) = struct.unpack_from(">h", answer, 4)  # behind the throttle time
+            body.add("i", partition).size(len(nodes)).add(f"{len(nodes)}i", *nodes).end()
+        body.end()
+    answer = Unpacker(line.ask(REASSIGN, 0, body.end().bytes, flexible=True))
+    _throttle_ms, code = answer.take("ih")
     assert code == 0, f"reassignment refused with {code}"
-
-
-def _count(found: Sized) -> bytes:
-    assert len(found) < 127, "one byte holds the length"
-    return bytes([len(found) + 1])

@@ -1,0 +1,23 @@
+"""Hapax: consume, transform, produce, and every record has its effect exactly once.
+
+Business code needs two names from here, and Poison for records that no retry can make succeed::
+
+    from hapax import Output, Record
+
+    def transform(record: Record) -> Output | None:
+        return Output(record.value)
+
+core        the guarantee, without I/O          engines    the worker, the Spark driver
+kafka       all calls to Kafka                  claims     all calls to Redis
+operations  what the commands do                wiring     settings to a running service
+settings    environment to frozen groups        telemetry  log line and metric from one fact
+commands    the command line, one file each     transforms built-in business code
+sandbox     real Kafka and Redis for tests      testing    Kafka and the claim store in memory
+demo        kills real workers, and counts
+"""
+
+from hapax.core.errors import Poison
+from hapax.core.records import Coordinates, Output, Record
+
+__all__ = ["Coordinates", "Output", "Poison", "Record", "__version__"]
+__version__ = "0.1.0"

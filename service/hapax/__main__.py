@@ -1,0 +1,83 @@
+"""The command line: ``hapax`` and ``python -m hapax``. Thin; each command is a file."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import FrameType, TracebackType
+    from typing import NoReturn
+
+
+def main() -> None:
+    """Run the command that the arguments name."""
+    sys.excepthook, threading.excepthook = _show, _show_of_thread
+    if sys.argv[1:] == ["run"]:
+        # Until the service listens itself nothing is open that would have to be drained. The first
+        # process of a container would otherwise not hear the signal at all.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, _leave)
+        _end(_run())
+    from hapax.commands.tree import app
+
+    try:
+        app()
+    except SystemExit as leaving:
+        if isinstance(leaving.code, int):
+            _end(leaving.code)
+        raise
+
+
+def _run() -> int:
+    # The path of every restart: a killed worker must commit again within two seconds, and the
+    # parser with its terminal library costs a tenth of that.
+    from hapax.commands.run import run
+
+    try:
+        return run()
+    except Exception as error:  # noqa: BLE001 - as the interpreter would end it
+        _show(type(error), error, error.__traceback__)
+        return 1
+
+
+def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print an error that was not foreseen as the interpreter would, without secrets."""
+    text = "".join(traceback.format_exception(kind, error, trace))
+    try:
+        from hapax.settings.secrets import Strike, secrets_around
+
+        text = Strike(secrets_around(os.environ))(text)
+    except Exception:  # noqa: BLE001 - an error of its own must not hide the first; no text then
+        text = f"{kind.__name__}: its text cannot be shown without secrets\n"
+    sys.stderr.write(text)
+
+
+def _show_of_thread(failure: threading.ExceptHookArgs) -> None:
+    if failure.exc_type is not SystemExit and failure.exc_value is not None:
+        _show(failure.exc_type, failure.exc_value, failure.exc_traceback)
+
+
+def _end(code: int) -> NoReturn:
+    """Leave at once, without taking the interpreter apart.
+
+    Threads of the client are left to themselves when their broker does not answer; one that calls
+    back while the interpreter is taken apart ends the process with SIGSEGV (docs/non-obvious.md).
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # nobody reads it any more
+            stream.flush()
+    os._exit(code)
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

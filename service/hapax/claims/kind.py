@@ -1,0 +1,99 @@
+"""What each kind of claim store gives to those who have only its address.
+
+Called by settings, the doctor and wiring, without importing the store's client library.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from urllib.parse import SplitResult
+
+    from hapax.core.claim_store import ClaimStore
+
+
+class TlsFiles(NamedTuple):
+    """PEM files for a store that is reached by TLS.
+
+    ca_file            authorities that it must be signed by; None: those of the system
+    certificate_file   our own certificate, for a server that asks for one
+    key_file           its key; None: it stands in the same file
+    key_password       of the key
+    """
+
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+    key_password: str | None = None
+
+
+class StoreOptions(NamedTuple):
+    """How a store is opened.
+
+    app            names the claims; letters, digits, dot, dash and underscore
+    ttl_ms         how long an id is remembered at least
+    on_emptied     called when claims that were there before are gone, before ``claim`` returns
+    on_clock_jump  called with the seconds by which the store's clock went ahead of ours
+    cluster_id     Kafka's id of the cluster that offsets belong to; None: not compared
+    """
+
+    app: str
+    ttl_ms: int
+    on_emptied: Callable[[], None] | None = None
+    on_clock_jump: Callable[[float], None] | None = None
+    cluster_id: str | None = None
+    tls: TlsFiles = TlsFiles()
+    connect_timeout_s: float = 1.0
+    answer_timeout_s: float = 2.0
+
+
+class Transport(NamedTuple):
+    """The way to a store, as its address describes it.
+
+    host        None: within this machine, by a socket
+    port        of the host
+    encrypted   whether it is reached by TLS
+    unverified  options of the address that switch verification off, as ``name=value``
+    """
+
+    host: str | None
+    port: int = 0
+    encrypted: bool = False
+    unverified: tuple[str, ...] = ()
+
+
+class StoreRights(NamedTuple):
+    """The least rights of a pipeline's user, and where they are written."""
+
+    where: str
+    line: str
+
+
+class StoreKind(Protocol):
+    """One kind of claim store.
+
+    name        what people call it
+    example     how its addresses are written, for error messages
+    tls_scheme  scheme of an address with TLS; empty: there is none
+    """
+
+    name: str
+    example: str
+    tls_scheme: str
+
+    def check(self, parts: SplitResult) -> None:
+        """Raise ValueError for an address that cannot work; the text repeats nothing of it."""
+
+    def transport(self, url: str) -> Transport:
+        """Return the way that the address describes."""
+
+    def rights(self, url: str, app: str) -> StoreRights:
+        """Return what the user of the address must be granted, without its password."""
+
+    def open(self, url: str, options: StoreOptions) -> ClaimStore:
+        """Return the store; connect to nothing yet.
+
+        Raises ConfigurationError for an address or files that cannot work.
+        """

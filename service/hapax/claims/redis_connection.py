@@ -1,0 +1,219 @@
+"""The way to Redis: one client from one URL and its certificates, and its errors in plain words.
+
+Called by claims/redis.py. Nothing here knows what a claim is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import ssl
+from urllib.parse import urlsplit
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import AuthenticationError, RedisError, ResponseError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.retry import Retry
+
+from hapax.claims.kind import TlsFiles
+from hapax.claims.redis_url import CLAIM_COMMANDS
+from hapax.core.errors import ClaimsUnavailableError, ConfigurationError
+
+PERMISSIONS = f"allow ~hapax:* {' '.join(f'+{command}' for command in CLAIM_COMMANDS)}"
+
+REASONS = (
+    # What Redis says, and what that means here. The first line that is found decides. Redis 6.2
+    # wraps an error inside a script into another one, so that the word may stand anywhere.
+    (r"WRONGPASS|NOAUTH|invalid password", "it refuses the configured user or password"),
+    (
+        r"NOPERM|can't run this command|can't access",
+        f"the configured user lacks a permission: {PERMISSIONS}",
+    ),
+    (r"DB index is out of range", "the database number of the URL does not exist on this server"),
+    (r"OOM", "its memory is full: raise maxmemory, or shorten the TTL"),
+    (r"READONLY", "it is a replica, or is becoming one: the URL must lead to the primary"),
+    (r"MASTERDOWN", "it is a replica without a primary"),
+    (r"LOADING", "it is still loading its data"),
+    (r"BUSY", "another script blocks it"),
+    (r"MISCONF", "it cannot write its snapshots and therefore refuses writes"),
+    (r"NOREPLICAS", "too few replicas follow it"),
+    (
+        r"MOVED|ASK|CROSSSLOT",
+        "another node of the cluster holds the keys of this app: use that node in the URL",
+    ),
+    (r"CLUSTERDOWN|TRYAGAIN", "the Redis cluster is incomplete: some hash slots have no node"),
+    (r"max number of clients", "it has no free connection: raise maxclients"),
+    (r"unknown command|Unknown Redis command", "it lacks a command that claims need"),
+    (
+        r"WRONGTYPE",
+        "another program writes to the keys of this app: use another database or server",
+    ),
+)
+
+PASSING = re.compile(
+    r"\b(?:READONLY|MASTERDOWN|LOADING|BUSY|MISCONF|OOM|NOREPLICAS|CLUSTERDOWN|TRYAGAIN"
+    r"|max number of clients)"
+)
+"""Refusals of a server that is on its way: a failover, a start, a full memory. They count as away,
+at the start too: a worker that starts in the middle of a failover must not leave for it."""
+
+URL_PROBLEM = (
+    "The URL of Redis cannot be read: use redis://user:password@host:port/0, with special "
+    "characters of the password percent-encoded."
+)
+
+
+class Tls(TlsFiles):
+    """PEM files for a ``rediss://`` server."""
+
+    __slots__ = ()
+
+    def options(self) -> dict[str, object]:
+        """Return the client's options; raise ConfigurationError for files that cannot be used.
+
+        The client would only open them with its first connection, and a missing file would look
+        like a server that is away.
+        """
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+        except OSError as error:
+            raise ConfigurationError([_unreadable("CA file", self.ca_file, error)]) from None
+        options = {"ssl_ca_certs": self.ca_file} if self.ca_file else {}
+        if self.certificate_file is None:
+            return dict(options)
+        try:
+            # An empty password keeps the library from asking for one on the terminal.
+            password = self.key_password or ""
+            context.load_cert_chain(self.certificate_file, self.key_file, password)
+        except (OSError, ValueError) as error:
+            files = f"{self.certificate_file} with {self.key_file or 'the key in it'}"
+            raise ConfigurationError([_unreadable("certificate", files, error)]) from None
+        return {
+            **options,
+            "ssl_certfile": self.certificate_file,
+            "ssl_keyfile": self.key_file or self.certificate_file,
+            "ssl_password": self.key_password,
+        }
+
+
+def _unreadable(what: str, path: str | None, error: Exception) -> str:
+    reason = getattr(error, "reason", None) or getattr(error, "strerror", None)
+    return f"The {what} for Redis cannot be used: {path}: {reason or 'key or password is wrong'}."
+
+
+NO_FILES = Tls()
+
+
+def connect(
+    url: str,
+    *,
+    tls: Tls = NO_FILES,
+    connect_timeout_s: float = 1.0,
+    answer_timeout_s: float = 2.0,
+) -> Redis:
+    """Return a client for ``redis://``, ``rediss://`` or ``unix://``; nothing is sent yet.
+
+    It never repeats a call: an outage must be seen after one timeout, and the caller decides.
+    Raises ConfigurationError for a URL or files that cannot work; its text holds no part of the
+    URL.
+    """
+    options: dict[str, object] = {}
+    if any(tls):
+        if not url.startswith("rediss://"):
+            raise ConfigurationError(["Certificates for Redis need a URL that begins rediss://."])
+        options = tls.options()
+    try:
+        _check_database(url)
+        client = Redis.from_url(
+            url,
+            **options,
+            socket_connect_timeout=connect_timeout_s,
+            socket_timeout=answer_timeout_s,
+            retry=Retry(NoBackoff(), 0),
+            # No HELLO and no CLIENT SETINFO: each is a round trip that a strict ACL refuses.
+            protocol=2,
+            driver_info=None,
+        )
+        # Options of the URL's query are only read here.
+        client.connection_pool.make_connection()
+    except (ValueError, TypeError, RedisError):
+        # The text of such an error can hold a part of the password.
+        raise ConfigurationError([URL_PROBLEM]) from None
+    return client
+
+
+def _check_database(url: str) -> None:
+    # The client would silently take database 0 for a path that is no number.
+    parts = urlsplit(url)
+    if parts.scheme != "unix" and not re.fullmatch(r"/?\d*", parts.path):
+        raise ValueError
+
+
+def place(client: Redis) -> str:
+    """Name the server without its secrets: ``host:port/database``."""
+    options = client.connection_pool.connection_kwargs
+    if "path" in options:
+        return str(options["path"])
+    host, port = options.get("host", "localhost"), options.get("port", 6379)
+    return f"{host}:{port}/{options.get('db') or 0}"
+
+
+def unavailable(client: Redis, error: Exception) -> ClaimsUnavailableError:
+    """Translate what the client raised; one line, without secrets."""
+    return ClaimsUnavailableError(f"Redis at {place(client)} does not answer: {reason_of(error)}")
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether waiting may help: no listener, no answer, or a refusal that passes.
+
+    A wrong password, a missing permission, an untrusted certificate or an unknown host are for
+    people to fix.
+    """
+    if isinstance(error, AuthenticationError):
+        return False
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLError | socket.gaierror):
+            return False
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(error, ResponseError):
+        return PASSING.search(_answer(error)) is not None
+    return isinstance(error, RedisConnectionError | RedisTimeoutError | OSError)
+
+
+def _answer(error: Exception) -> str:
+    """Return what the server said; the client cuts off the leading word of some refusals."""
+    return f"{getattr(error, 'status_code', None) or ''} {error}"
+
+
+def reason_of(error: Exception) -> str:
+    """Return what is wrong, in a phrase without secrets."""
+    if isinstance(error, RedisTimeoutError | TimeoutError):
+        return "it took too long"
+    text = _answer(error)
+    for pattern, reason in REASONS:
+        if re.search(rf"\b(?:{pattern})", text):
+            return reason
+    if isinstance(error, AuthenticationError):
+        return REASONS[0][1]
+    if isinstance(error, ResponseError):
+        # Only the leading code: the rest may quote the request.
+        return f"it answers with the error {text.split(maxsplit=1)[0]}"
+    return _network_reason(error)
+
+
+def _network_reason(error: BaseException | None) -> str:
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return f"its certificate is not trusted ({error.verify_message})"
+        if isinstance(error, ssl.SSLError):
+            return f"TLS failed ({error.reason})"
+        if isinstance(error, socket.gaierror):
+            return "its host name is unknown"
+        if isinstance(error, OSError) and error.errno:
+            return os.strerror(error.errno).lower()
+        error = error.__cause__ or error.__context__
+    return "the connection broke"

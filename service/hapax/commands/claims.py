@@ -1,0 +1,243 @@
+"""``hapax claims``: who owns an id, and what to do when the claim store knows it wrongly or not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hapax.commands.screen import (
+    JsonFlag,
+    OutputTopics,
+    YesFlag,
+    confirm,
+    environment_settings,
+    id_bytes,
+    json_bytes,
+    print_json,
+    print_table,
+    printable,
+    progress_line,
+    refusals,
+    typed_id,
+)
+from hapax.commands.times import age_text, point_ms
+from hapax.core.errors import HapaxError
+
+if TYPE_CHECKING:
+    from hapax.core.claim_store import Owned
+    from hapax.operations.adopt import Adoption
+    from hapax.operations.claims import Rebuilt
+    from hapax.settings import Settings
+
+EventId = Annotated[
+    str, typer.Argument(metavar="ID", help=r"The event's id; \x00 stands for a NUL byte.")
+]
+
+_WHY_TWICE = (
+    "claims share an expiry with those of one TTL, so that each lives for at least that long."
+)
+
+app = typer.Typer(
+    name="claims", help="Show, forget, rebuild and adopt claims.", no_args_is_help=True
+)
+
+
+@app.command()
+def show(event_id: EventId, as_json: JsonFlag = False) -> None:
+    r"""Show who owns an id: the record seen first, and how long that is remembered.
+
+    An id counts within its source, so there may be several. The id of a
+    CloudEvent is its source, a NUL byte (written \x00) and its id.
+    Exit code 1: no claim exists.
+
+    Examples:
+      hapax claims show order-815
+      hapax claims show 'https://shop.example/orders\x00815' --json
+    """
+    with refusals(as_json=as_json):
+        wanted = typed_id(event_id)
+        settings = environment_settings()
+        from hapax.operations.claims import claims
+
+        with claims(settings) as asked:
+            owners = asked.owners(wanted)
+        if not owners:
+            raise _nobody(event_id, settings)
+    _print_owners(event_id, owners, as_json=as_json)
+    if not as_json:
+        ttl = age_text(settings.dedup.ttl_ms / 1000)
+        typer.echo(f"An id is remembered for one to two HAPAX_DEDUP__TTL ({ttl}): {_WHY_TWICE}")
+
+
+@app.command()
+def forget(event_id: EventId, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
+    r"""Forget an id: the next record that has it is processed as if it were the first.
+
+    The event will have its effect again if it is sent again, and nothing else
+    happens. Exit code 1: no claim exists.
+
+    Examples:
+      hapax claims forget order-815
+      hapax claims forget order-815 --yes --json
+    """
+    with refusals(as_json=as_json):
+        wanted = typed_id(event_id)
+        settings = environment_settings()
+        from hapax.operations.claims import claims
+
+        with claims(settings) as asked:
+            owners = asked.owners(wanted)
+            if not owners:
+                raise _nobody(event_id, settings)
+            told = ", ".join(str(owned.owner) for owned in owners.values())
+            confirm(f"Forget that {printable(event_id)} belongs to {printable(told)}?", yes=yes)
+            forgotten = {
+                source: owned for source, owned in owners.items() if asked.forget(wanted, source)
+            }
+    _print_owners(event_id, forgotten, as_json=as_json)
+
+
+@app.command()
+def rebuild(
+    since: Annotated[
+        str | None,
+        typer.Option(
+            help="Records from this time on: 24h (ago), or a time. Default: HAPAX_DEDUP__TTL."
+        ),
+    ] = None,
+    output_topic: OutputTopics = None,
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Restore claims after Redis was lost, from outputs and dead letters.
+
+    Reads their headers hapax-id and hapax-source, younger than the time an id is
+    remembered, by the records' own timestamps. Existing claims stay. The command may be repeated,
+    and run while workers run; if no duplicate may pass meanwhile, stop them first. It cannot know
+    ids of records that were filtered:
+    those have no outputs.
+
+    Examples:
+      hapax claims rebuild
+      hapax claims rebuild --since 6h --output-topic orders-eu --yes
+    """
+    with refusals(as_json=as_json):
+        settings = environment_settings()
+        since_ms = None if since is None else point_ms("--since", since)
+        from hapax.operations.claims import claims
+
+        with progress_line() as line, claims(settings) as asked:
+            confirm(f"Write claims of {settings.app} to its claim store?", yes=yes)
+            rebuilt = asked.rebuild(since_ms, tuple(output_topic or ()), line.show)
+    if as_json:
+        import msgspec
+
+        print_json(msgspec.to_builtins(rebuilt))
+    else:
+        _tell(rebuilt)
+
+
+@app.command()
+def adopt(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would be done; change nothing.")
+    ] = False,
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Let claims and offsets of another Kafka cluster belong to the one that answers now.
+
+    For a cluster that takes over from another one (a mirror, a failover): the
+    service refuses to start there, because the same coordinates are other
+    records. After it a claim counts whose owner lies below the committed offset
+    of this cluster, or is found at its place here with the same id; any other is
+    taken over by the next record with its id. Committed offsets keep their
+    numbers: check them first (hapax offsets). Refused while the group has
+    members. Processes that still run on the other cluster leave with exit code 6.
+
+    Examples:
+      hapax claims adopt --dry-run
+      hapax claims adopt --yes --json
+    """
+    with refusals(as_json=as_json):
+        settings = environment_settings()
+        from hapax.operations.adopt import Adopting
+
+        asked = Adopting(settings)
+        found = asked.look()
+        if not dry_run:
+            confirm(_adoption(settings, found), yes=yes)
+            found = asked.adopt()
+    if as_json:
+        print_json(
+            {
+                "adopted": not dry_run,
+                "cluster": found.here,
+                "before": found.before,
+                "claims": found.claims,
+                "offsets": [
+                    {"topic": topic, "partition": number, "offset": offset}
+                    for (topic, number), offset in sorted(found.offsets.items())
+                ],
+            }
+        )
+    elif dry_run:
+        typer.echo(f"{_adoption(settings, found)} Nothing was done.")
+    else:
+        what = f"claims and offsets of {settings.app}" if found.claims else "offsets"
+        typer.echo(
+            f"{what} belong to cluster {printable(found.here)} now; offsets committed again:"
+            f" {len(found.offsets)}"
+        )
+
+
+def _adoption(settings: Settings, found: Adoption) -> str:
+    of = f"those of cluster {printable(found.before)}" if found.before else "no known cluster's"
+    claims = f"claims ({of}) and " if found.claims else ""
+    return f"Adopt {claims}offsets of {settings.app} for cluster {printable(found.here)}?"
+
+
+def _tell(rebuilt: Rebuilt) -> None:
+    lines = (
+        (rebuilt.records, "outputs and dead letters read"),
+        (rebuilt.claimed, "of them name an owner that has its claim now"),
+        (rebuilt.elsewhere, "name an id that another record owns; that claim stays"),
+        (rebuilt.untold, "have an id that more than one source may have given; not claimed"),
+        (rebuilt.without_id, "are of records without an id"),
+        (rebuilt.foreign, "were not written by a record of this pipeline"),
+        (rebuilt.older, "more are older than the bound; left alone"),
+    )
+    for count, text in lines:
+        if count or text.startswith(("of them", "outputs")):
+            typer.echo(f"{count:,} {text}")
+    typer.echo("Ids of records that were filtered are not known: they have no outputs.")
+
+
+def _print_owners(event_id: str, owners: dict[str, Owned], *, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "id": json_bytes(id_bytes(event_id)),
+                "claims": [
+                    {"id_source": source, "owner": str(owned.owner), "life_ms": owned.life_ms}
+                    for source, owned in owners.items()
+                ],
+            }
+        )
+        return
+    print_table(
+        ("id", "found by", "owner", "remembered for"),
+        [
+            (event_id, source, str(owned.owner), age_text(owned.life_ms / 1000))
+            for source, owned in owners.items()
+        ],
+    )
+
+
+def _nobody(event_id: str, settings: Settings) -> HapaxError:
+    sources = ", ".join(settings.dedup.id)
+    return HapaxError(
+        f"no claim exists for {event_id} (searched as {sources}): it was not seen within"
+        " HAPAX_DEDUP__TTL, or its claim was forgotten"
+    )

@@ -1,0 +1,213 @@
+"""``hapax dead-letters``: what failed and why, and another chance for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hapax.commands.dead_letters_screen import COLUMNS, content, figures, row, shown, summary
+from hapax.commands.screen import (
+    JsonFlag,
+    YesFlag,
+    confirm,
+    environment_settings,
+    id_bytes,
+    print_json,
+    print_table,
+    printable,
+    progress_line,
+    refusals,
+    typed_id,
+)
+from hapax.commands.times import point_ms
+from hapax.core.dead_letters import Wanted
+from hapax.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from hapax.operations.replay import ReplaySummary
+
+
+Reason = Annotated[
+    str, typer.Option("--reason", help="Text that the error contains; case is ignored.")
+]
+Since = Annotated[
+    str | None, typer.Option(help="Records from this time on: 24h (ago), or 2030-01-31T12:00:00Z.")
+]
+Until = Annotated[
+    str | None, typer.Option(help="Records before this time; same format as --since.")
+]
+Id = Annotated[str, typer.Option("--id", help=r"The event's id; \x00 stands for a NUL byte.")]
+Source = Annotated[
+    str, typer.Option(help="Where the record failed: topic, topic/partition, or with /offset.")
+]
+
+app = typer.Typer(
+    name="dead-letters", help="List, show and replay dead letters.", no_args_is_help=True
+)
+
+
+@app.command(name="list")
+def list_(
+    reason: Reason = "",
+    since: Since = None,
+    until: Until = None,
+    event_id: Id = "",
+    source: Source = "",
+    limit: Annotated[
+        int, typer.Option(min=1, max=100_000, help="How many of the newest to show.")
+    ] = 50,
+    as_json: JsonFlag = False,
+) -> None:
+    """List dead letters: when, which id, why, where from, and whether they were replayed.
+
+    The time is the record's own timestamp.
+
+    Examples:
+      hapax dead-letters list
+      hapax dead-letters list --reason ValueError --since 2h
+      hapax dead-letters list --source orders/3 --limit 1000 --json
+    """
+    with refusals(as_json=as_json):
+        wanted = _wanted(reason, since, until, event_id, source)
+        settings = environment_settings()
+        from hapax.operations.dead_letters import dead_letters
+
+        with progress_line() as line, dead_letters(settings, line.show) as letters:
+            found = letters.look(wanted, limit)
+            topic = letters.topic
+    if as_json:
+        print_json(
+            {
+                "topic": topic,
+                "count": found.count,
+                "replayed": found.replayed,
+                "reasons": found.reasons,
+                "dead_letters": [figures(one, replayed) for one, replayed in found.letters],
+            }
+        )
+        return
+    print_table(COLUMNS, [row(one, replayed) for one, replayed in found.letters])
+    typer.echo(f"{found.count:,} dead letters in {topic}, {found.replayed:,} of them replayed")
+    for name, count in found.reasons.items():
+        typer.echo(f"  {count:,} {printable(name)}")
+    if found.count > len(found.letters):
+        typer.echo(f"the last {len(found.letters):,} are shown; --limit shows more")
+
+
+@app.command()
+def show(
+    which: Annotated[
+        str,
+        typer.Argument(help="topic/partition/offset of dead letter or failed record, or an id."),
+    ],
+    as_json: JsonFlag = False,
+) -> None:
+    """Show one dead letter whole: error, headers, key and value; the newest if there are more.
+
+    Examples:
+      hapax dead-letters show orders-dead/0/17
+      hapax dead-letters show orders/3/4711
+      hapax dead-letters show order-815 --json
+    """
+    with refusals(as_json=as_json):
+        event_id = typed_id(which)
+        settings = environment_settings()
+        from hapax.operations.dead_letters import dead_letters
+
+        with progress_line() as line, dead_letters(settings, line.show) as letters:
+            found = letters.named(which, event_id)
+    one, replayed = found
+    if as_json:
+        print_json(figures(one, replayed) | content(one))
+        return
+    for name, text in summary(one, replayed):
+        typer.echo(f"{name:<12}{printable(text)}")
+    for header, value in one.record.headers:
+        typer.echo(f"  {printable(header)}: {'null' if value is None else printable(value)}")
+    typer.echo(f"{'key':<12}{shown(one.record.key)}")
+    typer.echo(f"{'value':<12}{shown(one.record.value)}")
+
+
+@app.command()
+def replay(
+    reason: Reason = "",
+    since: Since = None,
+    until: Until = None,
+    event_id: Id = "",
+    source: Source = "",
+    rate: Annotated[
+        float | None, typer.Option(min=0.1, help="Maximum number of records per second.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would be replayed.")
+    ] = False,
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write dead letters back to the input they came from, each once.
+
+    The record goes back as it came, to its own partition, and a note of it to
+    the dead-letter topic, in one transaction: if this command is interrupted, run it again and it
+    continues where it stopped. What was replayed before is left
+    alone; what fails again is a new dead letter. The replay passes the claim of its original. Fix
+    the transform first.
+
+    Examples:
+      hapax dead-letters replay --dry-run
+      hapax dead-letters replay --reason KeyError --since 6h --rate 100
+      hapax dead-letters replay --id order-815 --yes --json
+    """
+    with refusals(as_json=as_json):
+        wanted = _wanted(reason, since, until, event_id, source)
+        settings = environment_settings()
+        from hapax.operations.replay import replaying
+
+        with progress_line() as line, replaying(settings, wanted, line.show, rate=rate) as work:
+            outcome = work.preview()
+            if outcome.replayed and not dry_run:
+                line.close()
+                inputs = ", ".join(settings.input.topics)
+                confirm(f"Write {outcome.replayed:,} records back to {inputs}?", yes=yes)
+                outcome = work.run()
+    if as_json:
+        print_json(
+            {
+                "dry_run": dry_run,
+                "replayed": outcome.replayed,
+                "replayed_before": outcome.already,
+                "left": outcome.left,
+            }
+        )
+        return
+    _tell_outcome(outcome, "would be replayed" if dry_run else "replayed")
+
+
+def _tell_outcome(outcome: ReplaySummary, verb: str) -> None:
+    typer.echo(f"{outcome.replayed:,} {verb}")
+    if outcome.already:
+        typer.echo(f"{outcome.already:,} left alone: replayed before")
+    for reason, count in outcome.left.items():
+        typer.echo(f"{count:,} left alone: {reason}")
+
+
+def _wanted(
+    reason: str, since: str | None, until: str | None, event_id: str, source: str
+) -> Wanted:
+    if source.count("/") > 2:  # topic/partition/offset
+        raise ConfigurationError(
+            [f"--source {source}: write topic, topic/partition or topic/partition/offset"]
+        )
+    since_ms = None if since is None else point_ms("--since", since)
+    until_ms = None if until is None else point_ms("--until", until)
+    if since_ms is not None and until_ms is not None and since_ms >= until_ms:
+        raise ConfigurationError(
+            [f"--since {since} is not before --until {until}: no record can be between them"]
+        )
+    return Wanted(
+        reason=reason,
+        since_ms=since_ms,
+        until_ms=until_ms,
+        event_id=id_bytes(event_id),
+        source=source,
+    )

@@ -1,0 +1,184 @@
+"""``hapax offsets set``, ``rewind`` and ``skip``: the group's offsets moved by hand."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hapax.commands.offsets_screen import show_moves, show_skip
+from hapax.commands.screen import (
+    JsonFlag,
+    environment_settings,
+    progress_line,
+    refusals,
+)
+from hapax.commands.times import point_ms
+from hapax.core.errors import ConfigurationError
+from hapax.core.offset_moves import Target
+from hapax.core.records import Coordinates
+
+Yes = Annotated[
+    bool, typer.Option("--yes", help="Apply the change. Without this option nothing is changed.")
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only show what would change (the default without --yes).")
+]
+KeepClaims = Annotated[
+    bool,
+    typer.Option(
+        "--keep-claims",
+        help="Keep the claims of the skipped records: they had their effects before a rewind.",
+    ),
+]
+
+
+def set_(
+    place: Annotated[str, typer.Argument(help="TOPIC, TOPIC/PARTITION or TOPIC/PARTITION/OFFSET.")],
+    to: Annotated[
+        str,
+        typer.Argument(help="earliest, latest, an offset, 24h (ago) or 2030-01-31T12:00:00Z."),
+    ] = "",
+    keep_claims: KeepClaims = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Set the group's offset: the next record that is read there.
+
+    The group must have no members. Records that are passed have no effect, and
+    their claims are forgotten, so that a repeat of them is processed;
+    --keep-claims where they had their effect before a rewind. Records that are
+    read again have their effect again. The topic's id is kept beside the offset.
+
+    Examples:
+      hapax offsets set orders/3/4711
+      hapax offsets set orders/3 latest --yes
+      hapax offsets set orders 2030-01-31T12:00:00Z --json
+    """
+    with refusals(as_json=as_json):
+        _check(yes=yes, dry_run=dry_run)
+        target = Target.parse(place)
+        if (target.offset is None) == (not to):
+            raise ConfigurationError([f"{place} {to}".strip() + ": name the offset once"])
+        goal = _goal("TO", to) if to else 0
+        if isinstance(goal, int) and to and target.partition is None:
+            raise ConfigurationError([f"{place} {to}: an offset belongs to one partition"])
+        settings = environment_settings()
+        from hapax.operations.moving import moving
+
+        with progress_line() as line, moving(settings, line.show) as work:
+            moves = work.set(target, goal)
+            members = work.members()
+            forgotten = work.carry_out(moves, keep_claims=keep_claims) if yes else 0
+    show_moves(moves, forgotten, members, done=yes, as_json=as_json)
+
+
+def rewind(
+    place: Annotated[
+        str, typer.Argument(help="TOPIC or TOPIC/PARTITION; default: all inputs.")
+    ] = "",
+    by: Annotated[int | None, typer.Option(min=1, help="Number of offsets.")] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(help="To the first record at or after this time: 24h (ago), or a time."),
+    ] = None,
+    to_offset: Annotated[int | None, typer.Option(min=0, help="To this offset.")] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Go back: records that had their effect are read again and have it again.
+
+    The group must have no members. Never goes forward: partitions that are not
+    beyond the place stay where they are. Claims are left alone: each record
+    passes as its own, and what was dropped as a duplicate is dropped again.
+
+    Examples:
+      hapax offsets rewind orders/3 --by 100
+      hapax offsets rewind --to 2h --yes
+      hapax offsets rewind orders/3 --to-offset 4711 --json
+    """
+    with refusals(as_json=as_json):
+        _check(yes=yes, dry_run=dry_run)
+        given = [one for one in (by, to, to_offset) if one is not None]
+        if len(given) != 1:
+            raise ConfigurationError(["rewind: name one of --by, --to and --to-offset"])
+        target = Target.parse(place) if place else None
+        if target is not None and target.offset is not None:
+            raise ConfigurationError([f"{place}: name the offset by --to-offset"])
+        if to_offset is not None and (target is None or target.partition is None):
+            raise ConfigurationError(["--to-offset: name the partition, as TOPIC/PARTITION"])
+        goal: str | int = 0 if to is None else f"time:{point_ms('--to', to)}"
+        goal = goal if to_offset is None else to_offset
+        settings = environment_settings()
+        from hapax.operations.moving import moving
+
+        with progress_line() as line, moving(settings, line.show) as work:
+            moves = work.rewind(target, by=by, to=goal)
+            members = work.members()
+            if yes:
+                work.carry_out(moves)
+    show_moves(moves, 0, members, done=yes, as_json=as_json)
+
+
+def skip(
+    place: Annotated[str, typer.Argument(help="TOPIC/PARTITION/OFFSET where the group is.")],
+    dead_letter: Annotated[
+        bool,
+        typer.Option(
+            "--dead-letter",
+            help="Also write a dead letter, in the transaction that commits the offset.",
+        ),
+    ] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Pass one record, also one that cannot be decoded and holds its partition up.
+
+    The group must have no members, and must be at this offset. Of a damaged
+    record set all records are passed at once: none of them can be read. With
+    --dead-letter its coordinates, and its value where it can be read, are in the
+    dead-letter topic; without it nothing is left of it, and its claim is forgotten.
+
+    Examples:
+      hapax offsets skip orders/3/4711 --dead-letter
+      hapax offsets skip orders/3/4711 --dead-letter --yes
+    """
+    with refusals(as_json=as_json):
+        _check(yes=yes, dry_run=dry_run)
+        target = Target.parse(place)
+        if target.partition is None or target.offset is None:
+            raise ConfigurationError([f"{place}: write TOPIC/PARTITION/OFFSET"])
+        settings = environment_settings()
+        if dead_letter and settings.dead_letter.topic is None:
+            raise ConfigurationError(
+                ["HAPAX_DEAD_LETTER__TOPIC is not set: --dead-letter needs it"]
+            )
+        from hapax.operations.moving import moving
+
+        with progress_line() as line, moving(settings, line.show) as work:
+            found, move = work.skip(Coordinates(target.topic, target.partition, target.offset))
+            members = work.members()
+            truncated = found.record is None
+            if yes and dead_letter:
+                truncated = work.dead_letter(found, move)
+            elif yes:
+                # What cannot be decoded never made a claim.
+                work.carry_out([move], keep_claims=found.record is None)
+    letter = settings.dead_letter.topic if dead_letter else None
+    show_skip(found, letter, members, truncated=truncated, done=yes, as_json=as_json)
+
+
+def _goal(option: str, text: str) -> str | int:
+    if text in {"earliest", "latest"}:
+        return text
+    if text.isascii() and text.isdecimal() and len(text) < 20:  # digits of an offset
+        return int(text)
+    return f"time:{point_ms(option, text)}"
+
+
+def _check(*, yes: bool, dry_run: bool) -> None:
+    if yes and dry_run:
+        raise ConfigurationError(["--yes and --dry-run exclude each other"])

@@ -1,0 +1,191 @@
+"""``hapax sandbox``: real Kafka and real Redis on this machine, to try things on."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import signal
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hapax.commands.screen import interruptible, require_tools
+from hapax.core.errors import StopError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PARTITIONS = 4
+_PARTITIONS_MAX = 10_000
+_TOPIC = r"[A-Za-z0-9._-]{1,249}"
+_WORKERS = 4
+# The wheel holds no rules: they belong to the checkout that it was installed from, if any.
+_RULES = Path(__file__).parents[3] / "deploy" / "monitoring" / "alerts.yaml"
+
+app = typer.Typer(
+    help="Real Kafka and real Redis on this machine, without containers.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",  # examples keep their lines
+)
+
+
+@app.callback()
+def _installed() -> None:
+    require_tools("sandbox")
+
+
+@app.command()
+def up(
+    nodes: Annotated[int, typer.Option(help="Brokers: 1 or 3.", metavar="1|3")] = 1,
+    redis: Annotated[bool, typer.Option(help="Also start Redis.")] = True,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(help="A topic to create; repeatable.", metavar="NAME[:PARTITIONS]"),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keep the data in this folder. Otherwise they are deleted when the sandbox ends."
+        ),
+    ] = None,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="Require TLS, authentication and ACLs.")
+    ] = False,
+    monitoring: Annotated[
+        bool, typer.Option("--monitoring", help="Also start Prometheus, which scrapes the workers.")
+    ] = False,
+    rules: Annotated[
+        Path | None,
+        typer.Option(help="Its alert rules; default: those of this checkout.", metavar="FILE"),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, not shell lines.")
+    ] = False,
+) -> None:
+    """Start Kafka and Redis, print the environment that points Hapax to them, and stay.
+
+    Ctrl-C or SIGTERM ends them. Prometheus (`--monitoring`) watches the worker whose telemetry port
+    is printed, and its alerts are on its page, whose address is printed, too. With `--secure` the
+    printed environment holds a login; its secrets are in files.
+
+    **Examples**
+
+    `hapax sandbox up`
+
+    `hapax sandbox up --nodes 3 --topic orders:8 --topic invoices:8`
+
+    `hapax sandbox up --monitoring --topic orders --topic orders-clean`
+
+    `hapax sandbox up --secure --topic orders --topic orders-clean`
+
+    `hapax sandbox up --json > sandbox.json &`
+    """
+    from hapax.sandbox import Sandbox, secure_environment
+
+    topics = [_parse_topic(one) for one in topic or []]
+    if nodes not in {1, 3}:
+        raise typer.BadParameter("A sandbox has 1 node or 3.", param_hint="--nodes")
+    if rules is not None and not monitoring:
+        raise typer.BadParameter("Rules are for --monitoring.", param_hint="--rules")
+    with (
+        _stop_signals(),
+        _refusals(),
+        _monitoring(rules, data, wanted=monitoring) as more,
+        Sandbox(nodes, redis=redis, data_dir=data, guarded=secure) as sandbox,
+    ):
+        for name, partitions in topics:
+            if not sandbox.kafka.has_topic(name):
+                sandbox.create_topic(name, partitions)
+        ours = secure_environment(sandbox, redis=redis) if secure else sandbox.environment()
+        _print_environment(ours | more, as_json=as_json)
+        typer.echo("Running. Ctrl-C ends it and its processes.", err=True)
+        signal.pause()
+
+
+@app.command()
+def fetch(
+    monitoring: Annotated[
+        bool, typer.Option("--monitoring", help="Also install Prometheus.")
+    ] = False,
+) -> None:
+    """Get what the sandbox needs, and start nothing.
+
+    Kafka's files go to the user's cache, once; on Debian, root also gets Java and Redis. Run it
+    while an image is built, or before a journey.
+
+    **Example**
+
+    `hapax sandbox fetch`
+    """
+    from hapax.sandbox import jars, machine
+
+    with _refusals():
+        typer.echo(f"Java: {machine.java()}")
+        typer.echo(f"Redis: {machine.redis_server()}")
+        if monitoring:
+            typer.echo(f"Prometheus: {machine.prometheus()}")
+        typer.echo(f"Kafka {jars.KAFKA_VERSION}: {jars.fetched()}")
+
+
+def _parse_topic(text: str) -> tuple[str, int]:
+    name, _, partitions = text.partition(":")
+    count = partitions or str(_PARTITIONS)
+    if not count.isascii() or not count.isdecimal() or not 1 <= int(count[:9]) <= _PARTITIONS_MAX:
+        raise typer.BadParameter(f"{text!r} is not NAME or NAME:PARTITIONS.", param_hint="--topic")
+    if not re.fullmatch(_TOPIC, name) or name in {".", ".."}:
+        raise typer.BadParameter(
+            f"{name!r} cannot name a topic: letters, digits, dots, dashes, underscores.",
+            param_hint="--topic",
+        )
+    return name, int(count)
+
+
+@contextmanager
+def _monitoring(rules: Path | None, data: Path | None, *, wanted: bool) -> Iterator[dict[str, str]]:
+    """Run a Prometheus in the block; give the variables that lead workers and people to it."""
+    if not wanted:
+        yield {}
+        return
+    from hapax.sandbox import monitoring
+
+    rules = rules or (_RULES if _RULES.is_file() else None)
+    folder = None if data is None else data / "prometheus"
+    with monitoring(rules=rules, workers=_WORKERS, data_dir=folder) as prometheus:
+        further = ", ".join(map(str, prometheus.worker_ports[1:]))
+        typer.echo(f"Prometheus: {prometheus.url}/alerts", err=True)
+        typer.echo(f"Alert rules: {rules or 'none; name a file by --rules'}", err=True)
+        typer.echo(f"HAPAX_TELEMETRY__PORT of further workers: {further}", err=True)
+        yield prometheus.environment()
+
+
+def _print_environment(variables: dict[str, str], *, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps(variables) + "\n")
+    else:
+        for name, value in variables.items():
+            sys.stdout.write(f"export {name}={shlex.quote(value)}\n")
+    sys.stdout.flush()
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Show an error that says what to do without the way it came."""
+    try:
+        yield
+    except StopError as error:
+        typer.echo(error, err=True)
+        raise typer.Exit(error.exit_code) from None
+
+
+@contextmanager
+def _stop_signals() -> Iterator[None]:
+    """Leave the block at the first SIGINT or SIGTERM; ignore further ones while servers end."""
+    with interruptible():
+        try:
+            yield
+        except KeyboardInterrupt:
+            typer.echo("Stopped.", err=True)

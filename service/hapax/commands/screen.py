@@ -1,0 +1,232 @@
+"""What all commands show alike: tables, JSON, and errors as sentences.
+
+Bytes of others are made printable before a terminal sees them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import signal
+import sys
+import time
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hapax.core.errors import ConfigurationError, ExitCode, HapaxError, StopError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from types import FrameType
+
+    from rich.text import Text
+
+    from hapax.settings import Settings
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+YesFlag = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+OutputTopics = Annotated[
+    list[str] | None, typer.Option(help="A topic that the transform chooses; repeatable.")
+]
+
+# A table that is piped into a file or a pager is not folded to 80 columns.
+COLUMNS_WITHOUT_TERMINAL = 240
+
+
+def print_json(value: object) -> None:
+    """Print a value as JSON, in which whatever a terminal would obey is escaped."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    if not text.replace("\n", "").isprintable():
+        text = "".join(
+            each if each == "\n" or each.isprintable() else json.dumps(each)[1:-1] for each in text
+        )
+    typer.echo(text)
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str | Text]],
+    *,
+    numbers: Collection[str] = (),
+) -> None:
+    """Print rows under columns; those named in ``numbers`` stand at the right.
+
+    Text from outside may stand in a cell as it is: what a terminal would obey is escaped. A cell
+    with colours is a ``rich.text.Text``, and its maker's business.
+    """
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = COLUMNS_WITHOUT_TERMINAL
+    table = Table(box=SIMPLE)
+    for column in columns:
+        table.add_column(column, justify="right" if column in numbers else "left")
+    for row in rows:
+        # Text, or brackets in a value would be read as markup.
+        table.add_row(*(Text(printable(cell)) if isinstance(cell, str) else cell for cell in row))
+    console.print(table)
+
+
+@contextmanager
+def refusals(
+    *, as_json: bool = False, prefix: str = "", otherwise: int = ExitCode.UNEXPECTED
+) -> Iterator[None]:
+    """Show an error that says what to do without the way it came, and leave with its exit code.
+
+    ``prefix`` stands before each sentence. ``otherwise`` is the code of errors without one.
+    """
+    try:
+        yield
+    except HapaxError as error:
+        problems = struck(getattr(error, "problems", None) or [str(error)])
+        if as_json:
+            print_json({"ok": False, "problems": problems})
+        else:
+            for problem in problems:
+                typer.echo(f"{prefix}{problem}", err=True)
+        code = error.exit_code if isinstance(error, StopError) else otherwise
+        raise typer.Exit(int(code)) from error
+
+
+def environment_settings(changes: Mapping[str, str] | None = None) -> Settings:
+    """Return the settings of the environment, some variables changed."""
+    from hapax.settings import load_settings
+
+    return load_settings({**os.environ, **(changes or {})})
+
+
+def require_tools(command: str) -> None:
+    """End with exit code 2 where the package is without sandbox and demo, as in the images."""
+    if find_spec(f"hapax.{command}") is None or find_spec("hapax.sandbox") is None:
+        typer.echo(
+            f"hapax {command} is not part of this image. On the machine where you want to try it,"
+            " type: pip install 'hapax-kafka[sandbox]'",
+            err=True,
+        )
+        raise typer.Exit(int(ExitCode.CONFIGURATION))
+
+
+def struck(texts: Iterable[str]) -> list[str]:
+    """Return texts of errors as a terminal may show them, without a secret of the environment."""
+    from hapax.settings.secrets import Strike, secrets_around
+
+    strike = Strike(secrets_around(os.environ))
+    return [printable(strike(text)) for text in texts]
+
+
+def printable(text: str | bytes) -> str:
+    r"""Return what a terminal only shows, never obeys: ``\x1b`` for an escape, and so on.
+
+    That holds for all that Unicode calls unprintable: control characters, marks that turn the
+    direction of text, line separators, halves of pairs. Bytes that are no UTF-8 are escaped, too.
+    """
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )
+
+
+def json_bytes(value: bytes | None) -> object:
+    """Return bytes as JSON can have them: text, or ``{"base64": ...}`` when they are none."""
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}
+
+
+def id_bytes(text: str) -> bytes:
+    r"""Return the id that a person typed; ``\x00`` and its kind stand for single bytes.
+
+    That is how ``printable`` writes what is no text: what was shown can be pasted.
+    """
+    parts = re.split(r"\\x([0-9a-f]{2})", text)
+    return b"".join(
+        bytes.fromhex(part) if place % 2 else part.encode("utf-8", "surrogateescape")
+        for place, part in enumerate(parts)
+    )
+
+
+def typed_id(text: str) -> bytes:
+    """Return the id that a person typed; raises ConfigurationError for none."""
+    if not text:
+        raise ConfigurationError(["an event's id is at least one byte: name it"])
+    return id_bytes(text)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask on a terminal; elsewhere ``--yes`` must have been said."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigurationError([f"{question} There is no terminal to confirm on: add --yes."])
+    if not typer.confirm(question, err=True):
+        typer.echo("Nothing was done.", err=True)
+        raise typer.Exit(ExitCode.UNEXPECTED)
+
+
+class ProgressLine:
+    """Shows how far long work is, on standard error: one live line on a terminal, else a few."""
+
+    INTERVAL_S = 5.0
+
+    def __init__(self) -> None:
+        self._live = sys.stderr.isatty()
+        self._shown_s = time.monotonic()
+
+    def show(self, text: str) -> None:
+        """Show what goes on; off a terminal now and then, and nothing of what is soon over."""
+        if self._live:
+            sys.stderr.write(f"\r\x1b[K{printable(text)}")
+            sys.stderr.flush()
+            return
+        if time.monotonic() - self._shown_s > self.INTERVAL_S:
+            self._shown_s = time.monotonic()
+            typer.echo(printable(text), err=True)
+
+    def close(self) -> None:
+        """Take the live line away."""
+        if self._live:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+@contextmanager
+def progress_line() -> Iterator[ProgressLine]:
+    """Give a progress line, and remove it afterwards."""
+    line = ProgressLine()
+    try:
+        yield line
+    finally:
+        line.close()
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Make SIGTERM end the block as Ctrl-C does; ignore both while it cleans up."""
+    signals = (signal.SIGINT, signal.SIGTERM)
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        for one in signals:
+            signal.signal(one, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = [signal.signal(one, interrupt) for one in signals]
+    try:
+        yield
+    finally:
+        for one, handler in zip(signals, before, strict=True):
+            signal.signal(one, handler)

@@ -1,0 +1,171 @@
+"""``hapax trace``: what became of one record."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hapax.commands.screen import (
+    JsonFlag,
+    OutputTopics,
+    environment_settings,
+    id_bytes,
+    json_bytes,
+    print_json,
+    printable,
+    progress_line,
+    refusals,
+)
+from hapax.commands.times import moment_text, point_ms
+from hapax.core.errors import ConfigurationError, HapaxError
+from hapax.core.records import Coordinates
+from hapax.operations.trace_result import verdict
+
+if TYPE_CHECKING:
+    from hapax.operations.trace_result import Sighting
+
+_DEFAULT_SINCE = "24h"
+
+
+def trace(
+    which: Annotated[
+        str,
+        typer.Argument(
+            metavar="[ID|PLACE]",
+            help=r"An event's id (\x00 stands for a NUL byte), or topic/partition/offset of an "
+            "input record, an output or a dead letter.",
+        ),
+    ] = "",
+    event_id: Annotated[
+        str, typer.Option("--id", help="An event's id that looks like topic/partition/offset.")
+    ] = "",
+    since: Annotated[
+        str | None,
+        typer.Option(
+            help="Search from this time on: 24h (ago), or 2030-01-31T12:00:00Z. Default: a "
+            "place's own "
+            "time, for an id 24h."
+        ),
+    ] = None,
+    output_topic: OutputTopics = None,
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Show what happened to a record: waiting, done, dead letter, duplicate or filtered.
+
+    Shows where it is, whether its offset is committed, its outputs and dead
+    letter (also those in a transaction that is not decided), and who owns its id.
+    Reads inputs and outputs from a time on: use places where you know them, and
+    --since where records are old or carry times of their own.
+    Exit code 1: nothing was found, or the place is beyond the end of its partition.
+
+    Examples:
+      hapax trace orders/3/4711
+      hapax trace orders-clean/0/90210
+      hapax trace order-815 --since 2h
+      hapax trace 'https://shop.example/orders\x00815' --json
+    """
+    with refusals(as_json=as_json):
+        if bool(which) == bool(event_id):
+            raise ConfigurationError(["name one id, by itself or with --id, or one place"])
+        since_ms = None if since is None else point_ms("--since", since)
+        settings = environment_settings()
+        from hapax.operations.trace import following
+
+        topics = {*settings.input.topics, settings.output.topic, settings.dead_letter.topic}
+        at = None if event_id else _place(which, topics | set(output_topic or ()))
+        which = which or event_id
+        with progress_line() as line, following(settings, output_topic or (), line.show) as asked:
+            from_ms = point_ms("--since", since or _DEFAULT_SINCE)
+            if at is not None:
+                found = asked.place(at, since_ms)
+            else:
+                found = asked.event(id_bytes(which), from_ms)
+        if not found:
+            raise HapaxError(
+                f"no record with the id {which} was found from {moment_text(from_ms)} on, in"
+                f" {', '.join(settings.input.topics)} or the outputs; --since searches longer"
+            )
+    if as_json:
+        print_json({"records": [_figures(one) for one in found]})
+        return
+    for one in found:
+        _show(one)
+
+
+def _place(text: str, topics: set[str | None]) -> Coordinates | None:
+    """Return the place that a person means; None for an id.
+
+    Raises ConfigurationError for a place where no record of the pipeline can be: an id that looks
+    like one is given by --id, for a mistyped place would be searched as an id, and not be found.
+    """
+    if not re.fullmatch(r"[^/]+/[-+]?[0-9]+/[-+]?[0-9]+", text):
+        return None
+    hint = "; for an id that looks like a place use --id"
+    try:
+        at = Coordinates.parse(text)
+    except ValueError:
+        problem = f"{text}: partition and offset are numbers from 0 on{hint}"
+        raise ConfigurationError([problem]) from None
+    if at.topic not in topics:
+        known = ", ".join(sorted(topic for topic in topics if topic))
+        problem = f"{text}: {at.topic} is no topic of this pipeline ({known}){hint}"
+        raise ConfigurationError([f"{problem}, for a topic of the transform --output-topic"])
+    return at
+
+
+def _show(one: Sighting) -> None:
+    for name, text in _lines(one):
+        typer.echo(f"{name:<10} {printable(text)}")
+    typer.echo("")
+
+
+def _lines(one: Sighting) -> list[tuple[str, str]]:
+    lines = [("record", str(one.at))]
+    if one.record is None:
+        gone = "no longer in the topic; what is shown comes from its effects"
+        lines.append(("", one.undecodable or gone))
+    else:
+        lines.append(("time", moment_text(one.record.timestamp_ms)))
+    lines.append(("id", printable(one.event_id) or "none"))
+    if one.original is not None:
+        lines.append(("replay of", str(one.original)))
+    group = "none" if one.after is None else f"{one.after:,}"
+    lines.append(("committed", f"{'yes' if one.committed else 'no'}, the group is at {group}"))
+    for effect in one.effects:
+        kind = "dead letter" if effect.error else "output"
+        part = f" part {effect.part}" if effect.part else ""
+        seen = "" if effect.visible else " (undecided)"
+        lines.append((kind if kind == "output" else "dead", f"{effect.at}{part}{seen}"))
+    if one.owners is not None:
+        owned = ", ".join(f"{owner} ({source})" for source, owner in one.owners.items())
+        lines.append(("claim", owned or "none"))
+    return [*lines, ("verdict", verdict(one))]
+
+
+def _figures(one: Sighting) -> dict[str, Any]:
+    return {
+        "record": str(one.at),
+        "there": one.record is not None,
+        "undecodable": one.undecodable or None,
+        "time_ms": None if one.record is None else one.record.timestamp_ms,
+        "id": json_bytes(one.event_id or None),
+        "replay_of": None if one.original is None else str(one.original),
+        "committed": one.committed,
+        "committed_offset": one.after,
+        "effects": [
+            {
+                "at": str(effect.at),
+                "kind": "dead_letter" if effect.error else "output",
+                "part": effect.part or None,
+                "error": effect.error or None,
+                "visible": effect.visible,
+            }
+            for effect in one.effects
+        ],
+        "claims": None
+        if one.owners is None
+        else {source: str(owner) for source, owner in one.owners.items()},
+        "verdict": verdict(one),
+    }

@@ -1,0 +1,183 @@
+"""``hapax transactions``: what this pipeline's ids have open, and ending it by hand."""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hapax.commands.screen import (
+    JsonFlag,
+    YesFlag,
+    confirm,
+    environment_settings,
+    print_json,
+    print_table,
+    printable,
+    progress_line,
+    refusals,
+)
+from hapax.commands.transactions_screen import (
+    COLUMNS,
+    figures,
+    gap_figures,
+    marker_question,
+    question,
+    row,
+    show_gaps,
+)
+from hapax.core.errors import ConfigurationError, HapaxError
+from hapax.core.offset_moves import Target
+
+if TYPE_CHECKING:
+    from hapax.operations.transactions import Gap
+
+_NAME_IT = "name a transactional id, or --partition together with --producer-id"
+
+
+class AbortOutcome(StrEnum):
+    """How a hanging transaction is ended."""
+
+    ABORT = "abort"
+    COMMIT = "commit"
+
+
+app = typer.Typer(
+    name="transactions", help="List and abort transactions of this pipeline.", no_args_is_help=True
+)
+
+
+@app.command(name="list")
+def list_(as_json: JsonFlag = False) -> None:
+    """List this pipeline's transactional ids, their transactions, and where readers are blocked.
+
+    States and ages are those that the coordinators stored in the topic __transaction_state: the
+    user needs the right to read it. Without it, the partitions
+    with undecided records and the live members are shown. alive: the group has a
+    member of that name. OVERDUE: open for twice its timeout; a hanging
+    transaction, if no coordinator ends it.
+
+    Examples:
+      hapax transactions list
+      hapax transactions list --json
+    """
+    with refusals(as_json=as_json):
+        settings = environment_settings()
+        from hapax.operations.transactions import transactions
+
+        with progress_line() as line, transactions(settings, line.show) as asked:
+            found = asked.look()
+    now_ms = int(time.time() * 1000)
+    if as_json:
+        print_json(figures(found, now_ms))
+        return
+    if found.states is None:
+        typer.echo(f"States are not known: {printable(found.reason)}")
+        names = ", ".join(sorted(found.live or {})) or "none"
+        typer.echo(f"Members of the group: {printable(names)}")
+    else:
+        print_table(COLUMNS, [row(one, found, now_ms) for one in found.states])
+    show_gaps(found.gaps)
+    if found.untold:
+        typer.echo(f"Producers in these partitions are not known: {printable(found.untold)}")
+
+
+@app.command()
+def abort(
+    transactional_id: Annotated[
+        str, typer.Argument(help="As transactions list shows it; none with --producer-id.")
+    ] = "",
+    foreign: Annotated[
+        bool,
+        typer.Option(
+            "--foreign", help="The id belongs to another program; that program is fenced."
+        ),
+    ] = False,
+    partition: Annotated[
+        str, typer.Option(metavar="TOPIC/PARTITION", help="Partition of the hanging transaction.")
+    ] = "",
+    producer_id: Annotated[
+        int | None, typer.Option(min=0, help="Producer id of the hanging transaction.")
+    ] = None,
+    outcome: Annotated[
+        AbortOutcome | None,
+        typer.Option(
+            help="How to end the hanging transaction. Default: abort, unless it was committed."
+        ),
+    ] = None,
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """End the open transaction of an id, by fencing the process that has the id.
+
+    The transaction is rolled back; a commit that had begun is finished. A worker
+    that lives under this name loses its producer, builds a new one and takes its
+    batch again: nothing is lost or doubled. Twice within 30 s it assumes a second process of its
+    name and exits. A hanging transaction, of which its coordinator knows
+    nothing, is named by partition and producer, and ended there by a marker.
+
+    Examples:
+      hapax transactions abort orders-clean-orders-clean-0
+      hapax transactions abort orders-clean/replay --yes
+      hapax transactions abort billing-7 --foreign
+      hapax transactions abort --partition orders/3 --producer-id 4711
+    """
+    with refusals(as_json=as_json):
+        if producer_id is not None or partition:
+            if transactional_id or not partition or producer_id is None:
+                raise ConfigurationError([_NAME_IT])
+            _end_hanging(partition, producer_id, outcome, yes=yes, as_json=as_json)
+            return
+        if not transactional_id:
+            raise ConfigurationError([_NAME_IT])
+        settings = environment_settings()
+        from hapax.operations.transactions import transactions
+
+        gaps: list[Gap] = []
+        with progress_line() as line, transactions(settings, line.show) as asked:
+            state = asked.state(transactional_id, foreign=foreign)
+            aborted = state is None or state.undecided
+            if aborted:
+                line.close()
+                confirm(question(transactional_id, state), yes=yes)
+                gaps = asked.abort(transactional_id)
+    if as_json:
+        print_json({"aborted": aborted, "undecided": [gap_figures(one) for one in gaps]})
+        return
+    if not aborted:
+        typer.echo(f"{printable(transactional_id)} has no open transaction: nothing to abort")
+        return
+    typer.echo(f"{printable(transactional_id)} is fenced, and its open transaction is ended")
+    show_gaps(gaps)
+
+
+def _end_hanging(
+    partition: str, producer_id: int, outcome: AbortOutcome | None, *, yes: bool, as_json: bool
+) -> None:
+    target = Target.parse(partition)
+    if target.partition is None or target.offset is not None:
+        raise ConfigurationError([f"--partition {partition}: write TOPIC/PARTITION"])
+    settings = environment_settings()
+    from hapax.operations.transactions import transactions
+
+    with progress_line() as line, transactions(settings, line.show) as asked:
+        one = asked.hanging((target.topic, target.partition), producer_id)
+        line.close()
+        commit = outcome is AbortOutcome.COMMIT
+        if one.decided == "committed" and outcome is None:
+            raise HapaxError(
+                f"the coordinator of {one.transactional_id} reports that its last transaction "
+                "was committed; its commit marker in this partition may have been lost: "
+                "--outcome commit makes"
+                " its records visible, --outcome abort drops them permanently"
+            )
+        confirm(marker_question(one, partition, commit=commit), yes=yes)
+        gaps = asked.end_hanging(one, commit=commit)
+    if as_json:
+        print_json({"aborted": not commit, "undecided": [gap_figures(each) for each in gaps]})
+        return
+    how = "committed" if commit else "rolled back"
+    typer.echo(f"the transaction of producer {producer_id} in {printable(partition)} is {how}")
+    show_gaps(gaps)

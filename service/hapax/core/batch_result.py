@@ -1,0 +1,153 @@
+"""BatchResult: what one batch came to. Made by step 7, logged and counted by telemetry."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hapax.core.claiming import Claimed
+    from hapax.core.plan import Plan
+    from hapax.core.ports import Batch, Clock
+    from hapax.core.records import Coordinates, Progress, Record, TopicPartition
+    from hapax.core.transform import Failure
+
+Span = tuple[int, int]
+"""The first offset taken, and the next offset to read."""
+EXAMPLES_MAX = 10
+"""Dead letters of one batch that are logged one by one; the rest is counted."""
+WORKING = ("identify", "claim", "transform", "plan")
+TRANSACTION = ("send", "send_offsets", "commit")
+"""Phases before the transaction begins, and those inside it."""
+
+
+class PhaseTimer:
+    """Measures the steps of one batch: seconds by step in ``phases_s``."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.phases_s: dict[str, float] = {}
+        self._monotonic = clock.monotonic
+        self._last_s = clock.monotonic()
+
+    def end(self, step: str) -> None:
+        """Note that this step ends here, and the next one begins."""
+        now_s = self._monotonic()
+        self.phases_s[step] = now_s - self._last_s
+        self._last_s = now_s
+
+
+class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One batch whose transaction has ended, in numbers. It keeps no record alive.
+
+    outcome              how the transaction ended: ``committed``
+    attempt              1 for a batch that went through at once
+    offsets              per partition the span of the progress that was committed
+    records              records taken
+    inputs               the same by input topic; may stay empty when there is one input topic
+    outputs              records written, by topic, dead letters included
+    duplicates           records whose id belongs to other coordinates
+    filtered             records for which the transform had no output
+    dead_letters         records that became dead letters
+    dead_letter_reasons  the same by the name of the exception's type
+    dead_letter_examples the first few of them, with what became of their last attempt
+    without_id           records processed although no source of ids found one
+    unchecked            records processed without claims (outage policy ``pass``)
+    claims_new_or_own    ids claimed by their own records, new or seen before
+    claims_taken_over    ids among them that belonged to records that are gone (claim_owners.py)
+    bytes_in             values of the input, in bytes
+    phases_s             seconds by step: identify, claim, transform, plan, send, send_offsets,
+                         commit; a step that did not happen may be left out
+    oldest_timestamp_ms, newest_timestamp_ms  of the records, Unix time; 0 when there is none
+    trace                ids of the trace and the span, in hexadecimal; None without tracing
+    """
+
+    outcome: str = "committed"
+    attempt: int = 1
+    offsets: dict[TopicPartition, Span]
+    records: int
+    inputs: dict[str, int] = {}
+    outputs: dict[str, int] = {}
+    duplicates: int = 0
+    filtered: int = 0
+    dead_letters: int = 0
+    dead_letter_reasons: dict[str, int] = {}
+    dead_letter_examples: list[tuple[Coordinates, Failure]] = []
+    without_id: int = 0
+    unchecked: int = 0
+    claims_new_or_own: int = 0
+    claims_taken_over: int = 0
+    bytes_in: int = 0
+    phases_s: dict[str, float] = {}
+    oldest_timestamp_ms: int = 0
+    newest_timestamp_ms: int = 0
+    trace: tuple[str, str] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        batch: Batch,
+        plan: Plan,
+        ids: Sequence[bytes],
+        claimed: Claimed,
+        *,
+        phases_s: dict[str, float],
+        attempt: int,
+    ) -> Self:
+        """Return the numbers of a committed batch; ``ids``: of the records that are done."""
+        done = len(ids)
+        records = batch.records if done == len(batch.records) else batch.records[:done]
+        without_id = ids.count(b"")
+        timestamps_ms = [record.timestamp_ms for record in records]
+        return cls(
+            offsets={
+                where: (batch.first.get(where, offset), offset)
+                for where, offset in plan.progress.items()
+            },
+            records=done,
+            outputs=dict(Counter([message.topic for message in plan.messages])),
+            duplicates=plan.duplicates,
+            filtered=plan.filtered,
+            dead_letters=len(plan.failures),
+            dead_letter_reasons=dict(Counter(one.reason for one in plan.failures.values())),
+            dead_letter_examples=[
+                (batch.records[index].coordinates, failure)
+                for index, failure in islice(plan.failures.items(), EXAMPLES_MAX)
+            ],
+            inputs=_inputs(batch, records),
+            without_id=without_id,
+            unchecked=done - without_id if claimed.unchecked else 0,
+            claims_new_or_own=done - without_id - plan.duplicates if claimed.checked else 0,
+            claims_taken_over=claimed.taken_over,
+            bytes_in=sum([len(record.value) for record in records if record.value]),
+            phases_s=phases_s,
+            oldest_timestamp_ms=min(timestamps_ms, default=0),
+            newest_timestamp_ms=max(timestamps_ms, default=0),
+            attempt=attempt,
+        )
+
+    @property
+    def progress(self) -> Progress:
+        """Per partition the next offset to read."""
+        return {where: offset for where, (_first, offset) in self.offsets.items()}
+
+    @property
+    def working_s(self) -> float:
+        """Seconds until the transaction began."""
+        return sum(self.phases_s[step] for step in WORKING)
+
+    @property
+    def transaction_s(self) -> float:
+        """Seconds from begin to the end of the commit."""
+        return sum(self.phases_s[step] for step in TRANSACTION)
+
+
+def _inputs(batch: Batch, records: Sequence[Record]) -> dict[str, int]:
+    topics = {topic for topic, _partition in batch.first}
+    if len(topics) == 1:  # the common case, without looking at each record
+        return {topics.pop(): len(records)}
+    return dict(Counter([record.topic for record in records]))

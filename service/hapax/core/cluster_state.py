@@ -1,0 +1,159 @@
+"""What adapters found out about brokers, claim store and process, as plain values to judge.
+
+Nothing here is a verdict. A fact that could not be had is None or absent, and ``untold`` says why,
+by the name of what was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003 - msgspec reads it
+from typing import NamedTuple
+
+import msgspec
+
+from hapax.core.partition_offsets import LogOffsets  # noqa: TC001 - as above
+from hapax.core.ports import Stuck  # noqa: TC001 - as above
+
+TopicPartition = tuple[str, int]
+
+
+class Address(msgspec.Struct, frozen=True):
+    """One ``host:port``.
+
+    problem  why no TCP connection came about; None where one did
+    unknown  whether name service says that there is no such host: waiting does not cure that
+    """
+
+    place: str
+    problem: str | None = None
+    unknown: bool = False
+
+
+class BrokerAnswers(NamedTuple):
+    """One look at the brokers.
+
+    away      addresses with what is wrong there, when no broker answered; else empty
+    refusals  why no broker will answer, however long the wait: one sentence each
+    suspect   whether that may be so
+    absent    topics that are not there, or may not be read: one sentence each
+    cluster   Kafka's id of the cluster that answered (KIP-78); None: none did, or it has none
+    open      whether an address that did not answer accepts connections: it may be slow
+    """
+
+    away: str = ""
+    refusals: tuple[str, ...] = ()
+    suspect: bool = False
+    absent: tuple[str, ...] = ()
+    cluster: str | None = None
+    open: bool = False
+
+
+class Partition(msgspec.Struct, frozen=True):
+    """One partition according to the metadata; broker ids, the preferred leader first."""
+
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+class Topic(msgspec.Struct, frozen=True):
+    """One topic.
+
+    problem      why it is not known; None where it is
+    settings     of the topic, by Kafka's names
+    operations   what the user may do with it; None where the brokers do not report it
+    """
+
+    problem: str | None = None
+    partitions: Mapping[int, Partition] = {}
+    settings: Mapping[str, str] = {}
+    operations: tuple[str, ...] | None = None
+
+
+class GroupMember(msgspec.Struct, frozen=True):
+    """One member of the consumer group."""
+
+    client_id: str
+    host: str
+    static_name: str | None
+    topics: tuple[str, ...]
+    partitions: int
+
+
+class ConsumerGroup(msgspec.Struct, frozen=True):
+    """The consumer group. ``state`` as Kafka names it; ``protocol``: classic or consumer."""
+
+    state: str
+    protocol: str
+    assignor: str
+    members: tuple[GroupMember, ...] = ()
+    operations: tuple[str, ...] | None = None
+
+
+class Log(msgspec.Struct, frozen=True):
+    """One partition's log; None where it is not known.
+
+    offsets            where it begins and ends
+    last_stable_later  its last stable offset after a moment
+    committed          next offset of the group
+    since               for some ages in ms: first offset whose record is younger than that; the
+                        end of the log where none is
+    cluster_id          from the committed offset's metadata: the cluster it was committed on
+    """
+
+    offsets: LogOffsets | None = None
+    last_stable_later: int | None = None
+    committed: int | None = None
+    since: Mapping[int, int] = {}
+    cluster_id: str | None = None
+
+    @property
+    def unread(self) -> bool:
+        """Whether readers have records to read after ``committed``."""
+        known = self.offsets is not None and self.committed is not None
+        return known and self.offsets.lag(self.committed) > 0  # type: ignore[union-attr, arg-type]
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the last stable offset did not move before the end of the log."""
+        if self.offsets is None or self.offsets.last_stable != self.last_stable_later:
+            return False
+        return self.offsets.last_stable_offset_lag > 0
+
+
+class ClusterState(msgspec.Struct, frozen=True):
+    """What the brokers reported.
+
+    bootstrap   addresses as configured
+    listeners   by broker id, addresses as the brokers advertise them
+    problem     why no metadata came; None where they did
+    apis        highest version of each request that every broker takes, by name
+    controller  broker id, -1 where there is none
+    settings    by broker id, settings of the broker
+    cluster_id  Kafka's id of the cluster; None where they do not report it
+    undecodable  by partition, the set at its next offset that the client cannot decode
+    ids         by transactional id, why the user may not use it; empty where it may
+    """
+
+    bootstrap: tuple[Address, ...] = ()
+    listeners: Mapping[int, Address] = {}
+    problem: str | None = None
+    apis: Mapping[str, int] = {}
+    controller: int = -1
+    topics: Mapping[str, Topic] = {}
+    settings: Mapping[int, Mapping[str, str]] = {}
+    group: ConsumerGroup | None = None
+    logs: Mapping[TopicPartition, Log] = {}
+    ids: Mapping[str, str] = {}
+    cluster_id: str | None = None
+    undecodable: Mapping[TopicPartition, Stuck] = {}
+    untold: Mapping[str, str] = {}
+
+
+class ProcessState(msgspec.Struct, frozen=True):
+    """This process. ``files_max``: open files that it may have; None where there is no limit."""
+
+    python: tuple[int, int, int]
+    librdkafka: str
+    libraries: Mapping[str, str]
+    files_max: int | None

@@ -1,0 +1,62 @@
+"""What is written with a committed offset, in the text that Kafka keeps for it.
+
+``hapax topic=<id> cluster=<id> began=<partitions> deaths=<n> until=<offset>``: words with a value,
+separated by spaces, in this order, each left out when it is not known. Offsets that Kafka's own
+tools wrote have none of them, and earlier versions wrote only ``topic``; both are read as "not
+known". Brokers keep 4096 bytes of it (``offset.metadata.max.bytes``).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+_FORM = "hapax"
+
+
+class CommittedMetadata(msgspec.Struct, frozen=True, gc=False):
+    """The facts in the metadata of one partition's committed offset.
+
+    topic_id    Kafka's id of the topic that the offset belongs to (KIP-516)
+    cluster_id  Kafka's id of the cluster that the offset belongs to
+    began       how many partitions the topic had when the group began to read it: a partition
+                with a higher number was added later and is read from its first record
+    deaths      how many processes died with the record at this offset in the batch they worked on
+    until       the end (exclusive) of the range that was being worked on when the first died
+    """
+
+    topic_id: str | None = None
+    cluster_id: str | None = None
+    began: int | None = None
+    deaths: int = 0
+    until: int | None = None
+
+    def encode(self) -> str:
+        """Return the text to commit; empty without any fact."""
+        facts = {
+            "topic": self.topic_id,
+            "cluster": self.cluster_id,
+            "began": self.began,
+            "deaths": self.deaths or None,
+            "until": self.until,
+        }
+        words = [f"{name}={value}" for name, value in facts.items() if value is not None]
+        return " ".join([_FORM, *words]) if words else ""
+
+    @classmethod
+    def decode(cls, text: str | None) -> CommittedMetadata:
+        """Read what was committed; a text of another origin, and a damaged word, are ignored."""
+        form, *words = (text or "").split(" ")
+        if form != _FORM:
+            return cls()
+        facts = dict(word.partition("=")[::2] for word in words)
+        return cls(
+            topic_id=facts.get("topic") or None,
+            cluster_id=facts.get("cluster") or None,
+            began=_number(facts.get("began")),
+            deaths=_number(facts.get("deaths")) or 0,
+            until=_number(facts.get("until")),
+        )
+
+
+def _number(word: str | None) -> int | None:
+    return int(word) if word and word.isascii() and word.isdecimal() and len(word) < 20 else None  # noqa: PLR2004 - 20 digits are more than an offset has

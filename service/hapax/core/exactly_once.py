@@ -1,0 +1,192 @@
+"""One batch, from intake to settle. The whole promise reads top to bottom here.
+
+1. intake       the engine took a batch; nothing below the next offset is in it
+2. identify     find each record's id
+3. claim        one round trip: which ids belong to other coordinates (twins)
+4. transform    business code; no transaction is open
+5. plan         pure: outputs, dead letters, skipped, progress
+6. transaction  begin, outputs, progress, commit: all visible at once, or nothing
+7. settle       facts for telemetry; nothing is written anywhere
+
+What a crash leaves: before 6 only claims, which name these very coordinates and let the
+record through again. Inside 6 an open transaction, which the broker or the successor aborts.
+After 6 nothing at all, because nothing follows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hapax.core.batch_result import BatchResult, PhaseTimer
+from hapax.core.dead_letters import condemn
+from hapax.core.errors import BatchAbortedError, ProducerDeadError
+from hapax.core.offset_commit import send_progress
+from hapax.core.transform import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hapax.core.claiming import Claiming
+    from hapax.core.identity import Identified, Identity
+    from hapax.core.interrupt import Interrupt
+    from hapax.core.limits import DeadLetterRate
+    from hapax.core.plan import Plan, Planner
+    from hapax.core.ports import AppliesAll, Batch, Clock, Source, Transaction
+    from hapax.core.records import Coordinates, Progress
+    from hapax.core.suspicion import Marks
+    from hapax.core.transform import Result
+
+
+class Steps(msgspec.Struct, frozen=True):
+    """What decides about the records of a batch, before their transaction and as a condition of it.
+
+    identity, claiming, transformer, planner   steps 2 to 5
+    dead_letter_rate                           refuses a plan with too many failures
+    """
+
+    identity: Identity
+    claiming: Claiming
+    transformer: AppliesAll
+    planner: Planner
+    dead_letter_rate: DeadLetterRate
+
+
+class ExactlyOnce:
+    """Runs batches. Holds no state between two of them but the dead-letter rate."""
+
+    def __init__(
+        self,
+        steps: Steps,
+        source: Source,
+        transaction: Transaction,
+        *,
+        clock: Clock,
+        interrupt: Interrupt,
+    ) -> None:
+        self._identity = steps.identity
+        self._claims = steps.claiming
+        self._transformer = steps.transformer
+        self._planner = steps.planner
+        self._dead_letter_rate = steps.dead_letter_rate
+        self._source = source
+        self._transaction = transaction
+        self._clock = clock
+        self._interrupt = interrupt
+
+    def run(
+        self, batch: Batch, rejected: Mapping[Coordinates, Failure], attempt: int
+    ) -> BatchResult:
+        """Give every record of ``batch`` its one effect, or raise and leave none.
+
+        ``rejected`` names records that the broker refused in earlier attempts: they become dead
+        letters. Raises ClaimsUnavailableError, BatchAbortedError, ProducerDeadError, StopError.
+        When step 4 was interrupted the answer covers a prefix: read on from ``result.offsets``.
+        """
+        timer = PhaseTimer(self._clock)
+        found = self._identity.identify(batch.records)  # 2
+        for index in batch.unreadable:
+            found.claims[index] = b""  # without its headers it would claim another event's id
+        timer.end("identify")
+        claimed = self._claims.claim(batch, found)  # 3
+        timer.end("claim")
+        results = self._transform(batch, found, claimed.twins, rejected)  # 4
+        timer.end("transform")
+        progress = _progress(batch, len(results))
+        plan = self._planner.plan(  # 5
+            batch.records, found.ids, results, progress, unchecked=claimed.unchecked
+        )
+        self._dead_letter_rate.admit(len(results), plan.failures, batch.records)
+        timer.end("plan")
+        self._execute(batch, plan, timer)  # 6
+        self._claims.settle(plan.progress)
+        self._dead_letter_rate.record_batch(len(results), len(plan.failures))
+        return BatchResult.of(  # 7
+            batch,
+            plan,
+            found.ids[: len(results)],
+            claimed,
+            phases_s=timer.phases_s,
+            attempt=attempt,
+        )
+
+    def end(self, progress: Progress, marks: Marks | None = None) -> None:
+        """Commit progress alone: beyond control records and aborted data, or for its ``marks``."""
+        self._transaction.begin()
+        send_progress(self._source, self._transaction, progress, marks)
+        self._transaction.commit()
+        self._claims.settle(progress)
+
+    def _transform(
+        self,
+        batch: Batch,
+        found: Identified,
+        twins: Mapping[int, Coordinates],
+        rejected: Mapping[Coordinates, Failure],
+    ) -> Sequence[Result | None]:
+        """Return results by index, for all records or, when interrupted, for a prefix."""
+        fates = _refused(batch, found, rejected) | dict.fromkeys(twins)
+        records = batch.records
+        if not fates:
+            return self._transformer.apply_all(records, self._interrupt)
+        wanted = [index for index in range(len(records)) if index not in fates]
+        made = self._transformer.apply_all([records[index] for index in wanted], self._interrupt)
+        done = wanted[len(made)] if len(made) < len(wanted) else len(records)
+        results = iter(made)
+        return [fates[index] if index in fates else next(results) for index in range(done)]
+
+    def _execute(self, batch: Batch, plan: Plan, timer: PhaseTimer) -> None:
+        transaction, began_s = self._transaction, self._clock.monotonic()
+        transaction.begin()
+        try:
+            transaction.send(plan.messages)
+            timer.end("send")
+            send_progress(self._source, transaction, plan.progress, batch.marks)
+            timer.end("send_offsets")
+            transaction.commit()
+            timer.end("commit")
+        except BatchAbortedError as error:
+            error.transaction_s = self._clock.monotonic() - began_s
+            _blame(error, batch, plan)
+            raise
+        except ProducerDeadError as error:
+            error.transaction_s = self._clock.monotonic() - began_s
+            raise
+
+
+def _blame(error: BatchAbortedError, batch: Batch, plan: Plan) -> None:
+    """Turn refused messages into the records to blame: adapters know only messages.
+
+    Raises DeadLetterLimitError when one is a dead letter that can be cut no further.
+    """
+    blamed = {plan.sources[index]: reason for index, reason in error.refused.items()}
+    culprits = {}
+    for index, reason in blamed.items():
+        coordinates = batch.records[index].coordinates
+        culprits[coordinates] = condemn(coordinates, reason, plan.failures.get(index))
+    error.culprits = culprits
+
+
+def _refused(
+    batch: Batch, found: Identified, rejected: Mapping[Coordinates, Failure]
+) -> dict[int, Failure | None]:
+    refused: dict[int, Failure | None]
+    refused = {index: Failure("Poison", str(poison), 1) for index, poison in found.poison.items()}
+    for index, reason in batch.unreadable.items():
+        refused[index] = Failure("Poison", reason, 1)
+    if rejected:
+        for index, record in enumerate(batch.records):
+            if record.coordinates in rejected:
+                refused[index] = rejected[record.coordinates]
+    return refused
+
+
+def _progress(batch: Batch, done: int) -> Progress:
+    """Return the progress that the first ``done`` records make."""
+    if done == len(batch.records):
+        return batch.next
+    progress = {where: batch.next[where] for where in batch.next.keys() - batch.first.keys()}
+    for record in batch.records[:done]:
+        progress[(record.topic, record.partition)] = record.offset + 1
+    return progress

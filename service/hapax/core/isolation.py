@@ -1,0 +1,127 @@
+"""Step 4 for records that may have killed a process: their calls are made in another one.
+
+The other process may crash, run out of memory or hang: the record in its hands is the culprit, by
+observation and not by guess, and becomes a dead letter. No kill from outside can condemn a record:
+who kills the service ends the other process with it, before any verdict.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from hapax.core.transform import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hapax.core.interrupt import Interrupt
+    from hapax.core.ports import AppliesAll
+    from hapax.core.records import Record, TopicPartition
+    from hapax.core.transform import Result
+
+KILLED = "Killed"
+"""Reason of the dead letter."""
+
+
+class IsolationError(Exception):
+    """There is no other process to make calls in."""
+
+
+class Death(Exception):  # noqa: N818 - what happened, not a mistake
+    """The other process ended, or did not return, inside of a call. The text has the details."""
+
+    def __init__(self, how: str, *, hung: bool) -> None:
+        super().__init__(how)
+        self.hung = hung
+
+
+class Elsewhere(Protocol):
+    """Makes calls of the transform in a process of its own."""
+
+    def call(self, record: Record) -> Result:
+        """Return the record's result; raise Death or IsolationError."""
+
+    def close(self) -> None:
+        """End the process; the next call starts another one."""
+
+
+class Isolation:
+    """Sends suspects to another process, and all other records to ``transformer``.
+
+    suspects  by partition: offset below which its records are suspects, and the deaths so far
+    """
+
+    def __init__(
+        self,
+        transformer: AppliesAll,
+        elsewhere: Elsewhere,
+        *,
+        on_death: Callable[[Record, str, int], object],
+        on_failure: Callable[[str], object],
+    ) -> None:
+        self.suspects: dict[TopicPartition, tuple[int, int]] = {}
+        self._transformer = transformer
+        self._elsewhere = elsewhere
+        self._on_death = on_death
+        self._on_failure = on_failure
+        self._hung: set[TopicPartition] = set()
+
+    def apply_all(self, records: Sequence[Record], interrupt: Interrupt) -> Sequence[Result]:
+        """Return the results as the transformer does; without suspects no record pays for this."""
+        if not self.suspects:
+            return self._transformer.apply_all(records, interrupt)
+        results: list[Result] = []
+        for record in records:
+            if interrupt.due and results:
+                break
+            results.append(self._apply(record, interrupt))
+        return results
+
+    def suspect(self, where: TopicPartition, until: int, deaths: int) -> None:
+        """Make calls for records below ``until`` elsewhere."""
+        self.suspects[where] = (until, deaths)
+
+    def record_progress(self, where: TopicPartition, offset: int) -> None:
+        """Take note that everything below has had its effect.
+
+        After a call that hung the rest continues without isolation: what it waited for (a database
+        that is away) may make every call hang, and each of them would be condemned.
+        """
+        known = self.suspects.get(where)
+        if known is not None and (offset >= known[0] or where in self._hung):
+            self.forget(where)
+
+    def forget(self, where: TopicPartition) -> None:
+        """Suspect nothing of a partition any more."""
+        self._hung.discard(where)
+        if self.suspects.pop(where, None) is not None and not self.suspects:
+            self._elsewhere.close()
+
+    def close(self) -> None:
+        """End the other process."""
+        self._elsewhere.close()
+
+    def _apply(self, record: Record, interrupt: Interrupt) -> Result:
+        where = (record.topic, record.partition)
+        until, deaths = self.suspects.get(where, (0, 0))
+        if record.offset >= until:
+            return self._here(record, interrupt)
+        try:
+            return self._elsewhere.call(record)  # the call has a limit of its own there
+        except Death as death:
+            if death.hung:
+                self._hung.add(where)
+                interrupt.due = True
+            self._on_death(record, str(death), deaths + 1)
+            return Failure(
+                KILLED,
+                f"killed its process {deaths + 1} times, the last time in one of its own: {death}",
+                deaths + 1,
+            )
+        except IsolationError as error:
+            self._on_failure(str(error))
+            self.suspects.clear()
+            return self._here(record, interrupt)
+
+    def _here(self, record: Record, interrupt: Interrupt) -> Result:
+        return self._transformer.apply_all([record], interrupt)[0]

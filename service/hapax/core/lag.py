@@ -1,0 +1,223 @@
+"""Offsets that brokers report, and what they mean: lag in seconds, margin of retention.
+
+Pure: no I/O, and the clock is a parameter. Times are Unix seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from hapax.core.partition_offsets import LogOffsets, PartitionOffsets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from hapax.core.records import Progress, TopicPartition
+
+PACE_WINDOW_S = 3600.0
+"""How far back the advance of a log's beginning is measured. Brokers check for segments to delete
+every five minutes unless configured otherwise, so much less would see steps and no pace."""
+
+
+class Retention(msgspec.Struct, frozen=True):
+    """When a topic deletes records; None: not by this.
+
+    time_ms    age in milliseconds
+    bytes_max  bytes of one partition
+    """
+
+    time_ms: int | None
+    bytes_max: int | None
+
+
+class OffsetSnapshot(msgspec.Struct):
+    """Answers of the brokers to one round of requests.
+
+    at_s       when it began
+    offsets    of those partitions whose brokers answered
+    unread_s   by partition: the newest time of any record up to the next unread one, so that one's
+               own time where times only grow; missing where nothing is unread or no broker answered
+    retention  by topic; missing where it is not known
+    failures   requests without an answer, in words
+    remarks    what cannot be known here, each reported once
+    away       the addresses, with the reason, when no broker answered at all
+    """
+
+    at_s: float
+    offsets: dict[TopicPartition, LogOffsets] = {}
+    unread_s: dict[TopicPartition, float] = {}
+    retention: dict[str, Retention] = {}
+    failures: list[str] = []
+    remarks: list[str] = []
+    away: str = ""
+
+
+class GroupProgress(msgspec.Struct):
+    """How far the process is in its assigned partitions.
+
+    committed  the offsets that the group has committed
+    positions  the next offsets to read; ahead of those while a batch is under way
+    """
+
+    committed: Progress = {}
+    positions: Progress = {}
+
+
+class LagProbe(Protocol):
+    """Queries brokers. Takes bounded time, and never raises for brokers that are away."""
+
+    def probe(self, committed: Progress) -> OffsetSnapshot:
+        """Return the offsets of these partitions and of the topics that are written to."""
+
+    def unanswered(self) -> str:
+        """Return the addresses and the reason when no broker answers; empty while one does."""
+
+
+class PartitionLag(PartitionOffsets, frozen=True, kw_only=True):
+    """One partition at one moment: all of it from the same snapshot.
+
+    at_s       when that snapshot began, Unix time
+    is_input   an assigned input partition; otherwise one that is written to
+    lag_s      age of the oldest record of the lag, at least; 0 when there is none
+    margin_s   until retention deletes the next unread record, at least; infinite when it never
+               will, None when that is not known
+    open_s     for how long the last stable offset has not moved before the end
+    """
+
+    at_s: float
+    is_input: bool
+    lag_s: float | None
+    margin_s: float | None
+    open_s: float
+
+
+class LagTracker:
+    """Turns snapshots into lags; remembers what it takes two snapshots to see."""
+
+    def __init__(self) -> None:
+        self._stood: dict[TopicPartition, tuple[int, float]] = {}
+        self._lows: dict[TopicPartition, list[tuple[float, int]]] = {}
+
+    def of(self, snapshot: OffsetSnapshot, progress: GroupProgress) -> list[PartitionLag]:
+        """Return the lags of all partitions in the snapshot, in order."""
+        if not snapshot.failures:
+            self._forget(snapshot.offsets)
+        return [
+            self._partition_lag(where, offsets, snapshot, progress)
+            for where, offsets in sorted(snapshot.offsets.items())
+        ]
+
+    def _partition_lag(
+        self,
+        where: TopicPartition,
+        offsets: LogOffsets,
+        snapshot: OffsetSnapshot,
+        progress: GroupProgress,
+    ) -> PartitionLag:
+        committed = progress.committed.get(where)
+        pace = self._pace(where, offsets.log_start, snapshot.at_s)
+        lag_s = margin_s = None
+        if committed is not None:
+            unread_s = snapshot.unread_s.get(where)
+            lag_s = _lag_s(committed, offsets, unread_s, snapshot.at_s)
+            margin_s = _margin_s(
+                committed, offsets, unread_s, snapshot.at_s, snapshot.retention.get(where[0]), pace
+            )
+        return PartitionLag(
+            topic=where[0],
+            partition=where[1],
+            at_s=snapshot.at_s,
+            is_input=committed is not None,
+            log=offsets,
+            committed=committed,
+            position=progress.positions.get(where, committed),
+            lag_s=lag_s,
+            margin_s=margin_s,
+            open_s=self._open_s(where, offsets, snapshot.at_s),
+        )
+
+    def _open_s(self, where: TopicPartition, offsets: LogOffsets, now_s: float) -> float:
+        """Return for how long the last stable offset has been the same, below the end."""
+        if offsets.last_stable >= offsets.high_watermark:
+            self._stood.pop(where, None)
+            return 0.0
+        stood = self._stood.get(where)
+        if stood is None or stood[0] != offsets.last_stable:
+            stood = self._stood[where] = (offsets.last_stable, now_s)
+        return max(0.0, now_s - stood[1])
+
+    def _pace(self, where: TopicPartition, low: int, now_s: float) -> float:
+        """Return by how many offsets a second the log's beginning advances; 0 until it has."""
+        seen = self._lows.setdefault(where, [])
+        if seen and low < seen[-1][1]:
+            seen.clear()  # another topic of the same name
+        if not seen or low > seen[-1][1]:
+            seen.append((now_s, low))
+        while len(seen) > 1 and now_s - seen[1][0] > PACE_WINDOW_S:
+            del seen[0]
+        first_s, first_low = seen[0]
+        return (low - first_low) / (now_s - first_s) if now_s > first_s else 0.0
+
+    def _forget(self, partitions: Iterable[TopicPartition]) -> None:
+        kept = frozenset(partitions)
+        for where in self._lows.keys() - kept:
+            del self._lows[where]
+            self._stood.pop(where, None)
+
+
+def _lag_s(
+    committed: int, offsets: LogOffsets, unread_s: float | None, now_s: float
+) -> float | None:
+    if committed >= offsets.last_stable:
+        return 0.0
+    return None if unread_s is None else max(0.0, now_s - unread_s)
+
+
+def _margin_s(
+    committed: int,
+    offsets: LogOffsets,
+    unread_s: float | None,
+    now_s: float,
+    retention: Retention | None,
+    pace: float,
+) -> float | None:
+    """Return the smaller of two estimates: by the record's age, and by the log's advance.
+
+    A broker deletes a segment once its newest record is too old and all before it are gone. So the
+    next unread record lives at least until the newest time up to it has come of age.
+    What ``retention.bytes`` deletes has no such time; there the beginning of the log advances as
+    fast as records arrive.
+    """
+    if committed >= offsets.high_watermark:
+        return math.inf
+    if committed < offsets.log_start:
+        return 0.0
+    estimates = []
+    if retention is not None and retention.time_ms is not None:
+        if unread_s is None:
+            return None
+        estimates.append(unread_s + retention.time_ms / 1000 - now_s)
+    if (retention is None or retention.bytes_max is not None) and pace > 0.0:
+        estimates.append((committed - offsets.log_start) / pace)
+    if not estimates and retention is None:
+        return None
+    return min(estimates, default=math.inf)
+
+
+def retention_of(config: Mapping[str, str | None]) -> Retention | None:
+    """Read a topic's configuration; None when it does not say.
+
+    ``cleanup.policy`` without ``delete`` keeps the newest record of each key indefinitely.
+    """
+    policy, time_text, bytes_text = (
+        config.get(name) for name in ("cleanup.policy", "retention.ms", "retention.bytes")
+    )
+    if policy is None or time_text is None or bytes_text is None:
+        return None
+    if "delete" not in policy:
+        return Retention(None, None)
+    time_ms, bytes_max = int(time_text), int(bytes_text)
+    return Retention(time_ms if time_ms >= 0 else None, bytes_max if bytes_max >= 0 else None)

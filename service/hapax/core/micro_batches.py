@@ -1,0 +1,198 @@
+"""Micro-batches of a streaming query, and the marker of which of them are published.
+
+The marker is a committed offset, written in the transaction of the micro-batch itself: its number
+is that of the next micro-batch, its metadata names the query and what the last one read. A query
+takes the same micro-batch again after every doubt; the marker shows whether it was published.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from hapax.core.errors import PositionLostError
+from hapax.core.headers import BATCH
+
+if TYPE_CHECKING:
+    from hapax.core.records import Record, TopicPartition
+
+_FORM = "hapax1"
+_WORDS = 3
+_HEADER_WORDS = 3
+_UNKNOWN = "-"
+
+WHAT_TO_DO = (
+    "Nothing of this micro-batch was published. docs/dataframes.md, section Stops, describes how "
+    "to continue"
+)
+
+
+class MicroBatch(NamedTuple):
+    """One micro-batch, the same whenever it is taken again.
+
+    query   the streaming query's id, which lives in its checkpoint
+    number  counts from 0
+    inputs  fingerprint of the offsets that the checkpoint holds for it; empty: not known
+    """
+
+    query: str
+    number: int
+    inputs: str = ""
+
+    def header(self, row: int, app: str) -> bytes:
+        """Return what a published record carries as ``BATCH``.
+
+        No two visible records of one app share it. The app comes last, for a topic may hold the
+        output of several; no name of an app contains a slash.
+        """
+        return f"{self.query}/{self.number}/{row}/{app}".encode()
+
+
+class PublishedRecord(NamedTuple):
+    """A record of the output topics that a micro-batch of this app has published."""
+
+    topic: str
+    partition: int
+    offset: int
+    query: str
+    number: int
+
+    @classmethod
+    def parse(cls, record: Record, app: str) -> PublishedRecord | None:
+        """Read the record's header; None when no micro-batch of the app wrote it.
+
+        A header without an app counts as this app's: publishing twice is worse than stopping.
+        """
+        for name, value in record.headers:
+            if name != BATCH or value is None:
+                continue
+            words = value.decode("utf-8", "replace").split("/")
+            if len(words) < _HEADER_WORDS or not (words[1].isascii() and words[1].isdecimal()):
+                continue
+            if words[_HEADER_WORDS:] in ([], [app]):
+                where = (record.topic, record.partition, record.offset)
+                return cls(*where, words[0], int(words[1]))
+        return None
+
+
+class Marker(NamedTuple):
+    """What was published last: everything of ``query`` below ``next``."""
+
+    next: int
+    query: str
+    inputs: str = ""
+
+    @property
+    def metadata(self) -> str:
+        """The words that are committed as metadata of the number."""
+        return f"{_FORM} {self.query} {self.inputs or _UNKNOWN}"
+
+    @classmethod
+    def after(cls, batch: MicroBatch) -> Marker:
+        """Return the marker for this micro-batch as published."""
+        return cls(batch.number + 1, batch.query, batch.inputs)
+
+    @classmethod
+    def parse(cls, number: int, metadata: str) -> Marker:
+        """Read what was committed; raise PositionLostError when another program wrote it."""
+        words = metadata.split(" ")
+        if len(words) != _WORDS or words[0] != _FORM:
+            raise PositionLostError(
+                f"the marker of the published micro-batches was overwritten: it says {number},"
+                f" {metadata!r}. {WHAT_TO_DO}"
+            )
+        return cls(number, words[1], "" if words[2] == _UNKNOWN else words[2])
+
+
+def due(batch: MicroBatch, marker: Marker | None, published: PublishedRecord | None = None) -> bool:
+    """Return whether the micro-batch is to be published, or has been.
+
+    ``published``: a record of this app that was found in the output of a first micro-batch without
+    marker. Raises PositionLostError where neither is certain: publishing would repeat effects, and
+    not publishing would lose some.
+    """
+    if marker is None:
+        if batch.number == 0:
+            if published is not None:
+                raise _lost(batch, _unmarked(batch, published))
+            return True
+        raise _lost(
+            batch,
+            "there is no marker of what was published before: it expired while the query was"
+            " stopped (offsets.retention.minutes of the brokers), or the default topic or the app"
+            " was changed",
+        )
+    if marker.query != batch.query:
+        raise _lost(
+            batch,
+            f"micro-batches up to {marker.next - 1} were published by query {marker.query}: the"
+            " checkpoint was lost or is another one, or another pipeline uses this app",
+        )
+    if marker.next == batch.number:
+        return True
+    if marker.next < batch.number:
+        raise _lost(
+            batch,
+            f"the marker says that {marker.next} is the next to publish: it was moved back, or"
+            " the brokers lost it",
+        )
+    same = not (marker.inputs and batch.inputs) or marker.inputs == batch.inputs
+    if marker.next == batch.number + 1 and same:
+        return False
+    raise _lost(
+        batch,
+        f"micro-batches up to {marker.next - 1} were published already, the last of other input:"
+        " the checkpoint is an old copy, or two queries run on it",
+    )
+
+
+def _unmarked(batch: MicroBatch, published: PublishedRecord) -> str:
+    where = f"{published.topic}/{published.partition}/{published.offset}"
+    found = f"{where} is a record of micro-batch {published.number} of query {published.query}"
+    gone = "and the marker of what was published is gone (offsets.retention.minutes of the brokers)"
+    if published.query == batch.query:
+        return (
+            f"{found}, {gone}: find the highest number of this query in the {BATCH} headers"
+            f' of the output, then call hapax.spark.set_marker(query="{batch.query}", number=…)'
+            " with the next one"
+        )
+    return (
+        f"{found}, {gone}; the checkpoint was lost, too, or is another one, so all of the input"
+        " would be published again. Bring the checkpoint back and set the marker; or choose a new"
+        " app; or, to publish the input again on purpose, call"
+        f' hapax.spark.set_marker(query="{batch.query}", number=0)'
+    )
+
+
+def _lost(batch: MicroBatch, why: str) -> PositionLostError:
+    return PositionLostError(
+        f"micro-batch {batch.number} of query {batch.query} is not published: {why}. {WHAT_TO_DO}"
+    )
+
+
+class Numbers(msgspec.Struct, frozen=True, kw_only=True):
+    """What one micro-batch came to, for telemetry.
+
+    inputs     records read, by topic
+    outputs    records published, by topic; empty when it had been published before
+    repeated   whether it had
+    attempts   transactions that it took
+    phases_s   seconds by phase: plan, work, publish, total
+    lags       per partition, records that have arrived and are not read yet
+    late       rows that came after the watermark and were dropped by the pipeline's own rules
+    state_rows, state_bytes  of all stateful operators together
+    watermark  as Spark shows it; empty when there is none
+    """
+
+    number: int
+    inputs: dict[str, int]
+    outputs: dict[str, int] = {}
+    repeated: bool = False
+    attempts: int = 1
+    phases_s: dict[str, float] = {}
+    lags: dict[TopicPartition, int] = {}
+    late: int = 0
+    state_rows: int = 0
+    state_bytes: int = 0
+    watermark: str = ""

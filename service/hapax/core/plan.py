@@ -1,0 +1,166 @@
+"""Step 5, plan: claims and results to outputs, dead letters and progress. No I/O, no clock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from hapax.core.headers import ID, REPLAY_OF, SOURCE, UNCHECKED, Failed, part, without_hapax
+from hapax.core.ports import Message
+from hapax.core.transform import Cut
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hapax.core.headers import Wire
+    from hapax.core.records import Output, Progress, Record
+    from hapax.core.transform import Failure, Result
+
+SHORT_BYTES = 300
+"""Longest id and longest coordinates that a dead letter of last resort keeps."""
+ERROR_CHARS_MAX = 1000
+"""Length of a dead letter's error text: enough for a cause, too short to fill a topic."""
+
+
+class Destinations(msgspec.Struct, frozen=True):
+    """Where things go, and in whose name."""
+
+    app: str
+    output_topic: str
+    dead_letter_topic: str | None
+
+
+class Plan(msgspec.Struct, gc=False):
+    """What one batch will do, all of it in one transaction."""
+
+    messages: list[Message]
+    progress: Progress
+    sources: list[int]  # by message: index of the record it comes from
+    filtered: int = 0
+    duplicates: int = 0
+    failures: dict[int, Failure] = msgspec.field(default_factory=dict)
+
+
+class Planner:
+    """Turns the answers of steps 2 to 4 into a Plan."""
+
+    def __init__(self, destinations: Destinations) -> None:
+        self._to = destinations
+
+    def plan(
+        self,
+        records: Sequence[Record],
+        ids: Sequence[bytes],
+        results: Sequence[Result | None],
+        progress: Progress,
+        *,
+        unchecked: bool = False,
+    ) -> Plan:
+        """Return the plan.
+
+        ``results`` holds by index the outputs, a Failure, or None for a duplicate.
+        ``unchecked`` marks outputs made while the claim store was away.
+        """
+        messages: list[Message] = []
+        sources: list[int] = []
+        plan = Plan(messages=messages, progress=progress, sources=sources)
+        topic, partition, prefix = "", -1, ""
+        mark: Wire = [(UNCHECKED, b"1")] if unchecked else []
+        for index, result in enumerate(results):
+            if result is None:
+                plan.duplicates += 1
+                continue
+            record = records[index]
+            if record.partition != partition or record.topic != topic:
+                topic, partition = record.topic, record.partition
+                prefix = f"{topic}/{partition}/"
+            source = f"{prefix}{record.offset}".encode()
+            stamp: Wire = [(ID, ids[index] or source), (SOURCE, source), *mark]
+            if not isinstance(result, tuple):  # of a Struct, isinstance costs five times as much
+                plan.failures[index] = result
+                messages.append(self._dead_letter(record, result, stamp))
+                sources.append(index)
+                continue
+            if len(result) == 1:  # the rule, so it has the short way
+                messages.append(self._message(record, result[0], stamp))
+                sources.append(index)
+                continue
+            if not result:
+                plan.filtered += 1
+            for number, output in enumerate(result, 1):
+                here = [*stamp, part(number, len(result))]
+                messages.append(self._message(record, output, here))
+                sources.append(index)
+        return plan
+
+    def _message(self, record: Record, output: Output, stamp: Wire) -> Message:
+        headers = without_hapax(record.headers) if record.headers else []
+        if output.headers:
+            headers += without_hapax(tuple(output.headers))
+        headers += stamp
+        key = output.key
+        timestamp_ms = output.timestamp_ms
+        partition = output.partition
+        return Message(
+            output.topic or self._to.output_topic,
+            output.value,
+            record.key if key is UNSET else key,
+            -1 if partition is None else partition,
+            record.timestamp_ms if timestamp_ms is None else timestamp_ms,
+            headers,
+        )
+
+    def _dead_letter(self, record: Record, failure: Failure, stamp: Wire) -> Message:
+        failed = Failed(
+            error=f"{failure.reason}: {failure.text}"[:ERROR_CHARS_MAX],
+            attempts=failure.attempts,
+            app=self._to.app,
+        )
+        if failure.cut is not Cut.NOTHING:
+            record, stamp, left = _cut(record, failure.cut, stamp)
+            failed = replace(failed, truncated=left)
+        headers = [
+            *without_hapax(record.headers),
+            *stamp,
+            # A replay that fails again still replays its original, whose claim it inherits.
+            *(pair for pair in record.headers if pair[0] == REPLAY_OF),
+            *failed.encode(),
+        ]
+        return Message(
+            self._to.dead_letter_topic or "",
+            record.value,
+            record.key,
+            -1,
+            record.timestamp_ms,
+            headers,
+        )
+
+
+def _cut(record: Record, cut: Cut, stamp: Wire) -> tuple[Record, Wire, str]:
+    """Return what a dead letter of last resort keeps of its record and stamp, and what is left out.
+
+    That text names each part left out with its size in bytes, the timestamp with itself. The
+    coordinates say where the original is.
+    """
+    left = [("value", len(record.value or b""))]
+    record = replace(record, value=None)
+    if cut is Cut.ALL:
+        size = sum(len(name.encode()) + len(value or b"") for name, value in record.headers)
+        left += [
+            ("key", len(record.key or b"")),
+            ("headers", size),
+            ("timestamp", record.timestamp_ms),
+        ]
+        kept = [pair for pair in record.headers if _short(pair) and pair[0] == REPLAY_OF]
+        left += [("id", len(value or b"")) for name, value in stamp if not _short((name, value))]
+        stamp = [pair for pair in stamp if _short(pair)]
+        # 0 is the time of writing: a timestamp may be what the topic refuses.
+        record = replace(record, key=None, headers=tuple(kept), timestamp_ms=0)
+    return record, stamp, ",".join(f"{name}={size}" for name, size in left)
+
+
+def _short(pair: tuple[str, bytes | None]) -> bool:
+    return len(pair[1] or b"") <= SHORT_BYTES

@@ -1,0 +1,270 @@
+"""All that the core and the engines know of the world.
+
+Adapters implement these; memory adapters do it for tests, and one contract suite runs on both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from hapax.core.batch_result import BatchResult
+    from hapax.core.committed_metadata import CommittedMetadata
+    from hapax.core.interrupt import Interrupt
+    from hapax.core.offset_commit import OffsetCommit
+    from hapax.core.records import Coordinates, Progress, Record, TopicPartition
+    from hapax.core.suspicion import Marks
+    from hapax.core.transform import Failure, Result
+
+
+IN_DOUBT = "a request of the last transaction may still be on its way"
+"""Why nothing begins before a new producer is registered."""
+Watch = Callable[[str], AbstractContextManager[None]]
+"""``with watch("commit_transaction"):`` around a blocking call: the process ends when the call
+overruns every bound, because some client calls ignore their own timeout."""
+
+
+class Batch(msgspec.Struct, gc=False):
+    """What one intake found.
+
+    records  per partition in order, already free of everything below the next offset
+    first    per partition the offset of its first record here: where a rewind goes
+    next     per partition the next offset to read once these records have had their effect; it
+             may be after control records and aborted data, and a partition may be here
+             without records (end-of-partition events)
+    unreadable  by index: records that the client cannot decode whole, with the reason
+    marks    what to write into the metadata of the offsets that this batch commits (suspicion.py)
+    base     per partition, with its first batch since the assignment: the offset that was committed
+             then; it may lie below ``first``, where there is no record (unread.py)
+    """
+
+    records: list[Record]
+    first: Progress
+    next: Progress
+    unreadable: dict[int, str] = msgspec.field(default_factory=dict)
+    marks: Marks = msgspec.field(default_factory=dict)
+    base: Progress = msgspec.field(default_factory=dict)
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """One record to produce, ready for the wire."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None
+    partition: int  # -1: the partitioner chooses
+    timestamp_ms: int
+    headers: list[tuple[str, bytes | None]]
+
+
+class Changes(msgspec.Struct, gc=False):
+    """What rebalances and the client's events brought since the engine last asked.
+
+    ``assigned`` is None when there was no assignment, and empty when a standby got none.
+    ``passing``: errors that heal within a moment, as every start meets them; no warning.
+    """
+
+    assigned: list[TopicPartition] | None = None
+    revoked: list[TopicPartition] = msgspec.field(default_factory=list)
+    lost: list[TopicPartition] = msgspec.field(default_factory=list)
+    errors: list[str] = msgspec.field(default_factory=list)
+    passing: list[str] = msgspec.field(default_factory=list)
+    repeated: dict[TopicPartition, int] = msgspec.field(default_factory=dict)
+
+
+class Stuck(NamedTuple):
+    """A set of records that the client cannot decode: nothing beyond it is read.
+
+    offset  of its first record
+    reason  in the client's words
+    """
+
+    offset: int
+    reason: str
+
+
+class Source(Protocol):
+    """Brings records and owns positions. One thread only.
+
+    Every call that asks a broker raises BatchAbortedError(resolved=False) when no answer comes,
+    and MemberFencedError once the group has given the name to another member.
+    """
+
+    def reopen(self) -> None:
+        """Join the group again, after MemberFencedError; everything handed out is lost."""
+
+    def take(self, records_max: int, wait_s: float) -> Batch:
+        """Return what has arrived, waiting up to ``wait_s`` only for the first record."""
+
+    def attend(self, wait_s: float) -> None:
+        """Serve rebalances without taking records."""
+
+    def mark_processed(self, progress: Mapping[TopicPartition, int]) -> None:
+        """Take note that everything below these offsets has had its effect."""
+
+    def processed(self) -> Progress:
+        """Return per partition where to read again when nothing later is certain."""
+
+    def rewind(self, progress: Mapping[TopicPartition, int]) -> None:
+        """Read again from these offsets; partitions that are no longer assigned are ignored."""
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """Return the group's stable committed offsets; None where there is none."""
+
+    def beside(self, where: TopicPartition) -> CommittedMetadata:
+        """Return the metadata of the committed offset as of the last query."""
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """Return the partitions that are assigned now."""
+
+    def offset_commit(
+        self, progress: Mapping[TopicPartition, int], marks: Marks | None = None
+    ) -> OffsetCommit:
+        """Return progress as one value to send: offsets, and the metadata of a live member.
+
+        ``marks``: what to write with these offsets; without one the mark there is dropped.
+        Raises BatchAbortedError when a partition is not assigned, or the member is not live.
+        """
+
+    def changes(self) -> Changes:
+        """Return and forget what happened since the last call."""
+
+    def stuck(self) -> Mapping[TopicPartition, Stuck]:
+        """Return the assigned partitions that are held up by a set that cannot be decoded."""
+
+    def pause(self) -> None:
+        """Deliver nothing from the partitions that are assigned now."""
+
+    def resume(self) -> None:
+        """Deliver again."""
+
+    def ends(self) -> Progress:
+        """Return the ends of all partitions of the input topics, as a reader may see them."""
+
+    def adopt_orphans(self) -> list[TopicPartition] | None:
+        """Make the group rebalance when partitions are unassigned; return those.
+
+        None: the group is changing, or no broker answers; ask again soon.
+        """
+
+
+class AppliesAll(Protocol):
+    """Step 4: business code on the records of one batch."""
+
+    def apply_all(self, records: Sequence[Record], interrupt: Interrupt) -> Sequence[Result]:
+        """Return the results of the records, in their order: of all, or of a prefix.
+
+        It ends early when ``interrupt`` is due, but not before the first record. ``interrupt``
+        holds the record that business code is working on.
+        """
+
+
+class Transaction(Protocol):
+    """Outputs and progress together, or neither. begin, send, send_offsets, commit.
+
+    Raises BatchAbortedError (already rolled back: the caller only rewinds) or ProducerDeadError
+    (the caller opens again, then rewinds to what is committed).
+    """
+
+    @property
+    def doubts(self) -> Sequence[str]:
+        """What made a request of the last transaction go out twice; empty is the rule."""
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the last begin."""
+
+    def open(self) -> object:
+        """Build a producer that fences every older one of this name."""
+
+    def begin(self) -> None:
+        """Start; local, costs no request.
+
+        Raises ProducerDeadError while ``doubts`` remain: a late request of the last transaction
+        would be accepted inside this one. Only ``open`` takes them away.
+        """
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Hand the outputs over. Not yet durable, not yet visible."""
+
+    def send_offsets(self, commit: OffsetCommit) -> None:
+        """Add the progress of a group, as its source has just returned it."""
+
+    def commit(self) -> None:
+        """Make all of it visible. Returns only when it is certain."""
+
+    def abort(self) -> None:
+        """Make none of it visible. Raises ProducerDeadError when that is not certain."""
+
+
+class Core(Protocol):
+    """Runs batches; ``ExactlyOnce`` is the one that does the work."""
+
+    def run(
+        self, batch: Batch, rejected: Mapping[Coordinates, Failure], attempt: int
+    ) -> BatchResult:
+        """Give every record of ``batch`` its one effect, or raise and leave none."""
+
+    def end(self, progress: Progress, marks: Marks | None = None) -> None:
+        """Commit progress alone, without a record; ``marks`` as in ``offset_commit``."""
+
+
+class Claims(Protocol):
+    """Who owns an id: the coordinates of its first sighting (docs/design.md, claims)."""
+
+    def claim(
+        self,
+        ids: Sequence[bytes],
+        records: Sequence[Record],
+        replays: Mapping[int, Coordinates],
+        gone: Sequence[Coordinates] = (),
+    ) -> Mapping[int, Coordinates]:
+        """Claim all ids in one round trip: ``ids[i]`` for ``records[i]``.
+
+        ``replays``: by index, the coordinates of the original that a record replays; they
+        replace its own. ``gone``: nothing, or for each id an owner that owns nothing any more
+        (claim_owners.py): where the id still belongs to it, its claim is replaced in the same step,
+        so that of two members that do this at once one owns the id.
+
+        Return, by index, the owners of those ids that belong to *other* coordinates; an id that is
+        missing from the answer belongs to its record, new or seen before; repeats to the first.
+        Raises ClaimsUnavailableError: nothing is decided, and the same call may be repeated.
+        """
+
+    def ping(self) -> None:
+        """Raise ClaimsUnavailableError unless the store answers."""
+
+
+class OwnerLookup(Protocol):
+    """What brokers say about the owners of claims (claim_owners.py).
+
+    Raises BatchAbortedError when no answer comes: nothing is decided.
+    """
+
+    def committed(
+        self, partitions: Iterable[TopicPartition], within_s: float, *, stable: bool
+    ) -> dict[TopicPartition, int | None]:
+        """Return the group's committed offsets, of any member's partitions.
+
+        ``stable``: wait for transactions that hold an offset, so that nothing sent before this call
+        is missing in the answer. Otherwise an offset may be older, never newer.
+        """
+
+    def records(self, owners: Collection[Coordinates]) -> Batch:
+        """Return those of the records that a reader of the input topics still finds.
+
+        More records of the same partitions may be among them.
+        """
+
+
+class Clock(Protocol):
+    """Time as a parameter."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""

@@ -1,0 +1,93 @@
+"""Values of the record path: what comes in, what goes out, and their coordinates."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+Headers = tuple[tuple[str, bytes | None], ...]
+"""Headers in order, repeats kept. Values stay bytes: any program can write them."""
+
+TopicPartition = tuple[str, int]
+"""A topic's name and a partition's number."""
+
+PARTITION_MAX, OFFSET_MAX = 2**31 - 1, 2**63 - 1
+"""Kafka's types: int32 and int64; what is larger names no record of any topic."""
+
+Progress = dict[TopicPartition, int]
+"""Per partition the next offset to read. An offset in Hapax always means "next to read"."""
+
+
+class Coordinates(NamedTuple):
+    """Where a record stands for ever: its topic, partition and offset."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+    @classmethod
+    def parse(cls, text: str) -> Coordinates:
+        """Read ``topic/partition/offset``; raise ValueError when it is anything else."""
+        topic, partition, offset = text.rsplit("/", 2)
+        parsed = cls(topic, _number(partition, PARTITION_MAX), _number(offset, OFFSET_MAX))
+        if not topic or parsed.partition < 0 or parsed.offset < 0:
+            raise ValueError(f"{text!r} is not topic/partition/offset")
+        return parsed
+
+
+def _number(text: str, most: int) -> int:
+    """Return a number of ASCII digits up to ``most``; -1 for anything else.
+
+    Digits of other scripts are decimal to Python and no number to Kafka's tools.
+    """
+    if not (text.isascii() and text.isdecimal()) or len(text.lstrip("0")) > len(str(most)):
+        return -1
+    number = int(text.lstrip("0") or "0")
+    return number if number <= most else -1
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """One input record, exactly as Kafka delivered it.
+
+    ``gc=False``: a record holds bytes and text only, so it can never be part of a cycle, and a
+    batch of ten thousand costs the garbage collector nothing.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    timestamp_ms: int = 0
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """The coordinates of this record."""
+        return Coordinates(self.topic, self.partition, self.offset)
+
+
+class _Value(msgspec.Struct, frozen=True, gc=False):
+    value: bytes | None
+
+
+class Output(_Value, frozen=True, gc=False, kw_only=True):
+    """One record to write: its value, and by keyword whatever differs from the input record.
+
+    key           default: the record's key. ``None`` writes no key.
+    topic         default: the configured output topic.
+    headers       pairs of name and bytes, added after the record's own.
+    timestamp_ms  default: the record's timestamp.
+    partition     default: the partitioner's choice.
+    """
+
+    key: bytes | UnsetType | None = UNSET
+    topic: str | None = None
+    headers: Headers = ()
+    timestamp_ms: int | None = None
+    partition: int | None = None

@@ -1,0 +1,225 @@
+"""Step 4, transform: business code, and what its answers mean.
+
+Three forms are designed; the first works today:
+
+function  ``record -> Output | iterable of Output | None``: one record at a time, in order
+batch     a function of a whole batch that answers for each record
+async     a coroutine: calls to slow services overlap, order per key is kept
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Iterable
+from enum import IntEnum
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import UNSET
+
+from hapax.core.errors import ConfigurationError, Poison
+from hapax.core.records import Output, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hapax.core.interrupt import Interrupt
+
+    Transform = Callable[[Record], Output | Iterable[Output] | None]
+
+
+class Cut(IntEnum):
+    """What a dead letter leaves out: each step after the brokers refused the one before.
+
+    VALUE  the value
+    ALL    also key, headers and timestamp of the record: its coordinates and the reason remain
+    """
+
+    NOTHING = 0
+    VALUE = 1
+    ALL = 2
+
+
+class Failure(msgspec.Struct, frozen=True, gc=False):
+    """Business code did not answer for this record: it becomes a dead letter."""
+
+    reason: str  # type of the error, a bounded set for metrics
+    text: str
+    attempts: int
+    cut: Cut = Cut.NOTHING
+
+
+PARTITION_MAX, TIMESTAMP_MAX = 2**31 - 1, 2**63 - 1
+"""What the client's C types hold."""
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+Result = tuple[Output, ...] | Failure
+
+
+def identity(record: Record) -> Output:
+    """Pass the record on as it is: the default transform."""
+    return Output(record.value)
+
+
+def load_transform(name: str | None) -> Transform:
+    """Import ``package.module:function``; raise ConfigurationError saying what is wrong."""
+    if name is None:
+        return identity
+    setting = f'HAPAX_TRANSFORM="{name}"'
+    module_name, _, attribute = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        problem = f"{setting}: cannot import {module_name}: {type(error).__name__}: {error}"
+        raise ConfigurationError([problem]) from error
+    function = getattr(module, attribute, None)
+    if function is None:
+        raise ConfigurationError([f"{setting}: {module_name} has no {attribute}"])
+    if not callable(function):
+        raise ConfigurationError([f"{setting}: {attribute} is not a function"])
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise ConfigurationError([f"{setting}: async functions are not supported yet; use def"])
+    return function  # type: ignore[no-any-return]
+
+
+class Transformer:
+    """Runs business code on records, one after the other, each with bounded attempts."""
+
+    def __init__(self, function: Transform, attempts_max: int) -> None:
+        self._function = function
+        self._attempts_max = attempts_max
+
+    def apply_all(self, records: Sequence[Record], interrupt: Interrupt) -> list[Result]:
+        """Return the records' results in order; a prefix when the interrupt is due."""
+        results: list[Result] = []
+        apply = self.apply
+        for record in records:
+            if interrupt.due and results:
+                break
+            interrupt.record = record
+            results.append(apply(record))
+        interrupt.record = None
+        return results
+
+    def apply(self, record: Record) -> Result:
+        """Return the record's outputs, or the Failure that its last attempt ended in.
+
+        All of a generator's outputs are collected before any counts, so a function that yields
+        two outputs and then raises leaves nothing but its dead letter.
+        """
+        try:
+            return _outputs(self._function(record))
+        except Exception as error:  # noqa: BLE001 - whatever business code raises is poison
+            return self._again(record, error)
+
+    def _again(self, record: Record, error: Exception) -> Result:
+        attempts = 1
+        while attempts < self._attempts_max and not isinstance(error, Poison):
+            attempts += 1
+            try:
+                return _outputs(self._function(record))
+            except Exception as newer:  # noqa: BLE001 - as in apply
+                error = newer
+        return Failure(type(error).__name__, _text(error), attempts)
+
+
+def _printable(text: str) -> str:
+    """Return text that logs, metrics and headers can hold: records bring lone surrogates in."""
+    return text if _is_text(text) else text.encode("utf-8", "backslashreplace").decode()
+
+
+def _text(error: Exception) -> str:
+    try:
+        return _printable(str(error))
+    except Exception:  # noqa: BLE001 - an error whose text cannot be read is no reason to stop
+        return "(its text cannot be shown)"
+
+
+def _outputs(answer: Output | Iterable[Output] | None) -> tuple[Output, ...]:
+    if answer is None:
+        return ()
+    outputs = (answer,) if type(answer) is Output else _collected(answer)
+    for output in outputs:
+        value = output.value
+        if value is not None and type(value) is not bytes:
+            raise Poison(f"Output.value must be bytes or None, not {type(value).__name__}")
+        if (
+            output.headers
+            or output.key is not UNSET
+            or output.topic
+            or output.partition
+            or output.timestamp_ms
+        ):
+            _check_rest(output)
+    return outputs
+
+
+def _collected(answer: object) -> tuple[Output, ...]:
+    if isinstance(answer, (bytes, str, dict)) or not isinstance(answer, Iterable):
+        raise Poison(f"a transform returns Output, several, or None, not {type(answer).__name__}")
+    outputs = tuple(answer)
+    for output in outputs:
+        if type(output) is not Output:
+            raise Poison(f"a transform yields Output, not {type(output).__name__}")
+    return outputs
+
+
+def _check_rest(output: Output) -> None:
+    if output.key is not UNSET and output.key is not None and type(output.key) is not bytes:
+        raise Poison(f"Output.key must be bytes or None, not {type(output.key).__name__}")
+    if output.topic is not None and type(output.topic) is not str:
+        raise Poison(f"Output.topic must be str, not {type(output.topic).__name__}")
+    if output.topic and not _is_topic(output.topic):
+        raise Poison(f"Output.topic is not a valid topic name: {output.topic!r:.300}")
+    if output.partition is not None and not _is_number(output.partition, PARTITION_MAX):
+        raise Poison(
+            f"Output.partition must be a number from 0 to 2^31-1: {output.partition!r:.99}"
+        )
+    if output.timestamp_ms is not None and not _is_number(output.timestamp_ms, TIMESTAMP_MAX):
+        raise Poison(
+            f"Output.timestamp_ms must be a number from 0 to 2^63-1: {output.timestamp_ms!r:.99}"
+        )
+    # An iterator would be used up by this check, and the headers would be lost silently.
+    if not isinstance(output.headers, tuple | list):
+        raise Poison(f"Output.headers must be a tuple, not {type(output.headers).__name__}")
+    for pair in output.headers:
+        if not _is_header(pair):
+            raise Poison(
+                "Output.headers must be pairs of str, in UTF-8 and without NUL, and bytes or None:"
+                f" {pair!r:.300}"
+            )
+
+
+def _is_header(pair: object) -> bool:
+    """Whether the client can take it.
+
+    A name with a lone surrogate ends its process (SIGSEGV in confluent-kafka 2.16), one with a NUL
+    is cut short there.
+    """
+    match pair:
+        case (str() as name, bytes() | None):
+            return isinstance(pair, tuple) and "\0" not in name and _is_text(name)
+    return False
+
+
+def _is_text(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_number(number: object, most: int) -> bool:
+    return type(number) is int and 0 <= number <= most
+
+
+@lru_cache(maxsize=256)
+def _is_topic(name: str) -> bool:
+    """Whether Kafka allows the name, for what it does not allow the client may not survive."""
+    return _TOPIC.fullmatch(name) is not None and name not in {".", ".."}

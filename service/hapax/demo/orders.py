@@ -1,0 +1,61 @@
+"""The business rule of the demo: an order gets its total, a large one becomes two shipments."""
+
+from __future__ import annotations
+
+import msgspec
+
+from hapax.core.records import Output, Record
+
+LARGE_CENTS = 50_000
+"""Orders from this total on are split."""
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One line of an order."""
+
+    article: str
+    quantity: int
+    price_cents: int
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What the shop publishes."""
+
+    order: str
+    customer: str
+    lines: list[Line]
+
+
+class Shipment(msgspec.Struct, frozen=True):
+    """An output: a priced order, or half of one."""
+
+    order: str
+    customer: str
+    lines: list[Line]
+    total_cents: int
+    shipment: int
+
+
+def price(record: Record) -> list[Output]:
+    """Return one shipment, or two for a large order.
+
+    Raises for what is no order: text that is not JSON, an order without lines, a quantity below 1.
+    """
+    return [Output(value) for value in shipments(record.value or b"")]
+
+
+def shipments(value: bytes) -> list[bytes]:
+    """Return the values of the shipments of one order; raise ValueError when it is none."""
+    order = msgspec.json.decode(value, type=Order)
+    if not order.lines or any(line.quantity < 1 for line in order.lines):
+        raise ValueError(f"order {order.order} cannot be shipped")
+    large = _total(order.lines) >= LARGE_CENTS
+    parts = [order.lines[::2], order.lines[1::2]] if large else [order.lines]
+    return [
+        msgspec.json.encode(Shipment(order.order, order.customer, lines, _total(lines), number))
+        for number, lines in enumerate(parts, start=1)
+    ]
+
+
+def _total(lines: list[Line]) -> int:
+    return sum(line.quantity * line.price_cents for line in lines)

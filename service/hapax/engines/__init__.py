@@ -1,0 +1,19 @@
+"""Engines: who brings records and owns progress. They know the ports of the core, no client.
+
+worker        one process, one member, one batch at a time
+recovery      reactions to what failed
+lifecycle     when to exit, and by when
+watchdog      calls that never return
+idle_offsets  ends of idle partitions, and bounded runs
+membership    what rebalances bring
+hold          intake paused by an operator
+preflight     what must be there before the first record is read
+producer_startup  the producer's registration, alongside everything else that a start waits for
+lag_monitor   offsets of the logs, now and then
+certificate_watch  until when certificates are valid
+suspects      records that may kill their process
+isolated_*    calls of the transform in a process that may die
+spark         the same promise on Spark, a room of its own
+
+Called by wiring.
+"""

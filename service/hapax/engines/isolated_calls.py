@@ -1,0 +1,113 @@
+"""Calls of the transform in a process that may die: the Elsewhere of core/isolation.py.
+
+The process is a fresh interpreter, never a fork: it shares no connection and no lock with ours, and
+loads the function as a start does.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hapax.core.isolation import Death, IsolationError
+from hapax.core.records import Output
+from hapax.core.transform import Failure
+from hapax.engines.isolated_process import receive, send
+
+if TYPE_CHECKING:
+    from hapax.core.records import Record
+    from hapax.core.transform import Result
+
+MODULE = "hapax.engines.isolated_process"
+END_WAIT_S = 5.0
+_RESULT = msgspec.msgpack.Decoder(tuple[Output, ...] | Failure)
+
+
+class IsolatedCalls:
+    """One process at a time, started by the first call.
+
+    transform     ``package.module:function``; None: the identity
+    attempts_max  of a call that raises
+    limit_s       longest that a call, or loading the function, may take
+    """
+
+    def __init__(self, transform: str | None, attempts_max: int, limit_s: float) -> None:
+        self._words = [str(attempts_max), *([] if transform is None else [transform])]
+        self._limit_s = limit_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: socket.socket | None = None
+
+    def call(self, record: Record) -> Result:
+        """Return the record's result; raise Death or IsolationError."""
+        channel = self._channel or self._start()
+        try:
+            send(channel, msgspec.msgpack.encode(record))
+            result: Result = _RESULT.decode(receive(channel))
+        except TimeoutError:
+            self.close()
+            raise Death(f"it did not return within {self._limit_s:g} s", hung=True) from None
+        except (EOFError, OSError):
+            raise Death(self._end(), hung=False) from None
+        return result
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+        self._end()
+
+    def _start(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", MODULE, str(theirs.fileno()), *self._words],
+                env=environment,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # a transform that kills its group kills only itself
+            )
+        except OSError as error:
+            ours.close()
+            raise IsolationError(f"no process for isolated calls: {error}") from error
+        finally:
+            theirs.close()
+        ours.settimeout(self._limit_s)
+        self._channel = ours
+        try:
+            receive(ours)
+        except (EOFError, OSError) as error:
+            if isinstance(error, TimeoutError):
+                self._process.kill()
+            raise IsolationError(
+                f"a process for isolated calls did not load the transform: {self._end()}"
+            ) from error
+        return ours
+
+    def _end(self) -> str:
+        """Take leave of the process; return how it ended."""
+        process, self._process = self._process, None
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            with suppress(OSError):
+                channel.close()
+        if process is None:
+            return "it was closed"
+        try:
+            code = process.wait(END_WAIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code = process.wait()
+        if code >= 0:
+            return f"it ended with exit code {code}"
+        try:
+            return f"it was ended by {signal.Signals(-code).name}"
+        except ValueError:
+            return f"it was ended by signal {-code}"

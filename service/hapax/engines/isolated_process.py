@@ -1,0 +1,120 @@
+"""The other side of isolated_calls.py: a process that does nothing but call the transform.
+
+``python -m hapax.engines.isolated_process FD ATTEMPTS [package.module:function]``. Over the
+socket FD: one empty frame when the function is loaded, then for each record its result.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import socket
+import struct
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hapax.core.errors import ConfigurationError
+from hapax.core.records import Record
+from hapax.core.transform import Failure, Transformer, load_transform
+
+if TYPE_CHECKING:
+    from hapax.core.transform import Result
+
+FRAME = struct.Struct("!Q")
+_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
+_SHARE = 0.9
+"""Of the memory that is left: the rest is for whoever waits for us."""
+
+
+def send(to: socket.socket, content: bytes) -> None:
+    """Send one frame."""
+    to.sendall(FRAME.pack(len(content)) + content)
+
+
+def receive(source: socket.socket) -> bytes:
+    """Return one frame; raise EOFError when the other side is gone."""
+    (length,) = FRAME.unpack(_exactly(source, FRAME.size))
+    return _exactly(source, length)
+
+
+def _exactly(source: socket.socket, count: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < count:
+        part = source.recv(min(count - len(parts), 1 << 20))
+        if not part:
+            raise EOFError
+        parts += part
+    return bytes(parts)
+
+
+def main(words: list[str]) -> None:
+    """Answer until the other side is gone."""
+    channel = socket.socket(fileno=int(words[0]))
+    _end_with_parent()
+    _limit_memory()
+    try:
+        transformer = Transformer(load_transform(words[2] if words[2:] else None), int(words[1]))
+    except ConfigurationError as error:
+        sys.stderr.write(f"hapax: a process for isolated calls: {error}\n")
+        return
+    decoder = msgspec.msgpack.Decoder(Record)
+    with suppress(EOFError, OSError):
+        send(channel, b"")
+        while True:
+            record = decoder.decode(receive(channel))
+            send(channel, _encoded(transformer.apply(record)))
+
+
+def _encoded(result: Result) -> bytes:
+    try:
+        return msgspec.msgpack.encode(result)
+    except Exception as error:  # noqa: BLE001 - whatever an output holds that is no text or number
+        return msgspec.msgpack.encode(
+            Failure("Poison", f"an output cannot be encoded: {type(error).__name__}: {error}", 1)
+        )
+
+
+def _end_with_parent() -> None:
+    """Ask Linux to end this process with its parent, also inside of an endless call."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, int(signal.SIGKILL))
+
+
+def _limit_memory() -> None:
+    """Take no more memory than is left: a container that runs out of it is killed as a whole.
+
+    What asks for more gets a MemoryError, or dies alone.
+    """
+    left = memory_left()
+    if left is None:
+        return
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        _soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        limit = int(left * _SHARE)
+        if hard == resource.RLIM_INFINITY or limit < hard:
+            resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+
+
+def memory_left() -> int | None:
+    """Return the bytes that machine and container have left; None where nothing tells."""
+    found = []
+    with suppress(OSError, ValueError):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        found += [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")]
+    with suppress(OSError, ValueError):  # cgroup v2; "max" is no number
+        group = Path("/sys/fs/cgroup")
+        found.append(
+            int((group / "memory.max").read_text(encoding="ascii"))
+            - int((group / "memory.current").read_text(encoding="ascii"))
+        )
+    return max(0, min(found)) if found else None
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,110 @@
+"""Looks at the logs now and then, on a thread of its own, so that nothing waits for brokers.
+
+It tells what it saw by itself. The loop could not: it may hold its partitions for hours while the
+claim store is away, and that is when records grow old and retention comes nearer.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from hapax.core.lag import LagTracker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hapax.core.lag import GroupProgress, LagProbe
+    from hapax.core.records import TopicPartition
+    from hapax.telemetry.events import Events
+
+BACKOFF_MAX_S = 60.0
+PULSE_S = 2.0
+"""Between two probes one question is asked so often: does any broker answer?"""
+FIRST_S = 1.0
+"""A start has other things to do with brokers first."""
+
+
+class LagMonitor(threading.Thread):
+    """Probes every ``interval_s``, less often while brokers are away.
+
+    ``progress`` is called on this thread; it returns copies of what the loop knows.
+    """
+
+    def __init__(
+        self,
+        probe: LagProbe,
+        progress: Callable[[], GroupProgress],
+        events: Events,
+        *,
+        interval_s: float,
+    ) -> None:
+        # A daemon: it may sit in the client, and must not keep the process alive.
+        super().__init__(name="lag-monitor", daemon=True)
+        self._probe = probe
+        self._progress = progress
+        self._events = events
+        self._interval_s = interval_s
+        self._tracker = LagTracker()
+        self._probed: frozenset[TopicPartition] = frozenset()
+        self._away = False
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        """Look until stopped."""
+        wait_s = rest_s = min(FIRST_S, self._interval_s)
+        while not self._stopped.wait(min(rest_s, PULSE_S)):
+            rest_s -= PULSE_S
+            if rest_s > 0 and not self.pulse():
+                continue
+            wait_s = rest_s = self._next_s(wait_s, well=self.look())
+
+    def stop(self) -> None:
+        """Look no more. A request that is under way is left to itself."""
+        self._stopped.set()
+
+    def pulse(self) -> bool:
+        """Find out whether any broker answers; return whether there is something new to snapshot.
+
+        An idle loop asks brokers nothing, so that it would not notice.
+        """
+        try:
+            was_away = self._away
+            self._tell_away(self._probe.unanswered())
+            if was_away:
+                return not self._away
+            return frozenset(self._progress().committed) != self._probed
+        except Exception as error:  # noqa: BLE001 - as in look
+            self._events.lag_monitor_failed(f"{type(error).__name__}: {error}")
+            return False
+
+    def look(self) -> bool:
+        """Probe once and report; return whether all was answered. Never raises."""
+        try:
+            progress = self._progress()
+            snapshot = self._probe.probe(progress.committed)
+            self._probed = frozenset(progress.committed)
+            self._tell_away(snapshot.away)
+            self._events.lag_updated(
+                self._tracker.of(snapshot, progress), snapshot.at_s, complete=not snapshot.failures
+            )
+            for remark in snapshot.remarks:
+                self._events.lag_monitor_limited(remark)
+            if snapshot.failures:
+                self._events.lag_monitor_failed(snapshot.failures[0])
+        except Exception as error:  # noqa: BLE001 - a probe that fails must not end the service
+            self._events.lag_monitor_failed(f"{type(error).__name__}: {error}")
+            return False
+        return not snapshot.failures
+
+    def _tell_away(self, places: str) -> None:
+        if places:
+            self._events.brokers_unreachable(places)
+        elif self._away:
+            self._events.brokers_reached()
+        self._away = bool(places)
+
+    def _next_s(self, last_s: float, *, well: bool) -> float:
+        if well:
+            return self._interval_s
+        return max(self._interval_s, min(BACKOFF_MAX_S, 2 * last_s))

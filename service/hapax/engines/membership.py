@@ -1,0 +1,59 @@
+"""What rebalances bring, told and answered: the same for every engine."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hapax.core.ports import Changes, Clock, Source
+    from hapax.telemetry.events import Events
+
+INFO, WARNING = 20, 30
+ORPHANS_AFTER_S, ORPHANS_INTERVAL_S = 5.0, 60.0
+"""When to look for partitions that nobody owns: soon after an assignment, or after a look that
+found nothing out, then now and then."""
+
+
+class Membership:
+    """Our place in the group."""
+
+    def __init__(self, source: Source, events: Events, clock: Clock) -> None:
+        self._source = source
+        self._events = events
+        self._clock = clock
+        self._orphans_due_s = math.inf
+
+    def observe(self) -> Changes:
+        """Return what changed since the last call, after telling it."""
+        changes, events = self._source.changes(), self._events
+        if changes.revoked:
+            events.partitions_revoked(changes.revoked)
+        if changes.lost:
+            events.partitions_lost(changes.lost)
+        if changes.assigned is not None:  # an empty assignment is one, too: a standby is ready
+            events.partitions_assigned(changes.assigned)
+        for text in changes.errors:
+            events.librdkafka_logged("consumer", WARNING, "ERROR", text)
+        for text in changes.passing:
+            events.librdkafka_logged("consumer", INFO, "ERROR", text)
+        for where, count in changes.repeated.items():
+            events.records_redelivered(count, where)
+        if changes.assigned is not None:
+            self._orphans_due_s = self._clock.monotonic() + ORPHANS_AFTER_S
+        return changes
+
+    def adopt_orphans(self) -> None:
+        """Look for partitions that nobody owns, when it is time.
+
+        Not part of ``observe``: when brokers do not answer this raises, and what changed must have
+        been taken note of by then.
+        """
+        now_s = self._clock.monotonic()
+        if now_s > self._orphans_due_s:
+            self._orphans_due_s = now_s + ORPHANS_AFTER_S
+            found = self._source.adopt_orphans()
+            if found is not None:
+                self._orphans_due_s = now_s + ORPHANS_INTERVAL_S
+            if found:
+                self._events.partitions_unowned(found)

@@ -1,0 +1,299 @@
+"""What the worker does when a batch did not go through. One reaction for each class of error.
+
+ClaimsUnavailableError  hold the partitions until the claim store answers
+BatchAbortedError       rewind; take it again, smaller or without its culprits when it is to blame
+MemberFencedError       join the group anew, within a budget
+ProducerDeadError       new producer, within a budget; rewind to what the group says is committed
+
+Errors named StopError pass through: they end the process with their exit code.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hapax.core.errors import (
+    BatchAbortedError,
+    ClaimsUnavailableError,
+    MemberFencedError,
+    ProducerDeadError,
+    StopError,
+)
+from hapax.core.limits import FenceBudget
+from hapax.core.ports import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from hapax.core.ports import Claims, Source, Transaction
+    from hapax.core.records import Progress, TopicPartition
+    from hapax.core.retry_policy import RetryPolicy
+    from hapax.engines.idle_offsets import Ends
+    from hapax.engines.lifecycle import Process
+
+REACTIONS = (ClaimsUnavailableError, BatchAbortedError, ProducerDeadError, MemberFencedError)
+"""What ``recover`` knows how to react to."""
+HOLD_S = 0.2
+BACKOFF_S = 0.02
+BACKOFF_MAX_S = 1.0
+_NOTHING = Batch([], {}, {})
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How often what may go wrong.
+
+    retry                  attempts at a batch that brokers refuse
+    producer_fences        fenced by another process of this name, as it seems
+    member_fences          the same in the group
+    transaction_timeout_s  a transaction that was open for longer explains a fence
+    """
+
+    retry: RetryPolicy
+    producer_fences: FenceBudget
+    member_fences: FenceBudget
+    transaction_timeout_s: float
+
+
+class Recovery:
+    """Brings the worker back to a state that is certain."""
+
+    def __init__(
+        self,
+        process: Process,
+        source: Source,
+        transaction: Transaction,
+        claims: Claims | None,
+        *,
+        ends: Ends,
+        limits: Limits,
+    ) -> None:
+        self._events = process.events
+        self._clock = process.clock
+        self._lifecycle = process.lifecycle
+        self._source = source
+        self._transaction = transaction
+        self._claims = claims
+        self._ends = ends
+        self._retry = limits.retry
+        self._fences = limits.producer_fences
+        self._member_fences = limits.member_fences
+        self._transaction_timeout_s = limits.transaction_timeout_s
+        self._aborts = 0
+        self._replacing: str | None = None
+        """Why the producer is dead that has no successor yet."""
+
+    def recover(self, error: Exception, batch: Batch) -> None:
+        """React to ``error``, and to what goes wrong while reacting, until all is certain."""
+        if self._lifecycle.stopping:
+            # Nothing of the batch is visible, or its outcome is found by the next start: leave.
+            self._events.batch_abandoned(str(error))
+            return
+        pending = error
+        while not self._lifecycle.overdue:
+            try:
+                self._react(pending, batch)
+                self._finish_replacing()
+                self.fence_doubt()
+            except REACTIONS as newer:
+                pending = newer
+            else:
+                return
+            try:
+                # Brokers may be away for long: serve rebalances and answer probes meanwhile.
+                self._attend(HOLD_S)
+            except REACTIONS as newer:
+                pending = newer
+        raise StopError(
+            f"shutdown interrupted an unresolved transaction ({pending}); the next start "
+            f"resolves it"
+        )
+
+    def _react(self, error: Exception, batch: Batch) -> None:
+        match error:
+            case ClaimsUnavailableError():
+                self._hold(str(error), batch)
+            case ProducerDeadError():
+                self._replace_producer(error)
+            case MemberFencedError():
+                self._replace_member(error)
+            case BatchAbortedError():
+                self._take_again(error, batch)
+            case _:
+                raise error
+
+    def record_success(self, progress: Mapping[TopicPartition, int]) -> None:
+        """Take note of a committed transaction, and fence it off when it left doubts."""
+        self._aborts = 0
+        self._fences.commit()
+        self._retry.record_progress(progress)
+        self.fence_doubt()
+
+    # -- aborted --------------------------------------------------------------------------
+
+    def _take_again(self, error: BatchAbortedError, batch: Batch) -> None:
+        self._aborts += 1
+        rewound = self._rewind(batch, resolved=error.resolved)
+        self._events.batch_aborted(str(error), len(batch.records), self._aborts, rewound)
+        if not self._retry.blame(
+            str(error),
+            len(batch.records),
+            batch.records[0].coordinates if batch.records else None,
+            culprits=error.culprits,
+            content=error.content,
+            on_halved=self._events.batch_halved,
+        ):
+            self._attend(min(BACKOFF_MAX_S, BACKOFF_S * 2 ** min(self._aborts, 6)))
+
+    def _rewind(self, batch: Batch, *, resolved: bool) -> Progress:
+        """Read again: the batch, or what the group says when a commit may have gone through."""
+        if resolved:
+            self._put_back(batch)
+            return batch.first
+        self._ends.forget()  # the seeks below bring new end-of-partition events
+        ours = self._source.assignment()
+        stable = self._source.committed(ours)
+        fallback = self._source.processed()
+        progress: Progress = {}
+        for where, offset in stable.items():
+            if offset is not None:
+                progress[where] = offset
+            elif where in fallback:
+                progress[where] = fallback[where]
+        self._source.rewind(progress)
+        return progress
+
+    def _put_back(self, batch: Batch) -> None:
+        """Undo an intake whose transaction never committed."""
+        self._source.rewind(batch.first)
+        self._ends.forget(batch.first)
+        self._ends.note(
+            {where: end for where, end in batch.next.items() if where not in batch.first}
+        )
+
+    # -- producer -------------------------------------------------------------------------
+
+    def fence_doubt(self) -> None:
+        """Build a new producer when a request of the last transaction may still be on its way.
+
+        The broker then refuses the late request. Before the first produce of the next
+        transaction, because later is too late: the loop asks before each intake, whatever went
+        wrong since, and right after a commit, so that the next record need not wait for it.
+        """
+        doubts = list(self._transaction.doubts)
+        if doubts:
+            self._events.in_doubt_fenced(doubts[0])
+            self._open("doubt")
+
+    def _replace_producer(self, error: ProducerDeadError) -> None:
+        self._events.producer_died(str(error), fenced=error.fenced)
+        self._replacing = "fenced" if error.fenced else "fatal"
+        if error.fenced:
+            # Lost partitions, and a consumer fenced by name, are told first: a successor must not
+            # be disturbed for partitions that are gone.
+            with suppress(BatchAbortedError):  # the rewind below makes good for it
+                self._attend(0.0)
+            self._count_fence()
+
+    def _finish_replacing(self) -> None:
+        """Build the producer that is missing, also when something else has come in between.
+
+        Without it the dead one would be taken up again, and its one fence counted twice.
+        """
+        if self._replacing is not None:
+            self._open(self._replacing)
+            self._rewind(_NOTHING, resolved=False)
+
+    def _open(self, cause: str) -> None:
+        """Build a new producer, for as long as brokers are away."""
+        began_s = self._clock.monotonic()
+        self._replacing = cause
+        try:
+            self._transaction.open()
+        except ProducerDeadError as error:
+            with self._holding():
+                self._open_again(error)
+        self._replacing = None
+        self._events.producer_rebuilt(cause, self._clock.monotonic() - began_s)
+
+    def _open_again(self, error: ProducerDeadError) -> None:
+        hold_s = HOLD_S
+        while True:
+            if error.fenced:
+                self._count_fence()
+            else:
+                self._fences.unanswered()
+            if self._lifecycle.overdue:
+                raise error
+            self._events.producer_init_retried(str(error))
+            self._hold_on(hold_s)
+            hold_s = min(BACKOFF_MAX_S, 2 * hold_s)  # each try builds a client: 10 ms of CPU
+            try:
+                self._transaction.open()
+            except ProducerDeadError as again:
+                error = again
+            else:
+                return
+
+    def _count_fence(self) -> None:
+        explained = self._transaction.age_s >= self._transaction_timeout_s
+        if self._fences.fence(self._clock.monotonic(), explained=explained):
+            with self._holding():
+                self._stand_back(self._hold_on)
+
+    def _replace_member(self, error: MemberFencedError) -> None:
+        """Join anew; the broker refuses what the old member has not committed."""
+        self._events.member_fenced(str(error), explained=error.explained)
+        if self._member_fences.fence(self._clock.monotonic(), explained=error.explained):
+            self._stand_back(self._lifecycle.rest)
+        self._source.reopen()
+        self._ends.forget()
+
+    def _stand_back(self, wait: Callable[[float], None]) -> None:
+        """Let who has taken our name come back whole, before we take it again."""
+        until_s = self._clock.monotonic() + FenceBudget.STAND_BACK_S
+        while not self._lifecycle.stopping and self._clock.monotonic() < until_s:
+            wait(HOLD_S)
+            self._events.loop_moved()
+
+    # -- claims ---------------------------------------------------------------------------
+
+    def _hold(self, reason: str, batch: Batch) -> None:
+        """Keep the partitions, take nothing, until the claim store answers."""
+        self._put_back(batch)
+        self._events.claims_unavailable(reason, "pause")
+        began_s = self._clock.monotonic()
+        with self._holding():
+            while not self._lifecycle.stopping:
+                self._hold_on(HOLD_S)
+                if self._claims_answer():
+                    self._events.claims_recovered(self._clock.monotonic() - began_s)
+                    break
+
+    @contextmanager
+    def _holding(self) -> Iterator[None]:
+        """Pause inside, as often as partitions may have come: a record would end each wait."""
+        try:
+            yield
+        finally:
+            self._source.resume()
+
+    def _claims_answer(self) -> bool:
+        try:
+            if self._claims is not None:
+                self._claims.ping()
+        except ClaimsUnavailableError:
+            return False
+        return True
+
+    def _hold_on(self, wait_s: float) -> None:
+        """Stay a member, and take nothing."""
+        self._source.pause()
+        self._attend(wait_s)
+
+    def _attend(self, wait_s: float) -> None:
+        """Stay a member of the group while there is nothing else to do."""
+        self._source.attend(wait_s)
+        self._events.loop_moved()

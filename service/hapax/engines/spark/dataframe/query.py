@@ -1,0 +1,268 @@
+"""A DataFrame pipeline as a streaming query: load, check, start, watch, stop, and why it died."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped] # it has no types
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from hapax.core import errors
+from hapax.core.errors import ConfigurationError, PositionLostError, StopError
+from hapax.core.micro_batches import Numbers
+from hapax.engines.spark.dataframe.rows import check_columns
+from hapax.engines.spark.dataframe.sink import SinkOptions
+from hapax.engines.spark.dataframe.source_options import ALLOWED_URLS, source_options
+from hapax.engines.spark.dataframe.staging import Place, Spool, StagedReport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from hapax.core.records import TopicPartition
+    from hapax.settings import Settings
+
+    Query = StreamingQuery
+    Pipeline = Callable[[DataFrame], DataFrame]
+
+INPUT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
+SEVERAL_TOPICS = "several"
+_SETTING = "HAPAX_SPARK__DATAFRAME"
+_OURS = re.compile(re.escape(errors.__name__) + r"\.(\w+): ([^\n]+)")
+_DATA_LOSS = ("KAFKA_DATA_LOSS", "OffsetOutOfRangeException", "failOnDataLoss")
+_PLANNING = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "commitOffsets")
+_REASON_CHARS_MAX = 600
+
+
+STOP_TIMEOUT = "5s"
+"""How long Spark may take to drop a micro-batch; the process leaves in any case."""
+
+DEATHS = (PySparkException, Py4JError, ConnectionError)
+"""What a query dies of, and what is seen when the JVM is gone."""
+
+
+def load_pipeline(name: str) -> Pipeline:
+    """Import ``package.module:function``; raise ConfigurationError saying what is wrong."""
+    module_name, _, attribute = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        text = f"{_SETTING}={name}: cannot import {module_name}: {type(error).__name__}: {error}"
+        raise ConfigurationError([text]) from error
+    function: Pipeline | None = getattr(module, attribute, None)
+    if not callable(function):
+        raise ConfigurationError([f"{_SETTING}={name}: {module_name} has no function {attribute}"])
+    return function
+
+
+def prepare(session: SparkSession, settings: Settings) -> None:
+    """Set what a query needs of the session that has just started."""
+    conf = session.conf
+    # Options of the source hold secrets and would show in plans.
+    conf.set("spark.sql.redaction.options.regex", "(?i)jaas|keystore|password|secret|token|url")
+    conf.set("spark.sql.streaming.stopTimeout", STOP_TIMEOUT)
+    url = settings.kafka.security.oauth_token_url
+    if url is not None:
+        # Kafka's client asks nobody for a token whom its JVM does not name.
+        jvm: Any = session.sparkContext._jvm
+        jvm.java.lang.System.setProperty(ALLOWED_URLS, url)
+
+
+def read_input(session: SparkSession, settings: Settings) -> DataFrame:
+    """Return the input topics as a streaming DataFrame of ``INPUT_COLUMNS``."""
+    reader = session.readStream.format("kafka").options(**source_options(settings))
+    return reader.load().select(*INPUT_COLUMNS)
+
+
+def apply(pipeline: Pipeline, records: DataFrame, name: str) -> DataFrame:
+    """Return what the pipeline makes of the input; raise ConfigurationError for what cannot be."""
+    session = records.sparkSession
+    setting = f"{_SETTING}={name}"
+    try:
+        result: object = pipeline(records)
+    except Exception as error:
+        text = f"{setting} raised {type(error).__name__}: {_line(error)}"
+        raise ConfigurationError([text]) from error
+    if session.streams.active:
+        for query in session.streams.active:
+            query.stop()
+        raise ConfigurationError(
+            [f"{setting} started a query of its own: return the DataFrame, it is written here"]
+        )
+    if not isinstance(result, DataFrame):
+        raise ConfigurationError(
+            [f"{setting} returned {type(result).__name__}: return a streaming DataFrame"]
+        )
+    if not result.isStreaming:
+        raise ConfigurationError(
+            [f"{setting} returned a batch DataFrame: build it from the one that it is given"]
+        )
+    check_columns(result.schema)
+    return result
+
+
+def start(result: DataFrame, settings: Settings) -> Query:
+    """Start the query into the sink; raise ConfigurationError for what Spark refuses."""
+    spark = settings.spark
+    writer = (
+        result.writeStream.format("hapax")
+        .queryName(settings.app)
+        .options(**sink_options(settings))
+        .outputMode("append")
+    )
+    if settings.stop_after.at_end:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{spark.trigger_interval_ms} milliseconds")
+    try:
+        return writer.start()
+    except PySparkException as error:
+        text = f"{_SETTING}={spark.dataframe}: Spark refuses the query: {_line(error)}"
+        raise ConfigurationError([text]) from error
+
+
+def ended(query: Query, wait_s: float) -> bool:
+    """Wait for the end of a query; raise one of ``DEATHS`` when it has died."""
+    return bool(query.awaitTermination(wait_s))  # type: ignore[arg-type] # it takes parts, too
+
+
+def stop(query: Query) -> bool:
+    """Drop the micro-batch under way; return false when Spark does not do so in time."""
+    try:
+        query.stop()
+    except DEATHS:
+        return False
+    return True
+
+
+def close(session: SparkSession) -> None:
+    """Stop Spark; nothing is left running that is ours."""
+    try:
+        for query in session.streams.active:
+            query.stop()
+        session.stop()
+    except DEATHS:
+        return  # the JVM is gone, and everything with it
+
+
+def sink_options(settings: Settings) -> dict[str, str]:
+    """Return the options of the sink that the environment does not say already."""
+    return {
+        "checkpointLocation": settings.spark.checkpoint or "",
+        "app": settings.app,
+        "topic": settings.output.topic,
+        "kafka.bootstrap.servers": settings.kafka.bootstrap_servers,
+        "report": "true",
+    }
+
+
+class Progress:
+    """Reads what a query has done since it was last asked."""
+
+    def __init__(self, query: Query, settings: Settings) -> None:
+        self._query = query
+        options = SinkOptions.parse(sink_options(settings))
+        self._spool = Spool(Place(options.spool), options.inline_bytes_max)
+        self._last = -1
+        self._seen = ""
+
+    @property
+    def last(self) -> int:
+        """The number of the last micro-batch that is through; -1 before the first."""
+        return self._last
+
+    def news(self) -> Iterator[Numbers]:
+        """Yield the numbers of each micro-batch that has come through."""
+        newest = self._query.lastProgress
+        if newest is None or newest.timestamp == self._seen:
+            return
+        self._seen = newest.timestamp
+        for one in self._query.recentProgress:
+            # Spark also reports triggers that found nothing; only a micro-batch has tasks.
+            if one.batchId > self._last and "addBatch" in one.durationMs:
+                self._last = one.batchId
+                yield numbers(json.loads(one.json), self._spool.reported(one.batchId))
+
+
+def numbers(progress: dict[str, Any], report: StagedReport | None) -> Numbers:
+    """Return one micro-batch's numbers from Spark's report and from the sink's.
+
+    The sink's belongs to the last micro-batch only; without it there are no outputs to tell.
+    """
+    states = progress.get("stateOperators", [])
+    inputs: dict[str, int] = {}
+    lags: dict[TopicPartition, int] = {}
+    for source in progress["sources"]:
+        ends, latest = source.get("endOffset"), source.get("latestOffset")
+        ends = ends if isinstance(ends, dict) else {}
+        topic = next(iter(ends)) if len(ends) == 1 else SEVERAL_TOPICS
+        # A topic that is read twice by one pipeline is counted twice, as it is read.
+        inputs[topic] = inputs.get(topic, 0) + source["numInputRows"]
+        if isinstance(latest, dict):
+            lags |= _lags(ends, latest)
+    return Numbers(
+        number=progress["batchId"],
+        inputs=inputs,
+        outputs={} if report is None else report.outputs,
+        repeated=report is not None and report.repeated,
+        attempts=1 if report is None else report.attempts,
+        phases_s=_phases_s(progress["durationMs"], report),
+        lags=lags,
+        late=sum(state.get("numRowsDroppedByWatermark", 0) for state in states),
+        state_rows=sum(state.get("numRowsTotal", 0) for state in states),
+        state_bytes=sum(state.get("memoryUsedBytes", 0) for state in states),
+        watermark=progress.get("eventTime", {}).get("watermark", ""),
+    )
+
+
+def died(error: Exception) -> StopError:
+    """Return why a query died, as what the process leaves with."""
+    if not isinstance(error, PySparkException):
+        return StopError(f"Spark's JVM is gone: {type(error).__name__}: {_line(error)}")
+    text = str(error)
+    ours = _OURS.search(text)
+    if ours is not None:
+        kind = getattr(errors, ours[1], StopError)
+        if kind is ConfigurationError or kind is errors.PreflightError:
+            return ConfigurationError([ours[2]])
+        if isinstance(kind, type) and issubclass(kind, StopError):
+            return kind(ours[2])
+        return StopError(f"the query died: {ours[2]}")
+    if any(sign in text for sign in _DATA_LOSS):
+        return PositionLostError(
+            f"records that the checkpoint points to are no longer in the log: {_line(error)}."
+            " docs/dataframes.md, section Stops, describes how to continue"
+        )
+    return StopError(f"the query died: {_line(error)}")
+
+
+def _lags(ends: dict[str, Any], latest: dict[str, Any]) -> dict[TopicPartition, int]:
+    return {
+        (topic, int(number)): max(0, end - ends.get(topic, {}).get(number, 0))
+        for topic, partitions in latest.items()
+        for number, end in partitions.items()
+    }
+
+
+def _phases_s(durations_ms: dict[str, int], report: StagedReport | None) -> dict[str, float]:
+    phases = {
+        "plan": sum(durations_ms.get(name, 0) for name in _PLANNING) / 1000,
+        "work": durations_ms.get("addBatch", 0) / 1000,
+        "total": durations_ms.get("triggerExecution", 0) / 1000,
+    }
+    if report is not None:
+        phases["publish"] = report.publish_s
+        phases["work"] = max(0.0, phases["work"] - report.publish_s)
+    return phases
+
+
+def _line(error: Exception) -> str:
+    """Return the first lines of an error, which name the cause; plans and traces follow."""
+    text = str(error).split("=== Streaming Query ===")[0]
+    return " ".join(text.split())[:_REASON_CHARS_MAX]

@@ -1,0 +1,109 @@
+"""A query from its start to its last micro-batch: Spark drives, this loop says what it did.
+
+Its last step is to drain: the micro-batch under way is finished, or dropped and taken again at the
+next start.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hapax.core.errors import PositionLostError
+from hapax.engines.spark.dataframe.query import Progress, ended, stop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hapax.core.micro_batches import Marker
+    from hapax.engines.lifecycle import Process
+    from hapax.engines.spark.dataframe.query import Query
+    from hapax.settings import Settings
+
+TURN_S = 0.2
+DRAIN_TURN_S = 0.05
+REFRESH_S = 12 * 3600.0
+"""The marker is a committed offset: brokers forget those that stand still, after
+``offsets.retention.minutes`` (7 days unless set; a day in old clusters)."""
+
+
+def check_checkpoint(settings: Settings, query: str | None, marker: Marker | None) -> None:
+    """Raise PositionLostError when the checkpoint's query is not the one that published last."""
+    if query is None and settings.input.start == "refuse":
+        raise PositionLostError(
+            f"HAPAX_SPARK__CHECKPOINT={settings.spark.checkpoint} holds no query and"
+            " HAPAX_INPUT__START=refuse: restore the checkpoint, or choose earliest or latest"
+        )
+    if marker is not None and marker.query != query:
+        found = "holds no query" if query is None else f"belongs to query {query}"
+        raise PositionLostError(
+            f"HAPAX_SPARK__CHECKPOINT={settings.spark.checkpoint} {found}, but micro-batches up to"
+            f" {marker.next - 1} of HAPAX_APP={settings.app} were published by query"
+            f" {marker.query}: the checkpoint was lost or is another one. docs/dataframes.md,"
+            " section Stops, describes how to continue"
+        )
+
+
+class QueryRun:
+    """One query, watched."""
+
+    def __init__(
+        self,
+        process: Process,
+        query: Query,
+        settings: Settings,
+        refresh: Callable[[], Marker | None],
+    ) -> None:
+        """``refresh`` commits the marker again, and returns it."""
+        self._process = process
+        self._query = query
+        self._refresh = refresh
+        self._progress = Progress(query, settings)
+        self._marked_s = process.clock.monotonic()
+
+    def run(self) -> None:
+        """Say what the query does until it ends, or until it is to end."""
+        lifecycle, events = self._process.lifecycle, self._process.events
+        while not lifecycle.stopping:
+            events.loop_moved()
+            through = ended(self._query, TURN_S)
+            self._tell()
+            if through:
+                events.service_draining("the input is used up")
+                return
+            self._keep_marker()
+        events.service_draining(lifecycle.reason)
+        self._drain()
+
+    def _drain(self) -> None:
+        """Let the micro-batch under way finish while there is time, then stop the query.
+
+        Spark may begin the next one meanwhile: it is dropped, and taken again at the next start.
+        """
+        lifecycle, events, last = self._process.lifecycle, self._process.events, self._progress.last
+        while not lifecycle.overdue and self._progress.last == last:
+            if not self._query.status["isTriggerActive"]:
+                break
+            if ended(self._query, DRAIN_TURN_S):
+                break
+            self._tell()
+        if lifecycle.overdue:
+            events.batch_abandoned("the shutdown timeout has passed: the micro-batch is repeated")
+        if stop(self._query):
+            self._tell()
+
+    def _tell(self) -> None:
+        for numbers in self._progress.news():
+            self._marked_s = self._process.clock.monotonic()
+            self._process.events.micro_batch_completed(numbers)
+            self._process.events.lag_observed(numbers.lags)
+
+    def _keep_marker(self) -> None:
+        """Commit the marker again when no micro-batch has done so for long."""
+        clock = self._process.clock
+        if clock.monotonic() - self._marked_s < REFRESH_S:
+            return
+        if self._query.status["isTriggerActive"]:
+            return  # a micro-batch brings the marker with it
+        self._marked_s = clock.monotonic()
+        marker = self._refresh()
+        self._process.events.marker_refreshed(0 if marker is None else marker.next)

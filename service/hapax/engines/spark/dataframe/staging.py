@@ -1,0 +1,239 @@
+"""Where the rows of a task wait until the driver publishes them, and what the checkpoint says.
+
+A few rows travel in the task's own message; more go to a file beside the checkpoint, under a name
+that no other attempt has. Only the attempts that Spark counts have their names told to the driver;
+what the others left is removed with the next micro-batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+from pyarrow import fs
+
+from hapax.core.errors import ConfigurationError, PositionLostError, StopError
+from hapax.engines.spark.dataframe.checksums import (
+    BlockReader,
+    BlockWriter,
+    Checksums,
+    DamagedError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_SCHEMES = {"s3a": "s3", "s3n": "s3"}
+"""What Hadoop calls them, and what Arrow does."""
+_FINGERPRINT_CHARS = 32
+FOLDER = "hapax"
+REPORT = "last.json"
+
+
+class Parcel(msgspec.Struct, frozen=True):
+    """Rows of one task: ``inline`` as an Arrow stream, or in the file at ``path``.
+
+    ``checksums``: what the file must hold, told by the task that wrote it.
+    """
+
+    rows: int
+    inline: bytes | None
+    path: str | None
+    checksums: Checksums | None = None
+
+
+class StagedReport(msgspec.Struct, frozen=True):
+    """What became of the last micro-batch; see ``hapax.core.micro_batches.Numbers``."""
+
+    number: int
+    outputs: dict[str, int]
+    repeated: bool
+    attempts: int
+    publish_s: float
+
+
+class Place:
+    """A folder on any file system that Arrow knows: local, S3, GCS, HDFS."""
+
+    def __init__(self, address: str) -> None:
+        scheme, separator, rest = address.partition("://")
+        if not separator:
+            local = address.removeprefix("file:")
+            self.files, self.root = fs.LocalFileSystem(), local.rstrip("/") or "/"
+            return
+        try:
+            self.files, root = fs.FileSystem.from_uri(f"{_SCHEMES.get(scheme, scheme)}://{rest}")
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise ConfigurationError(
+                [f"{address} cannot be opened from Python: {' '.join(str(error).split())[:300]}"]
+            ) from error
+        self.root = root.rstrip("/")
+
+    def path(self, *names: str) -> str:
+        """Return a path below the folder."""
+        return "/".join((self.root, *names))
+
+
+class Spool:
+    """The waiting rows of one query."""
+
+    def __init__(self, place: Place, inline_bytes_max: int) -> None:
+        self._place = place
+        self._inline_bytes_max = inline_bytes_max
+
+    def store(self, batches: Iterable[pa.RecordBatch], name: str) -> Parcel:
+        """Take all rows of a task. ``name`` begins with the micro-batch's number and a dash."""
+        iterator = iter(batches)
+        held: list[pa.RecordBatch] = []
+        held_bytes = 0
+        for batch in iterator:
+            held.append(batch)
+            held_bytes += batch.nbytes
+            if held_bytes > self._inline_bytes_max:
+                return self._file(held, iterator, f"{name}-{uuid.uuid4().hex}.arrow")
+        rows = sum(batch.num_rows for batch in held)
+        if not rows:
+            return Parcel(0, None, None)
+        buffer = io.BytesIO()
+        _write(buffer, held, iter(()))
+        return Parcel(rows, buffer.getvalue(), None)
+
+    def _file(
+        self, held: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch], name: str
+    ) -> Parcel:
+        path = self._place.path(name)
+        self._place.files.create_dir(self._place.root, recursive=True)
+        with self._place.files.open_output_stream(path) as file:
+            writer = BlockWriter(file)
+            rows = _write(writer, held, rest)
+        return Parcel(rows, None, path, writer.checksums)
+
+    def rows(self, parcel: Parcel) -> Iterator[pa.RecordBatch]:
+        """Yield what was stored; raise StopError when it is not there any more, or not whole.
+
+        A file is compared with its checksums before its bytes are decoded, and the rows are counted
+        at the end: whoever publishes them must drop all when this raises.
+        """
+        source = parcel.path or "the message of a task"
+        rows = 0
+        try:
+            for batch in self._batches(parcel):
+                rows += batch.num_rows
+                yield batch
+        except (pa.ArrowException, DamagedError, OSError) as error:
+            raise StopError(_damaged(source, parcel.rows, _words(error))) from error
+        if rows != parcel.rows:
+            raise StopError(_damaged(source, parcel.rows, f"it holds {rows}"))
+
+    def _batches(self, parcel: Parcel) -> Iterator[pa.RecordBatch]:
+        if parcel.inline is not None:
+            with pa.ipc.open_stream(parcel.inline) as stream:
+                yield from stream
+        elif parcel.path is not None and parcel.checksums is not None:
+            try:
+                file = self._place.files.open_input_stream(parcel.path)
+            except FileNotFoundError as error:
+                raise StopError(
+                    f"{parcel.path}, which a task wrote, is missing: driver and executors must "
+                    "share the folder (option spool), and no second query may use it"
+                ) from error
+            with file:
+                reader = BlockReader(file, parcel.checksums)
+                with pa.ipc.open_stream(io.BufferedReader(reader)) as stream:
+                    yield from stream
+                reader.finish()
+
+    def clear(self, number: int) -> None:
+        """Remove what micro-batches up to this one left. A zombie's file goes with the next."""
+        where = fs.FileSelector(self._place.root, allow_not_found=True)
+        for info in self._place.files.get_file_info(where):
+            begin, dash, _ = info.base_name.partition("-")
+            if dash and begin.isdecimal() and int(begin) <= number:
+                self._delete(info.path)
+
+    def report(self, report: StagedReport) -> None:
+        """Leave the numbers of a micro-batch, in place of those of the last."""
+        self._place.files.create_dir(self._place.root, recursive=True)
+        with self._place.files.open_output_stream(self._place.path(REPORT)) as file:
+            file.write(msgspec.json.encode(report))
+
+    def reported(self, number: int) -> StagedReport | None:
+        """Return the numbers of this micro-batch; None when they are not there (any more)."""
+        try:
+            with self._place.files.open_input_stream(self._place.path(REPORT)) as file:
+                report = msgspec.json.decode(file.read(), type=StagedReport)
+        except (FileNotFoundError, msgspec.DecodeError):  # or just being written
+            return None
+        return report if report.number == number else None
+
+    def _delete(self, path: str) -> None:
+        try:
+            self._place.files.delete_file(path)
+        except FileNotFoundError:
+            return
+
+
+def _damaged(source: str, rows: int, difference: str) -> str:
+    return (
+        f"{source} does not hold the {rows} rows that its task wrote: {difference}. Nothing of the"
+        " micro-batch was published; start again, and its tasks write their rows again. If this "
+        "happens again, check the storage of the spool (option spool), and that nothing else "
+        "writes there"
+    )
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
+def fingerprint(checkpoint: Place, number: int) -> str:
+    """Return a fingerprint of what the checkpoint holds for a micro-batch's input.
+
+    Spark writes ``offsets/<number>`` before the micro-batch runs, never again, and plans every
+    repetition from it.
+    """
+    path = checkpoint.path("offsets", str(number))
+    try:
+        with checkpoint.files.open_input_stream(path) as file:
+            content = file.read()
+    except FileNotFoundError as error:
+        raise StopError(
+            f"{path} is missing, although Spark writes it before micro-batch {number} runs: name"
+            " the query's checkpoint in full, with its scheme (option checkpointLocation)"
+        ) from error
+    return hashlib.sha256(content).hexdigest()[:_FINGERPRINT_CHARS]
+
+
+def query_id(checkpoint: Place) -> str | None:
+    """Return the id of the query that the checkpoint belongs to; None for a new one."""
+    try:
+        with checkpoint.files.open_input_stream(checkpoint.path("metadata")) as file:
+            return msgspec.json.decode(file.read(), type=_Metadata).id
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise PositionLostError(
+            f"{checkpoint.path('metadata')} is damaged: restore the checkpoint from a copy, or see"
+            " docs/dataframes.md, section Stops"
+        ) from error
+
+
+class _Metadata(msgspec.Struct):
+    id: str
+
+
+def _write(target: Any, held: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> int:
+    rows = 0
+    with pa.ipc.new_stream(target, held[0].schema) as stream:
+        while held:
+            batch = held.pop(0)
+            rows += batch.num_rows
+            stream.write_batch(batch)
+        for batch in rest:
+            rows += batch.num_rows
+            stream.write_batch(batch)
+    return rows

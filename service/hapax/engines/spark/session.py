@@ -1,0 +1,166 @@
+"""Spark as the service starts it: one session for the process, quiet, with our interpreter.
+
+In a local master the JVM is a child of this process and the Python workers are children of the
+JVM: whatever kills one of them must leave nothing running that could still commit, or that the
+broker would not refuse.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hapax.core.errors import PreflightError
+from hapax.engines.spark.jvm_start import StartAbandonedError, never, start
+from hapax.settings.redaction import secret_values
+from hapax.settings.secrets import Strike
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+LOG4J = Path(__file__).with_name("log4j2.properties")
+DRIVER_MEMORY = "1g"
+"""Enough for ranges and small collects; pipelines with state set spark.driver.memory."""
+
+REDACTED = (
+    "(?i)secret|password|passwd|passphrase|token|credential|jaas|signature|authorization|cookie"
+    "|(access|account|api|private)[._]?key|[.]key$|[.]sas[.]|extensions|://[^/\\s@]*@"
+)
+"""Properties that Spark must not show: their names or values match (settings/redaction.py)."""
+
+NO_JAVA = (
+    "Spark needs Java 17 or newer, on the PATH or named by JAVA_HOME; the JVM did not start. "
+    "Run: sudo apt-get install openjdk-17-jre-headless"
+)
+
+
+class SparkOptions(msgspec.Struct, frozen=True):
+    """What decides how Spark starts.
+
+    app         shown in Spark's own tools
+    master      local[N], spark://… or k8s://…
+    properties  the user's, which come on top of ours
+    jars        files for the class path of driver and executors
+    """
+
+    app: str
+    master: str
+    properties: dict[str, str] = {}
+    jars: tuple[str, ...] = ()
+
+    @property
+    def local(self) -> bool:
+        """Whether everything runs in this container."""
+        return self.master.startswith("local")
+
+
+def open_context(options: SparkOptions, abandoned: Callable[[], bool] = never) -> SparkContext:
+    """Start Spark without its SQL part; raise PreflightError when it cannot start.
+
+    ``abandoned``: asked meanwhile; StartAbandonedError is raised soon after it has said yes, and no
+    process is left.
+    """
+    return _context(options, _conf(options), abandoned)
+
+
+def open_session(options: SparkOptions, abandoned: Callable[[], bool] = never) -> SparkSession:
+    """Start Spark with DataFrames; otherwise as ``open_context``."""
+    conf = _conf(options)
+    _context(options, conf, abandoned)
+    from pyspark.sql import SparkSession
+
+    try:
+        # On our own thread, for which Spark remembers that this is its session.
+        return SparkSession.builder.config(conf=conf).getOrCreate()
+    except Exception as error:
+        raise _refusal(error, options) from error
+
+
+def _context(options: SparkOptions, conf: SparkConf, abandoned: Callable[[], bool]) -> SparkContext:
+    from pyspark import SparkContext
+
+    try:
+        context = start(lambda: SparkContext.getOrCreate(conf), abandoned)
+    except StartAbandonedError:
+        raise
+    except Exception as error:
+        raise _refusal(error, options) from error
+    # It prints the end of its connection to a JVM that is gone, with a traceback.
+    server: Any = getattr(context, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = _ignore
+    return context
+
+
+def _ignore(*_arguments: object) -> None:
+    """Say nothing: whoever uses Spark next notices that it is gone."""
+
+
+def require_pyspark() -> None:
+    """Raise PreflightError unless PySpark is there; nothing is imported."""
+    if find_spec("pyspark") is None:
+        raise PreflightError(["PySpark is not installed. Run: pip install 'hapax-kafka[spark]'"])
+
+
+def _conf(options: SparkOptions) -> SparkConf:
+    require_pyspark()
+    _environment(local=options.local)
+    from pyspark import SparkConf
+
+    ours = {
+        "spark.app.name": options.app,
+        "spark.master": options.master,
+        "spark.ui.showConsoleProgress": "false",
+        "spark.speculation": "false",
+        "spark.python.worker.reuse": "true",
+        # Over TCP every job waits 40 ms for a delayed acknowledgement (measured: 60 ms, so 20).
+        "spark.python.unix.domain.socket.enabled": "true",
+        # Environment page, event log: Spark's own list knows neither account keys nor logins.
+        "spark.redaction.regex": REDACTED,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "8",
+    }
+    if options.local:
+        ours |= {
+            "spark.ui.enabled": "false",
+            "spark.driver.memory": DRIVER_MEMORY,
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+        }
+    if options.jars:
+        ours["spark.jars"] = ",".join(options.jars)
+    conf = SparkConf()
+    for name, value in (ours | options.properties).items():
+        conf.set(name, value)
+    return conf
+
+
+def _environment(*, local: bool) -> None:
+    """Make Python workers run as this process does.
+
+    The configuration alone picks another interpreter on the driver's side (measured), so it goes
+    through the environment, which a local JVM hands on to its children.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        # Business code is found where this process finds it.
+        known = [entry for entry in sys.path if entry]
+        os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(known))
+
+
+def _refusal(error: Exception, options: SparkOptions) -> PreflightError:
+    text = " ".join(Strike(secret_values(options.properties))(str(error)).split())
+    if "JAVA_GATEWAY_EXITED" in text:
+        return PreflightError([NO_JAVA])
+    return PreflightError([f"Spark did not start: {type(error).__name__}: {text[:500]}"])

@@ -1,0 +1,220 @@
+"""One range, within a task of Spark: the worker's own core on the partitions of one lane.
+
+1. read ahead from the offsets that the driver knows of, while
+2. a producer of the lane's transactional id is registered: from here on no earlier attempt at
+   these partitions can commit (KIP-98), and
+3. the group's committed offsets are read: what an earlier attempt came to
+4. batch after batch through the core, until the ends, the time or the records are used up
+5. commit what lies behind the last records: control records, aborted data
+
+Nothing is repaired here. Whatever goes wrong ends the range with a report; the driver reacts and
+plans again from what is committed. A task that is killed leaves an open transaction, which the
+lane's next registration aborts.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from hapax.core.errors import (
+    BatchAbortedError,
+    ClaimsUnavailableError,
+    MemberFencedError,
+    ProducerDeadError,
+    StopError,
+)
+from hapax.engines.batch_runner import BatchRunner
+from hapax.engines.recovery import REACTIONS
+from hapax.engines.spark.plan import RangeOutcome
+from hapax.engines.spark.task_suspects import TaskSuspects
+
+if TYPE_CHECKING:
+    from hapax.core.ports import Batch
+    from hapax.core.records import Coordinates, Progress, TopicPartition
+    from hapax.engines.spark.plan import RangePlan, RangeReport
+    from hapax.engines.spark.ports import TaskParts
+
+WAIT_S = 0.05
+LINES_MAX = 50
+WARNING = 30
+
+
+class Task:
+    """One attempt at one plan."""
+
+    def __init__(self, plan: RangePlan, parts: TaskParts) -> None:
+        self._plan = plan
+        self._parts = parts
+        self._report = parts.report
+        self._began_s = time.monotonic()
+        self._begun: set[TopicPartition] = set()
+        self._ends: Progress = {}
+
+    def run(self) -> RangeReport:
+        """Return how it went; raises only what was not foreseen."""
+        report, watchdog = self._report, self._parts.watchdog
+        with ExitStack() as stack:
+            watchdog.start()
+            stack.callback(watchdog.stop)
+            try:
+                self._work(stack)
+            except ClaimsUnavailableError as error:
+                report.outcome, report.reason = RangeOutcome.CLAIMS, str(error)
+            except (BatchAbortedError, MemberFencedError) as error:
+                report.outcome, report.reason = RangeOutcome.ABORTED, str(error)
+                if isinstance(error, BatchAbortedError):
+                    report.content, report.culprits = error.content, dict(error.culprits)
+            except ProducerDeadError as error:
+                report.outcome = RangeOutcome.FENCED if error.fenced else RangeOutcome.DEAD
+                report.reason = str(error)
+                report.explained = self._transaction.age_s >= self._parts.transaction_timeout_s
+            except StopError as error:
+                report.outcome, report.reason = RangeOutcome.STOP, str(error)
+                report.exit_code = int(error.exit_code)
+        report.work_s = time.monotonic() - self._began_s
+        return report
+
+    # -- steps ----------------------------------------------------------------------------
+
+    def _work(self, stack: ExitStack) -> None:
+        parts, plan = self._parts, self._plan
+        self._source, self._transaction = source, transaction = parts.clients()
+        stack.callback(transaction.close)
+        source.place()  # 1
+        isolation = parts.isolation()
+        stack.callback(isolation.close)
+        if plan.attempt > 1 or plan.batch_max is not None:
+            transaction.diagnose()
+        transaction.open()  # 2
+        self._certain = source.confirm()  # 3
+        self._report.open_s = time.monotonic() - self._began_s
+        core = parts.core(source, transaction, isolation, stack)
+        self._suspects = TaskSuspects(
+            source, core, isolation, plan, self._report, records_max=parts.records_max
+        )
+        self._runner = BatchRunner(
+            core,
+            source,
+            self._suspects,
+            parts.sizing,
+            interrupt=parts.interrupt,
+            watchdog=parts.watchdog,
+        )
+        self._finish()
+
+    def _finish(self) -> None:
+        report, runner = self._report, self._runner
+        try:
+            self._take_all()  # 4
+            self._end()  # 5
+            self._suspects.finish()
+            self._suspects.report_marks()
+            self._fence_doubt()
+        except REACTIONS as error:
+            report.halved = runner.fail(error)
+            report.records = len(runner.batch.records)
+            if runner.batch.records:
+                report.suspect = runner.batch.records[0].coordinates
+            raise
+        finally:
+            report.pace = self._parts.sizing.pace.records
+            report.repeated = self._source.changes().repeated
+            report.stuck = dict(self._source.stuck())
+
+    def _take_all(self) -> None:
+        sizing = self._parts.sizing
+        until_s = time.monotonic() + self._plan.duration_s
+        while self._behind() and not sizing.bounds.spent and time.monotonic() < until_s:
+            batch = self._runner.take(WAIT_S)
+            self._ends |= {
+                where: end for where, end in batch.next.items() if where not in batch.first
+            }
+            if not batch.records:
+                continue
+            new = batch.first.keys() - self._begun
+            batch.base.update({at: self._certain[at] for at in new & self._certain.keys()})
+            self._begun |= new
+            self._run(batch)
+            sizing.retry.succeed()
+
+    def _run(self, batch: Batch) -> None:
+        """Give one batch its effects."""
+        self._suspects.mark(batch)
+        self._fence_doubt()
+        result = self._runner.run(self._plan.rejected, self._plan.attempt)
+        self._report.settled.append(result)
+        self._certain |= result.progress
+        for where in result.progress:
+            self._ends.pop(where, None)
+        self._runner.settle(batch, result)
+        self._fence_doubt()
+
+    def _end(self) -> None:
+        """Commit ends that lie behind what is committed; nothing is in flight now."""
+        certain = self._certain
+        behind = {where: end for where, end in self._ends.items() if end > certain.get(where, -1)}
+        if behind:
+            self._runner.end(behind)
+            self._report.ended = behind
+            self._fence_doubt()
+
+    def _behind(self) -> bool:
+        """Whether a partition has not come to its end.
+
+        One that the group knows nothing of has not before its beginning is known, which an empty
+        partition only does by its end.
+        """
+        positions, known = self._source.positions(), self._certain.keys() | self._ends.keys()
+        return any(
+            positions.get(where, -1) < end or where not in known
+            for where, end in self._plan.ends.items()
+        )
+
+    def _fence_doubt(self) -> None:
+        """Build a new producer when a request of the last transaction may still be on its way."""
+        doubts = list(self._transaction.doubts)
+        if doubts:
+            self._report.doubts.append(doubts[0])
+            self._transaction.open()
+
+
+class RangeLog:
+    """The clients' log within a task: warnings travel with the report."""
+
+    def __init__(self, report: RangeReport) -> None:
+        self._report = report
+
+    def librdkafka_logged(self, client: str, level: int, facility: str, text: str) -> None:
+        """Keep a line; called from the client's own C code, so it never raises."""
+        if level >= WARNING and len(self._report.lines) < LINES_MAX:
+            self._report.lines.append((client, level, facility, text))
+
+    def log(self, level: int, _form: str, *parts: object) -> None:
+        """Take a line as a consumer's logger gets it."""
+        facility, text = (str(parts[0]), str(parts[-1])) if parts else ("?", "")
+        self.librdkafka_logged("consumer", level, facility, text)
+
+
+def overrun(call: str, seconds: float) -> None:
+    """Say why this Python process is about to end itself; Spark starts another one."""
+    _say(f"{call} has taken {seconds:.0f} s and never returns")
+
+
+def hung(coordinates: Coordinates, seconds: float) -> None:
+    """Say which record a call never returns from; this Python process ends, Spark starts another.
+
+    Its driver sees a lost task.
+    """
+    _say(
+        f"the transform has not returned from record {coordinates} for {seconds:.1f} s"
+        " (HAPAX_CALL__TIMEOUT): the process of this task ends; when the record hangs again it"
+        " becomes a dead letter"
+    )
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"hapax task: {text}\n")
+    sys.stderr.flush()

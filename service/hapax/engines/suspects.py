@@ -1,0 +1,185 @@
+"""Marks beside the offsets that are worked at, and what marks of dead processes mean.
+
+The rule is in core/suspicion.py. A partition is on probation from its assignment until as much as
+one batch may hold has passed, or its end was met; beyond that nothing is marked or asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hapax.core.suspicion import Mark, suspects_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from hapax.core.isolation import Isolation
+    from hapax.core.ports import Batch, Changes, Core, Source
+    from hapax.core.records import Progress, TopicPartition
+    from hapax.core.suspicion import Marks
+    from hapax.telemetry.events import Events
+
+
+class Probation(msgspec.Struct):
+    """One partition since its assignment.
+
+    deaths  found when it was assigned; they count until its offset moves
+    left    offsets until nothing is marked any more
+    offset  where our mark stands; None: none does, or an abort left it open
+    mark    that mark
+    base    the committed offset, until ours moves it; None: not known, or moved
+    moved   whether we have committed progress since the assignment
+    """
+
+    deaths: int
+    left: int
+    offset: int | None = None
+    mark: Mark | None = None
+    base: int | None = None
+    moved: bool = False
+
+
+class Suspects:
+    """What is known of the assigned partitions. One thread only."""
+
+    def __init__(
+        self, source: Source, core: Core, isolation: Isolation, events: Events, *, records_max: int
+    ) -> None:
+        self._source = source
+        self._core = core
+        self._isolation = isolation
+        self._events = events
+        self._records_max = records_max
+        self._trusted: set[TopicPartition] = set()
+        self._probation: dict[TopicPartition, Probation] = {}
+        self._ours: dict[TopicPartition, Mark] = {}
+        """Marks of ours that were left standing when their partition left."""
+
+    def observe(self, changes: Changes) -> None:
+        """Begin anew with partitions that came or left."""
+        for where in [*(changes.assigned or ()), *changes.revoked, *changes.lost]:
+            self._trusted.discard(where)
+            self._isolation.forget(where)
+            known = self._probation.pop(where, None)
+            if known is not None and known.mark is not None:
+                self._ours[where] = known.mark
+
+    def mark(self, batch: Batch) -> None:
+        """Make sure that a death over this batch is seen.
+
+        In the steady state one comparison of sets. Raises what a transaction raises.
+        """
+        where_from = batch.first.keys()
+        if where_from <= self._trusted:
+            return
+        wanted: Marks = {}
+        bases = self._find_bases(where_from - self._trusted)
+        for where in where_from - self._trusted:
+            known = self._probation.get(where) or self._judge(where, batch.first[where])
+            end = batch.next[where]
+            known.base = bases.get(where, known.base)
+            if known.base is not None:
+                batch.base[where] = known.base
+            mark = known.mark
+            if mark is None or (mark.until is not None and mark.until < end):
+                wanted[where] = Mark(known.deaths + 1, end)
+            suspects = self._isolation.suspects.get(where)
+            if suspects is not None and suspects[0] > end:
+                batch.marks[where] = Mark(1, suspects[0])
+            elif known.left > end - batch.first[where]:
+                batch.marks[where] = Mark(1)
+        if wanted:
+            # At the committed offset: below the first record others may have been removed, which
+            # had no effect (unread.py).
+            self._commit(
+                {where: batch.base.get(where, batch.first[where]) for where in wanted}, wanted
+            )
+
+    def _find_bases(self, partitions: Iterable[TopicPartition]) -> Progress:
+        """Look up the committed offsets of partitions in which we have committed nothing yet."""
+        new = [
+            where
+            for where in sorted(partitions)
+            if (known := self._probation.get(where)) is None
+            or (known.base is None and not known.moved)
+        ]
+        if not new:
+            return {}
+        places = self._source.processed()  # where a partition without an offset has begun
+        for where, offset in self._source.committed(new).items():
+            if offset is not None:
+                places[where] = offset
+        return {where: places[where] for where in new if where in places}
+
+    def record_progress(
+        self, progress: Mapping[TopicPartition, int], batch: Batch | None = None
+    ) -> None:
+        """Take note of what was committed, with or without a batch."""
+        if not self._probation:
+            return
+        for where, offset in progress.items():
+            known = self._probation.get(where)
+            if known is None:
+                continue
+            if batch is not None and where in batch.first:
+                known.left -= offset - batch.first[where]
+            known.deaths = 0
+            known.base, known.moved = None, True
+            known.mark = None if batch is None else batch.marks.get(where)
+            known.offset = None if known.mark is None else offset
+            self._isolation.record_progress(where, offset)
+            if known.left <= 0 and known.mark is None:
+                self._trust(where)
+
+    def fail(self) -> None:
+        """Take note that a transaction failed: what stands beside the offsets is open."""
+        for known in self._probation.values():
+            known.mark = known.offset = known.base = None
+
+    def idle(self, ends: Iterable[TopicPartition]) -> None:
+        """Take note that there is nothing to read: what stands before the ends is cleared."""
+        met = self._probation.keys() | {where for where in ends if where not in self._trusted}
+        if met:
+            self._clear(self._probation)
+            for where in met:
+                self._trust(where)
+
+    def leave(self) -> None:
+        """Clear the marks, so that the successor suspects nothing."""
+        self._clear(list(self._probation))
+
+    def _trust(self, where: TopicPartition) -> None:
+        self._isolation.forget(where)
+        self._probation.pop(where, None)
+        self._trusted.add(where)
+
+    def _clear(self, partitions: Iterable[TopicPartition]) -> None:
+        standing = {
+            where: known.offset
+            for where in partitions
+            if (known := self._probation[where]).offset is not None
+        }
+        if standing:
+            self._commit(standing, {})
+
+    def _commit(self, offsets: Progress, marks: Marks) -> None:
+        self._core.end(offsets, marks)
+        self._source.mark_processed(offsets)
+        for where, offset in offsets.items():
+            known = self._probation[where]
+            known.mark = marks.get(where)
+            known.offset = None if known.mark is None else offset
+
+    def _judge(self, where: TopicPartition, first: int) -> Probation:
+        found = self._source.beside(where)
+        mine = self._ours.pop(where, None)
+        if found.deaths and mine == Mark(found.deaths, found.until):
+            found = msgspec.structs.replace(found, deaths=found.deaths - 1)  # its writer lives
+        known = self._probation[where] = Probation(found.deaths, 2 * self._records_max)
+        until = suspects_until(found, first, self._records_max)
+        if until is not None and until > first:
+            self._isolation.suspect(where, until, found.deaths)
+            self._events.records_isolated(where, first, until, found.deaths)
+        return known

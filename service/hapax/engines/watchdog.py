@@ -1,0 +1,138 @@
+"""Ends the process when a client call never returns, or when a stop never ends.
+
+Some calls ignore their own timeout, and Python cannot interrupt them. The supervisor starts us
+again, and the transaction core needs no farewell.
+
+Time is counted in ticks of this thread, not by a clock: a process that was frozen and thawed must
+not kill itself for the time it could not use.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from hapax.core.errors import ExitCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hapax.core.interrupt import Interrupt
+    from hapax.core.records import Coordinates, Record
+
+TICK_S = 0.1
+
+
+class Watchdog:
+    """Watches one thread's blocking calls, the length of step 4, and the length of a stop."""
+
+    def __init__(
+        self,
+        timeout_s: float,
+        *,
+        on_overrun: Callable[[str, float], None],
+        leave: Callable[[int], None] = os._exit,
+    ) -> None:
+        self._ticks_max = timeout_s / TICK_S
+        self._on_overrun = on_overrun
+        self._leave = leave
+        self._owner: int | None = None
+        self._call: str | None = None
+        self._ticks = 0
+        self._alarm: Interrupt | None = None
+        self._alarm_ticks = 0.0
+        self._overdue: Callable[[], bool] = bool
+        self._overdue_ticks, self._overdue_ticks_max = 0, 0.0
+        self._calls: Interrupt | None = None
+        self._call_ticks_max = 0.0
+        self._on_hang: Callable[[Coordinates, float], None] = _ignore
+        self._record: Record | None = None
+        self._record_ticks = 0
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+
+    def start(self) -> None:
+        """Begin to count, on behalf of the calling thread."""
+        self._owner = threading.get_ident()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopped.set()
+        self._thread.join()
+
+    @contextmanager
+    def watch(self, call: str) -> Iterator[None]:
+        """Bound one blocking call of the thread that started the watchdog.
+
+        Calls of other threads pass unwatched: one that overlaps would leave its name behind.
+        """
+        if threading.get_ident() != self._owner:
+            yield
+            return
+        outer = self._call
+        self._call, self._ticks = call, 0
+        try:
+            yield
+        finally:
+            self._call = outer
+
+    def alarm(self, after_s: float, interrupt: Interrupt) -> None:
+        """Make ``interrupt`` due after so long, unless set anew before."""
+        self._alarm_ticks = after_s / TICK_S
+        self._alarm = interrupt
+
+    def limit_stop(self, overdue: Callable[[], bool], margin_s: float) -> None:
+        """End the process that is still there so long after its time to stop was up.
+
+        Farewells of clients are not all watched calls: destructors wait for brokers, too.
+        """
+        self._overdue, self._overdue_ticks_max = overdue, margin_s / TICK_S
+
+    def limit_calls(
+        self, calls: Interrupt, timeout_s: float, on_hang: Callable[[Coordinates, float], None]
+    ) -> None:
+        """End the process when business code has held one record for longer."""
+        self._calls, self._call_ticks_max, self._on_hang = calls, timeout_s / TICK_S, on_hang
+
+    def _hanging(self) -> Record | None:
+        """Return the record that has been in the hands of business code for too long."""
+        calls = self._calls
+        record = None if calls is None else calls.record
+        if record is None or record is not self._record:
+            self._record, self._record_ticks = record, 0
+            return None
+        self._record_ticks += 1
+        return record if self._record_ticks > self._call_ticks_max else None
+
+    def _run(self) -> None:
+        while not self._stopped.wait(TICK_S):
+            record = self._hanging()
+            if record is not None:
+                self._on_hang(record.coordinates, self._record_ticks * TICK_S)
+                self._leave(int(ExitCode.CALL_HUNG))
+                return
+            self._ticks += 1
+            self._alarm_ticks -= 1
+            interrupt = self._alarm
+            if interrupt is not None and self._alarm_ticks <= 0:
+                self._alarm = None
+                interrupt.due = True
+            self._overdue_ticks += self._overdue()
+            call = self._call
+            if call is not None and self._ticks > self._ticks_max:
+                self._end(call, self._ticks)
+                return
+            if self._overdue_ticks > self._overdue_ticks_max > 0:
+                self._end(call or "stop", self._overdue_ticks)
+                return
+
+    def _end(self, call: str, ticks: int) -> None:
+        self._on_overrun(call, ticks * TICK_S)
+        self._leave(int(ExitCode.WATCHDOG))
+
+
+def _ignore(_coordinates: Coordinates, _seconds: float) -> None:
+    """Stand for a limit that nobody has set."""

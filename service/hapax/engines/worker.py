@@ -1,0 +1,153 @@
+"""The worker: one process, one member of the consumer group, one batch at a time.
+
+Everything happens on the thread that calls ``run``; what goes wrong is in recovery.py.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from hapax.core.errors import StopError
+from hapax.engines.hold import Hold
+from hapax.engines.membership import Membership
+from hapax.engines.recovery import REACTIONS
+
+if TYPE_CHECKING:
+    from hapax.core.ports import Batch, Stuck
+    from hapax.core.records import Progress, TopicPartition
+    from hapax.engines.batch_runner import BatchRunner
+    from hapax.engines.idle_offsets import Ends
+    from hapax.engines.lifecycle import Process
+    from hapax.engines.recovery import Recovery
+
+WAIT_S = 0.1
+"""Longest wait for a record: also how late a signal is heard."""
+DONE_INTERVAL_S = 0.5
+
+
+class Worker:
+    """Takes batches and runs them until asked to stop."""
+
+    def __init__(
+        self, process: Process, runner: BatchRunner, recovery: Recovery, ends: Ends
+    ) -> None:
+        self._events = process.events
+        self._clock = process.clock
+        self._lifecycle = process.lifecycle
+        self._runner = runner
+        self._source = runner.source
+        self._suspects = runner.suspects
+        self._retry = runner.sizing.retry
+        self._bounds = runner.sizing.bounds
+        self._recovery = recovery
+        self._ends = ends
+        self._stuck: dict[TopicPartition, Stuck] = {}
+        self._membership = Membership(self._source, process.events, process.clock)
+        self._hold = Hold(process.lifecycle, process.events)
+        self._done_seen_s = 0.0
+        self._told: Progress = {}
+
+    def run(self) -> None:
+        """Work until asked to stop or the bounded run is done; raises StopError otherwise."""
+        while not self._lifecycle.stopping:
+            try:
+                self._turn()
+                if self._done():
+                    self._lifecycle.stop("the bounded run is done")
+            except REACTIONS as error:
+                if self._runner.fail(error):
+                    self._events.batch_halved(self._runner.sizing.pace.records, str(error))
+                self._recovery.recover(error, self._runner.batch)
+        self._leave()
+
+    def _leave(self) -> None:
+        """Commit what is behind the last records; without it the successor looks it up again."""
+        pending = self._ends.pending()
+        if pending and not self._lifecycle.overdue:
+            with suppress(*REACTIONS, StopError):
+                self._commit_ends(pending)
+        if not self._lifecycle.overdue:
+            with suppress(*REACTIONS, StopError):
+                self._suspects.leave()
+
+    def _turn(self) -> None:
+        self._runner.drop()
+        self._recovery.fence_doubt()
+        if self._hold.attend(self._source, WAIT_S):
+            self._events.loop_moved()
+            self._observe()
+            return
+        batch = self._runner.take(WAIT_S)
+        self._events.loop_moved()
+        self._observe()
+        if batch.records:
+            self._suspects.mark(batch)
+            self._process(batch)
+        else:
+            self._end_idle(batch)
+
+    def _process(self, batch: Batch) -> None:
+        result = self._runner.run(
+            self._retry.rejected, self._retry.attempt, stopping=lambda: self._lifecycle.stopping
+        )
+        self._runner.settle(batch, result)
+        self._events.transaction_committed(result)
+        for coordinates, failure in result.dead_letter_examples:
+            self._events.dead_letter_written(
+                coordinates, failure.reason, failure.attempts, failure.text
+            )
+        self._ends.record_commit(result.progress, self._clock.monotonic())
+        self._recovery.record_success(result.progress)
+
+    def _end_idle(self, batch: Batch) -> None:
+        """Commit ends of partitions on which nothing is in flight."""
+        self._suspects.idle(batch.next)
+        self._ends.note(batch.next)
+        partitions = self._ends.due(self._clock.monotonic())
+        if partitions:
+            self._commit_ends(partitions)
+
+    def _commit_ends(self, partitions: list[tuple[str, int]]) -> None:
+        ours = self._source.assignment()
+        stable = self._source.committed([where for where in partitions if where in ours])
+        self._source.mark_processed(
+            {where: told for where, told in stable.items() if told is not None}
+        )
+        moved = self._ends.moved(stable, self._clock.monotonic())
+        if moved:
+            try:
+                self._runner.end(moved)
+            except REACTIONS:
+                self._ends.note(moved)
+                raise
+            self._ends.record_commit(moved, 0.0)
+            self._events.idle_offsets_committed(moved)
+            self._recovery.record_success(moved)
+
+    def _observe(self) -> None:
+        changes = self._membership.observe()
+        self._suspects.observe(changes)
+        self._ends.forget([*(changes.assigned or []), *changes.revoked, *changes.lost])
+        stuck = self._source.stuck()
+        if stuck != self._stuck:
+            self._stuck = dict(stuck)
+            self._events.partition_stuck(self._stuck)
+        self._membership.adopt_orphans()
+
+    def _done(self) -> bool:
+        """Whether a bounded run has reached its bound."""
+        if self._bounds.spent:
+            return True
+        now_s = self._clock.monotonic()
+        if not self._bounds.at_end or now_s - self._done_seen_s < DONE_INTERVAL_S:
+            return False
+        self._done_seen_s = now_s
+        if self._bounds.wants_ends:
+            self._bounds.start(self._source.ends())
+        self._commit_ends(self._ends.pending())
+        # The group's word counts, not ours: other members may have done the rest, and a position
+        # that is only known to us (START=latest) is forgotten when we leave.
+        stable = self._source.committed(self._bounds.missing(self._told))
+        self._told |= {where: offset for where, offset in stable.items() if offset is not None}
+        return not self._bounds.missing(self._told)

@@ -1,0 +1,74 @@
+"""Who is in a consumer group, and which partitions none of its members owns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from hapax.kafka.properties import APART, admin_properties, consumer_properties
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from hapax.core.records import TopicPartition
+    from hapax.settings import Settings
+
+MEMBERS_TIMEOUT_S, ORPHANS_TIMEOUT_S = 10.0, 5.0
+
+
+def members(settings: Settings) -> dict[str, str] | None:
+    """Return the transactional ids of the group's members, each with its host; None: not told.
+
+    They follow from the client ids. A member of another program keeps its client id.
+    """
+    properties: dict[str, Any] = {**admin_properties(consumer_properties(settings)), "log_level": 0}
+    admin = AdminClient(properties)  # a name holds it: without one its answers never come
+    answers = admin.describe_consumer_groups([settings.app], request_timeout=MEMBERS_TIMEOUT_S)
+    try:
+        described = answers[settings.app].result(MEMBERS_TIMEOUT_S)
+    except KafkaException as error:
+        # A group without a first member is not known.
+        return {} if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND else None
+    except TimeoutError:
+        return None
+    ours = f"{settings.app}-"
+    return {
+        (
+            f"{settings.app}{APART}{one.client_id.removeprefix(ours)}"
+            if one.client_id.startswith(ours)
+            else one.client_id
+        ): one.host
+        for one in described.members
+    }
+
+
+def orphans(
+    consumer_properties: Mapping[str, Any],
+    partitions: Iterable[TopicPartition],
+    logger: object,
+) -> list[TopicPartition] | None:
+    """Return those of ``partitions`` that no member of the group owns, although it is at rest.
+
+    A static member that comes back within its session timeout gets its old assignment without a
+    rebalance (KIP-345). When partitions were added meanwhile, its fresh client sees no *change* of
+    metadata either, and they stay unread until the next rebalance (measured: never within 45 s).
+
+    None while the group is changing, and when the brokers do not tell: then nothing is known.
+    """
+    group = consumer_properties["group.id"]
+    admin = AdminClient(admin_properties(consumer_properties), logger=logger)
+    try:
+        answer = admin.describe_consumer_groups([group], request_timeout=ORPHANS_TIMEOUT_S)[group]
+        described = answer.result(ORPHANS_TIMEOUT_S)
+    except (KafkaException, TimeoutError):
+        return None
+    if described.state != ConsumerGroupState.STABLE:
+        return None
+    owned = {
+        (one.topic, one.partition)
+        for member in described.members
+        for one in member.assignment.topic_partitions
+    }
+    return sorted(set(partitions) - owned)

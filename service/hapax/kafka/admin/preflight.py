@@ -1,0 +1,78 @@
+"""What must be there before the first record is read: brokers, topics, partitions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from hapax.core.cluster_state import BrokerAnswers
+from hapax.kafka.connection import access, bootstrap, speaks_tls, told
+from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from hapax.core.cluster_state import Address
+    from hapax.settings import Settings
+
+BROKERS_TIMEOUT_S = 1.5
+_ABSENT = FORBIDDEN | UNKNOWN_TOPIC | {KafkaError.TOPIC_EXCEPTION}
+
+
+class KafkaPreflight:
+    """Looks as often as it is told to; nothing is created or consumed."""
+
+    def __init__(self, settings: Settings, list_topics: Callable[[float], Any]) -> None:
+        self._settings = settings
+        self._list_topics = list_topics
+        self._servers = settings.kafka.bootstrap_servers
+
+    def sentence(self, reason: str) -> str:
+        """Return the one sentence about brokers that are not to be had."""
+        return (
+            f"HAPAX_KAFKA__BOOTSTRAP_SERVERS={self._servers}: no broker answered ({reason}); check"
+            " address, port, protocol and credentials"
+        )
+
+    def look(self) -> BrokerAnswers:
+        """Look once. Takes milliseconds, a second where nothing listens, six in the worst case."""
+        found = bootstrap(self._servers)
+        if all(address.problem for address in found.values()):
+            unknown = all(address.unknown for address in found.values())
+            refusals = (self.sentence(told(found)),) if unknown else ()
+            return BrokerAnswers(told(found), refusals)
+        try:
+            metadata = self._list_topics(BROKERS_TIMEOUT_S)
+        except KafkaException:
+            if tls := self._unencrypted(found):
+                return BrokerAnswers(told(found), (self.sentence(tls),))
+            why = access(self._settings)
+            refusals = (self.sentence(why.text),) if why.text and why.refused else ()
+            away = f"{told(found)}; {why.text}" if why.suspect else told(found)
+            return BrokerAnswers(away, refusals, why.suspect, open=True)
+        return BrokerAnswers(
+            absent=self._absent(metadata.topics), cluster=metadata.cluster_id or None
+        )
+
+    def _unencrypted(self, found: Mapping[str, Address]) -> str:
+        """Say that a listener wants TLS and the client speaks none: it just hangs up."""
+        protocol = self._settings.kafka.security.protocol
+        if "ssl" in protocol:
+            return ""
+        tls = [place for place, one in found.items() if not one.problem and speaks_tls(place)]
+        wrong = f"HAPAX_KAFKA__SECURITY__PROTOCOL={protocol} does not"
+        return f"{', '.join(tls)} speaks TLS, and {wrong}" if tls else ""
+
+    def _absent(self, topics: Any) -> tuple[str, ...]:
+        settings = self._settings
+        wanted = dict.fromkeys(settings.input.topics, "HAPAX_INPUT__TOPICS")
+        wanted[settings.output.topic] = "HAPAX_OUTPUT__TOPIC"
+        if settings.dead_letter.topic:
+            wanted[settings.dead_letter.topic] = "HAPAX_DEAD_LETTER__TOPIC"
+        return tuple(
+            f"{setting}: topic {topic} does not exist or may not be read; create it or fix the name"
+            for topic, setting in wanted.items()
+            if topic not in topics
+            or (topics[topic].error is not None and topics[topic].error.code() in _ABSENT)
+        )

@@ -1,0 +1,166 @@
+"""What a consumer's own lines report: broken connections, and which cluster and topics it reads.
+
+A topic that is deleted and recreated keeps its name and gets another id (KIP-516). librdkafka goes
+on at the old position in the new topic, without an error: "an offset reset must be triggered" is a
+remark in its own source (2.16, rdkafka_topic.c). Only a debug line says that the id has changed. It
+comes through the same queue as the records, before any record of the new topic, because the client
+fetches by id; so it is heard in time. An admin call would know the id as well, but not which id the
+records in hand were fetched by.
+
+Brokers without ids (before 2.8) are never heard of here: nothing is written then and nothing
+compared. The id of the cluster (KIP-78) comes with every answer about metadata, before its topics.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hapax.core.committed_metadata import CommittedMetadata
+from hapax.core.offset_commit import GroupOffset
+
+if TYPE_CHECKING:
+    from hapax.core.ports import Clock
+    from hapax.core.records import TopicPartition as Where
+
+DEBUG = "metadata"
+"""The client's ``debug`` contexts in which it reports ids: some lines for each answer to a
+metadata request, none for records."""
+_CHANGED = re.compile(r"Topic (\S+) changed id from (\S+) to (\S+)")
+_CLUSTER = re.compile(r"ClusterId: ([^\s,]+), ControllerId: ")
+_LEADER = re.compile(r"Topic (\S+) \[(\d+)\] Leader \S+ Epoch (\d+)")
+_KAFKAS = str.maketrans("+/", "-_")
+"""librdkafka's base 64 to the one that Kafka's own tools print."""
+
+
+def kafkas_id(client_id: str) -> str | None:
+    """Return a topic's id as Kafka's own tools print it; None for sixteen zero bytes: no id."""
+    return client_id.translate(_KAFKAS) if client_id.strip("A") else None
+
+
+class Remade(NamedTuple):
+    """A topic that was deleted, and recreated under its name."""
+
+    topic: str
+    before: str
+    now: str
+
+
+class TopicIds:
+    """Hears of ids, writes them beside committed offsets, and compares what it finds there.
+
+    cluster        the id of the cluster that was met first
+    other_cluster  of another one that was met later: it stays, for the client now knows brokers
+                   of both
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+        self._remade: dict[str, str] = {}
+        self._epochs: dict[Where, int] = {}
+        self.cluster: str | None = None
+        self.other_cluster: str | None = None
+
+    def hear(self, text: str) -> None:
+        """Take a line of the client; called from its own C code, so it never raises."""
+        if (met := _CLUSTER.search(text)) is not None:
+            self.meet_cluster(met[1])
+        elif (led := _LEADER.search(text)) is not None:
+            self._epochs[(led[1], int(led[2]))] = int(led[3])
+        elif (found := _CHANGED.search(text)) is not None:
+            self._hear_topic(found)
+
+    def meet_cluster(self, cluster_id: str | None) -> None:
+        """Take note of the cluster that answered; None: brokers too old to say."""
+        if not cluster_id or cluster_id == self.cluster:
+            return
+        if self.cluster is None:
+            self.cluster = cluster_id
+        else:
+            self.other_cluster = cluster_id
+
+    def epoch(self, where: Where) -> int | None:
+        """Return the epoch of the partition's leader, as last heard; None: it is not known."""
+        return self._epochs.get(where)
+
+    def _hear_topic(self, found: re.Match[str]) -> None:
+        topic, now = found[1], kafkas_id(found[3])
+        if now is None:
+            return
+        known = self._known.setdefault(topic, now)
+        if known == now:
+            self._remade.pop(topic, None)
+        else:
+            self._remade[topic] = now
+
+    def remade(self) -> list[Remade]:
+        """Return the topics that are no longer those that are known."""
+        return [Remade(topic, self._known[topic], now) for topic, now in self._remade.items()]
+
+    def accept(self, topic: str) -> None:
+        """Know a topic as what it is now: nothing of the one before is in use any more."""
+        self._known[topic] = self._remade.pop(topic)
+
+    def forget(self) -> None:
+        """Begin again, with a new client; the cluster has to be the same."""
+        self._epochs.clear()
+        self._known.clear()
+        self._remade.clear()
+
+    def knows(self, topic: str) -> bool:
+        """Whether the topic's id has been heard."""
+        return topic in self._known
+
+    def offset(
+        self, where: Where, offset: int, *, began: int | None = None, epoch: int | None = None
+    ) -> GroupOffset:
+        """Return an offset to commit, with the ids of its cluster and topic in its metadata."""
+        metadata = CommittedMetadata(self._known.get(where[0]), self.cluster, began).encode()
+        return GroupOffset(*where, offset, metadata or None, epoch)
+
+    def other(self, topic: str, beside: CommittedMetadata) -> str | None:
+        """Return the id beside a committed offset when it is not that of the known topic.
+
+        None also for an offset without an id: one of an earlier version, or set by Kafka's tools.
+        """
+        known = self._known.get(topic)
+        return None if known is None or beside.topic_id in {None, known} else beside.topic_id
+
+    def foreign_cluster(self, beside: CommittedMetadata) -> str | None:
+        """Return the cluster's id beside a committed offset when it is another one."""
+        if self.cluster is None or beside.cluster_id in {None, self.cluster}:
+            return None
+        return beside.cluster_id
+
+
+class ClientLogMonitor:
+    """Passes a consumer's lines on; remembers when connections broke, and ids.
+
+    breaks   how many lines have told of broken connections
+    topics   ids of the cluster and its topics
+    """
+
+    SIGNS = frozenset({"FAIL", "REQTMOUT", "SESSTMOUT", "ERROR"})
+    MEMORY_S = 15.0
+
+    def __init__(self, logger: Any, clock: Clock) -> None:
+        self._logger = logger
+        self._clock = clock
+        self._last_s = -math.inf
+        self.breaks = 0
+        self.topics = TopicIds()
+
+    def log(self, level: int, form: str, *parts: object) -> None:
+        """Take one line of the client."""
+        if parts and parts[0] in self.SIGNS:
+            self._last_s = self._clock.monotonic()
+            self.breaks += 1
+        if parts:
+            self.topics.hear(str(parts[-1]))
+        self._logger.log(level, form, *parts)
+
+    @property
+    def troubled(self) -> bool:
+        """Whether connections broke lately."""
+        return self._clock.monotonic() - self._last_s < self.MEMORY_S

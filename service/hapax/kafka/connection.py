@@ -1,0 +1,223 @@
+"""The way to the brokers: whether a process listens there, and why none of them lets us in.
+
+Asked for when a first request has failed: the client's own answer is then "transport failure" or
+"timed out"; the cause is only told to an error callback, which clients of the service do without.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import ssl
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from hapax.core.cluster_state import Address
+from hapax.core.errors import PreflightError
+from hapax.kafka.errors import describe
+from hapax.kafka.properties import admin_properties, consumer_properties
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from hapax.settings import Settings
+
+WAIT_S = 3.0
+TURN_S = 0.1
+TEXT_MAX = 300
+CONNECT_TIMEOUT_S, RESOLVE_TIMEOUT_S = 2.0, 3.0
+SOON_S = 1.0
+"""For who waits or types: a network that takes longer for a handshake is away for now."""
+KAFKA_PORT = 9092
+
+_CAUSES = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE})
+"""Login or token refused, TLS failed, unknown host."""
+
+_REFUSALS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
+
+_SIGNS = ("SSL routines", "security.protocol")
+"""What a broken connection says of itself when TLS, or its absence, is the reason."""
+
+_UNREACHED = "Connect to "
+
+
+class Access(NamedTuple):
+    """What a broker, the token service or the network says to us, in one line.
+
+    refused  waiting does not cure it: login, token or certificate
+    suspect  nor this, probably: connections break as they do when TLS is spoken on one side only,
+             or when a broker goes down
+    """
+
+    text: str | None = None
+    refused: bool = False
+    suspect: bool = False
+
+
+def no_broker(settings: Settings, error: KafkaException | None = None) -> PreflightError:
+    """Return the one sentence of a command, after ``error`` or because nothing listens."""
+    servers = settings.kafka.bootstrap_servers
+    reason = told(bootstrap(servers)) if error is None else diagnose_connection(settings)
+    if reason is None and error is not None:
+        reason = describe(error.args[0])
+    problem = (
+        f"no broker answered at HAPAX_KAFKA__BOOTSTRAP_SERVERS={servers} ({reason});"
+        " check address, port, protocol and credentials"
+    )
+    return PreflightError([problem])
+
+
+def require_listener(settings: Settings) -> None:
+    """Raise PreflightError within a second when nothing listens at any address.
+
+    The client itself would try for as long as its timeout lasts.
+    """
+    if all(each.problem for each in bootstrap(settings.kafka.bootstrap_servers).values()):
+        raise no_broker(settings)
+
+
+def diagnose_connection(settings: Settings) -> str | None:
+    """Return the line alone."""
+    return access(settings).text
+
+
+def access(settings: Settings) -> Access:
+    """Try to get in, for after a request has failed; takes three seconds at most.
+
+    Of several brokers one that refuses us counts more than one that is down.
+
+    Holds no secret of ours: it is what the other side says, or what TLS makes of its certificate.
+    """
+    heard: list[KafkaError] = []
+    properties = admin_properties(consumer_properties(settings))
+    listening: dict[str, Any] = {"log_level": 0, "error_cb": heard.append}
+    admin = AdminClient({**properties, **listening})
+    give_up_s = time.monotonic() + WAIT_S
+    while time.monotonic() < give_up_s:
+        with suppress(KafkaException):
+            admin.list_topics(timeout=TURN_S)
+            return Access()
+        admin.poll(0)
+        causes = [error for error in heard if _tells(error)]
+        if causes:
+            cause = causes[0]
+            return Access(
+                _printable(f"{describe(cause)}{_hint(cause)}"),
+                refused=cause.code() in _REFUSALS,
+                suspect=cause.code() not in _CAUSES,
+            )
+        if any(error.code() == KafkaError._ALL_BROKERS_DOWN for error in heard):
+            break
+    unreached = (error for error in heard if _UNREACHED in error.str())
+    found = next(unreached, None)
+    return Access() if found is None else Access(_printable(describe(found)))
+
+
+def _tells(error: KafkaError) -> bool:
+    return error.code() in _CAUSES or any(sign in error.str() for sign in _SIGNS)
+
+
+def _hint(error: KafkaError) -> str:
+    # With TLS 1.3 a client has long shaken hands when its certificate is judged.
+    refused = "certificate" in error.str() and "alert" in error.str()
+    return ": the client certificate is refused, or one is required" if refused else ""
+
+
+def _printable(text: str) -> str:
+    return "".join(each if each.isprintable() else "?" for each in text)[:TEXT_MAX]
+
+
+# -- listeners: name resolution and TCP, nothing sent ------------------------------------------
+
+
+def probe(places: Iterable[str], within_s: float = RESOLVE_TIMEOUT_S) -> dict[str, Address]:
+    """Try all ``host:port`` at once; takes so long at most, however dead they are."""
+    wanted = list(dict.fromkeys(places))
+    answers: queue.SimpleQueue[Address] = queue.SimpleQueue()
+    for place in wanted:
+        # Daemons: a resolver that does not answer cannot be interrupted.
+        threading.Thread(
+            target=lambda one: answers.put(_try(one)), args=(place,), name="tcp-probe", daemon=True
+        ).start()
+    found: dict[str, Address] = {}
+    deadline_s = time.monotonic() + within_s
+    while len(found) < len(wanted):
+        try:
+            one = answers.get(timeout=max(0.0, deadline_s - time.monotonic()))
+        except queue.Empty:
+            break
+        found[one.place] = one
+    slow = f"no answer within {within_s:.0f} s"
+    return {place: found.get(place, Address(place, slow)) for place in wanted}
+
+
+def bootstrap(servers: str) -> dict[str, Address]:
+    """Try all addresses of a comma list, for a second."""
+    return probe((place.strip() for place in servers.split(",") if place.strip()), SOON_S)
+
+
+def unanswered(servers: str) -> str:
+    """Say of each address of a comma list why nothing came of it; for after a request has failed.
+
+    ``kafka-0:9092: connection refused, kafka-1:9092: open, but no broker answers``
+    """
+    return told(bootstrap(servers))
+
+
+def told(found: Mapping[str, Address]) -> str:
+    """Return addresses, each with what is wrong there, in one line."""
+    return ", ".join(
+        f"{place}: {address.problem or 'open, but no broker answers'}"
+        for place, address in found.items()
+    )
+
+
+def speaks_tls(place: str) -> bool:
+    """Return whether a listener answers a TLS handshake; nothing is trusted, and nothing sent."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection(split(place), SOON_S) as connection,
+            context.wrap_socket(connection),
+        ):
+            return True
+    except (OSError, UnicodeError, OverflowError):  # an SSLError is an OSError
+        return False
+
+
+def split(place: str) -> tuple[str, int]:
+    """Read ``host``, ``host:port`` or ``[address]:port``."""
+    host, colon, port = place.rpartition(":")
+    if not colon or not port.isdecimal():
+        host, port = place, str(KAFKA_PORT)
+    return host.strip("[]"), int(port)
+
+
+def _try(place: str) -> Address:
+    host, port = split(place)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        passing = isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN
+        return Address(place, f"the name {host} cannot be resolved (DNS)", unknown=not passing)
+    why = "it has no address"
+    for family, kind, protocol, _, address in found:
+        try:
+            with socket.socket(family, kind, protocol) as connection:
+                connection.settimeout(CONNECT_TIMEOUT_S / len(found))
+                connection.connect(address)
+        except TimeoutError:
+            why = "no answer"
+        except (OSError, OverflowError) as error:
+            number = getattr(error, "errno", None)
+            why = os.strerror(number).lower() if number else "no connection"
+        else:
+            return Address(place)
+    return Address(place, why)

@@ -1,0 +1,101 @@
+"""Where a group begins to read a topic, decided once for all partitions.
+
+With ``HAPAX_INPUT__START=latest`` only a committed offset says that a partition has begun: one
+without it would begin at its end again after a crash, and lose what came meanwhile; or would be
+taken for one that was added, and be read from its first record. So the member that owns the first
+partition commits the places of all of them, whoever owns these, in one request, with the number of
+partitions beside each; the others wait for it. A partition with a higher number was added later.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hapax.core.committed_metadata import CommittedMetadata
+from hapax.core.errors import BatchAbortedError, MemberFencedError, PositionLostError
+from hapax.kafka.offset_commit import client_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hapax.core.records import Progress
+    from hapax.core.records import TopicPartition as Where
+    from hapax.kafka.consume.client import GroupConsumer
+
+
+class Beginning:
+    """Places partitions for which the group has no offset. One thread only.
+
+    start   where a group without offsets begins: earliest, latest or refuse
+    """
+
+    def __init__(self, consumer: GroupConsumer, *, start: str) -> None:
+        self._consumer = consumer
+        self._start = start
+        self._breaks: int | None = None
+
+    def check(self) -> None:
+        """Raise MemberFencedError when the beginning may have been committed twice.
+
+        The second request could arrive when progress has been committed, and move it back; a new
+        member makes the broker refuse it. To be asked when the client's lines have been served.
+        """
+        breaks, self._breaks = self._breaks, None
+        if breaks is not None and breaks != self._consumer.log.breaks:
+            raise MemberFencedError(
+                "a connection broke while the group's beginning was committed", explained=True
+            )
+
+    def places(self, where: Where) -> Progress:
+        """Return where to begin: this partition, and others of its topic that are known by now.
+
+        Without this partition in it, another member begins the topic: ask again soon. Raises
+        PositionLostError where nothing may begin by itself.
+        """
+        if self._start == "refuse":
+            raise PositionLostError(
+                f"{where[0]}/{where[1]}: group {self._consumer.group} has no committed offset and"
+                " HAPAX_INPUT__START=refuse; set the group's offset, or choose earliest or latest"
+            )
+        if self._start == "latest":
+            return self._latest(where)
+        return {where: self._consumer.watermarks(where)[0]}
+
+    def _latest(self, where: Where) -> Progress:
+        every = [(where[0], number) for number in self._consumer.numbers(where[0])]
+        known = {
+            each: answer
+            for each, answer in self._consumer.committed({*every, where}).items()
+            if answer.offset >= 0
+        }
+        if where in known:  # begun since the look-up
+            return {where: known[where].offset}
+        if known:
+            counts = [CommittedMetadata.decode(each.metadata).began for each in known.values()]
+            began = max((count for count in counts if count is not None), default=None)
+            if began is None or where[1] >= began:
+                # Added later, or the group is of a version that did not count: nobody has seen
+                # any of its records.
+                return self._commit({where: self._consumer.watermarks(where)[0]}, began)
+            # It has begun once, and its offset was deleted by hand: it begins again.
+            return self._commit(self._ends([where]), began)
+        if every[0] not in self._consumer.assignment():
+            return {}
+        return self._commit(self._ends(every), len(every))
+
+    def _ends(self, partitions: Iterable[Where]) -> Progress:
+        return {where: self._consumer.watermarks(where)[1] for where in partitions}
+
+    def _commit(self, places: Progress, began: int | None) -> Progress:
+        """Commit where the group begins; outside of transactions."""
+        ids = self._consumer.log.topics
+        offsets = client_offsets(
+            ids.offset(where, offset, began=began) for where, offset in places.items()
+        )
+        self._breaks = self._consumer.log.breaks
+        with self._consumer.asking("commit"):
+            answers = self._consumer.client.commit(offsets=offsets, asynchronous=False)
+        for answer in answers or []:
+            if answer.error is not None:
+                raise BatchAbortedError(f"commit of where to begin: {answer.error}", resolved=False)
+        return places

@@ -1,0 +1,233 @@
+"""The client's consumer with every call watched, and its errors in the words of the ports."""
+
+from __future__ import annotations
+
+import struct
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from hapax.core.committed_metadata import CommittedMetadata
+from hapax.core.errors import BatchAbortedError, MemberFencedError, StopError
+from hapax.kafka.client_log import DEBUG, ClientLogMonitor
+from hapax.kafka.errors import describe, is_member_fenced
+from hapax.kafka.properties import build
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from hapax.core.ports import Clock, Watch
+    from hapax.core.records import TopicPartition as Where
+
+ANSWER_TIMEOUT_S = 5.0
+PENDING_TIMEOUT_S = 1.0
+"""Longest wait for offsets that hang in a transaction, where not knowing them is an answer."""
+NO_EPOCH = -1
+
+
+class GroupConsumer:
+    """A consumer of one group. One thread only.
+
+    properties  of the client, as they were given
+    client      for calls on the record path, inside of ``asking``
+    log         what the client's own lines told
+    """
+
+    def __init__(
+        self, properties: Mapping[str, Any], *, logger: object, clock: Clock, watch: Watch
+    ) -> None:
+        self.properties = dict(properties)
+        self.group = str(properties["group.id"])
+        self.log = ClientLogMonitor(logger, clock)
+        self.watch = watch
+        self.client = self._built()
+        self._paused: set[Where] = set()
+        self._held: set[Where] = set()
+        self._pausing = False
+
+    def _built(self) -> Consumer:
+        return build(Consumer, {**self.properties, "debug": DEBUG}, self.log)
+
+    def renew(self) -> None:
+        """Put a new client in the place of a dead one."""
+        # Its destructor does not close the dead member: there is nothing to leave.
+        self.log.topics.forget()
+        self.client = self._built()
+        self._paused.clear()
+        self._held.clear()
+
+    @contextmanager
+    def asking(self, call: str) -> Iterator[None]:
+        """Watch a call to the client; its errors leave nothing certain but what is committed."""
+        try:
+            with self.watch(call):
+                yield
+        except KafkaException as exception:
+            error = exception.args[0]
+            if error.fatal():
+                self.fatal(error)
+            raise BatchAbortedError(f"{call}: {describe(error)}", resolved=False) from exception
+
+    def fatal(self, error: KafkaError) -> None:
+        """Raise what an error means behind which this client is dead."""
+        text = describe(error)
+        if is_member_fenced(error):
+            raise MemberFencedError(
+                f"group {self.group} gave this instance name to another member: {text}",
+                explained=self.log.troubled,
+            )
+        raise StopError(f"the consumer is dead: {text}")
+
+    # -- the group ------------------------------------------------------------------------
+
+    def assignment(self) -> frozenset[Where]:
+        """Return the partitions that are ours now."""
+        with self.asking("assignment"):
+            return frozenset(places(self.client.assignment()))
+
+    def metadata(self) -> bytes:
+        """Return the live group metadata.
+
+        Raises BatchAbortedError when this is no live member: the broker accepts generation -1 and
+        an empty member id *unfenced*, even while others are live members of the group.
+        """
+        with self.asking("consumer_group_metadata"):
+            metadata = bytes(self.client.consumer_group_metadata())
+        generation, member_id = parse_metadata(metadata)
+        if generation < 0 or not member_id:
+            raise BatchAbortedError("no live member of the group: offsets are not sent")
+        return metadata
+
+    def committed(
+        self, partitions: Iterable[Where], timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> dict[Where, TopicPartition]:
+        """Return the group's stable committed offsets as the client hands them out.
+
+        Waits while a transaction holds a pending offset, so the answer is never undone. Raises
+        BatchAbortedError on a time-out: ask again.
+        """
+        wanted = [TopicPartition(*where) for where in partitions]
+        if not wanted:
+            return {}
+        with self.asking("committed"):
+            answers = self.client.committed(wanted, timeout=timeout_s)
+        for answer in answers:
+            if answer.error is not None:
+                raise BatchAbortedError(f"committed: {describe(answer.error)}", resolved=False)
+        return {(answer.topic, answer.partition): answer for answer in answers}
+
+    def of_earlier_version(self, partitions: Iterable[Where]) -> bool:
+        """Return whether a committed offset has no cluster id beside it, or cannot be told."""
+        try:
+            answers = self.client.committed(
+                [TopicPartition(*where) for where in partitions], timeout=PENDING_TIMEOUT_S
+            )
+        except KafkaException:
+            return True
+        return any(
+            answer.error is not None
+            or (
+                (answer.offset or 0) >= 0
+                and CommittedMetadata.decode(answer.metadata).cluster_id is None
+            )
+            for answer in answers
+        )
+
+    # -- the log --------------------------------------------------------------------------
+
+    def numbers(self, topic: str) -> list[int]:
+        """Return the numbers of a topic's partitions, ascending."""
+        with self.asking("list_topics"):
+            metadata = self.client.list_topics(topic, timeout=ANSWER_TIMEOUT_S)
+        return sorted(metadata.topics[topic].partitions)
+
+    def watermarks(self, where: Where) -> tuple[int, int]:
+        """Return the first offset of a partition, and the end of what may be read."""
+        with self.asking("get_watermark_offsets"):
+            low, high = self.client.get_watermark_offsets(
+                TopicPartition(*where), timeout=ANSWER_TIMEOUT_S
+            )
+        return low, high
+
+    # -- reading --------------------------------------------------------------------------
+
+    def seek(self, where: Where, offset: int, epoch: int | None = None) -> None:
+        """Read on from there. Inside of ``asking``.
+
+        With the leader's epoch under which the log was read so far, the client asks the leader
+        first whether it was cut off below this offset (KIP-320), and says so instead.
+        """
+        position = TopicPartition(*where, offset, leader_epoch=NO_EPOCH if epoch is None else epoch)
+        try:
+            self.client.seek(position)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._STATE:
+                raise
+            # A partition whose fetching has not started, or has ended in an error, cannot be
+            # sought; taking it anew can.
+            self.client.incremental_unassign([position])
+            self.client.incremental_assign([position])
+
+    def hold(self, where: Where, *, held: bool) -> None:
+        """Deliver nothing from one partition, or again. Inside of ``asking``.
+
+        One that leaves while it is held is delivered when it is back, as with ``pause``.
+        """
+        position = [TopicPartition(*where)]
+        if held:
+            self.client.pause(position)
+            self._held.add(where)
+        else:
+            self.client.resume(position)
+            self._held.discard(where)
+
+    def release(self, partitions: Iterable[Where]) -> None:
+        """Let partitions that leave be delivered when they are back."""
+        left = self._held.intersection(partitions)
+        self._held -= left
+        self._paused |= left
+
+    def pause(self) -> None:
+        """Deliver nothing from the partitions that are ours now."""
+        self._pausing = True
+        with self.asking("pause"):
+            held = self.client.assignment()
+            self.client.pause(held)
+            self._paused.update(places(held))
+
+    def resume(self) -> None:
+        """Deliver again, also from paused partitions that are away and come back later."""
+        self._pausing = False
+        self.resume_returned()
+
+    def resume_returned(self) -> None:
+        """Resume what is ours of what was ever paused.
+
+        The client keeps a partition paused over its loss and the next assignment (measured with
+        librdkafka 2.16), so one that left while it was paused is resumed when it is back.
+        """
+        if self._pausing or not self._paused:
+            return
+        with self.asking("resume"):
+            back = [p for p in self.client.assignment() if (p.topic, p.partition) in self._paused]
+            self.client.resume(back)
+            self._paused.difference_update(places(back))
+
+
+def places(partitions: Iterable[TopicPartition]) -> list[Where]:
+    """Return topic and number of each of the client's partitions."""
+    return [(partition.topic, partition.partition) for partition in partitions]
+
+
+def parse_metadata(metadata: bytes) -> tuple[int, str]:
+    """Return generation and member id of ``consumer_group_metadata()``.
+
+    Layout ``CGMDv2:``, int32 generation in native order, group NUL, member NUL, instance.
+    Raises BatchAbortedError for any other layout: unfenced offsets are worse than none.
+    """
+    if not metadata.startswith(b"CGMDv2:"):
+        raise BatchAbortedError("group metadata of an unknown layout: offsets are not sent")
+    (generation,) = struct.unpack_from("=i", metadata, 7)
+    _group, member_id, *_rest = metadata[11:].split(b"\0")
+    return generation, member_id.decode("utf-8", "replace")

@@ -1,0 +1,80 @@
+"""A member of the group that reads nothing: the driver of a Spark application.
+
+It holds the partitions, answers rebalances and lends its group metadata to the tasks, which read
+and commit. Its own positions mean nothing, so its partitions are paused from the start.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import OFFSET_END, Consumer, TopicPartition
+
+from hapax.kafka.consume.source import KafkaSource
+from hapax.kafka.properties import admin_properties
+from hapax.kafka.read.end_offsets import StableEnds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hapax.core.records import Progress
+    from hapax.core.records import TopicPartition as Where
+
+
+class KafkaMember(KafkaSource):
+    """Joins, holds and attends. One thread only."""
+
+    @cached_property
+    def _stable_ends(self) -> StableEnds:
+        return StableEnds(admin_properties(self._consumer.properties), self._consumer.log)
+
+    def attend(self, wait_s: float = 0.0) -> None:
+        """Serve rebalances."""
+        super().attend(wait_s)
+        self._states.drop_pending()
+        self._waiting_bytes = 0
+
+    def stable_ends(self, partitions: Iterable[Where]) -> Progress:
+        """Return the last stable offsets: where a read_committed reader comes to.
+
+        A partition whose broker has not answered yet is left out, or has the end known before.
+        """
+        ends = self._stable_ends.of(partitions)
+        self._changes.errors += self._stable_ends.errors
+        self._stable_ends.errors.clear()
+        return ends
+
+    def begin(self, partitions: Iterable[Where]) -> Progress | None:
+        """Return what was committed as the beginning of partitions without an offset.
+
+        None: another member is about to; ask again soon. Only ``latest`` commits: elsewhere a
+        partition without an offset is read from its first record whoever reads it first.
+        """
+        begun: Progress = {}
+        if self._start != "latest":
+            return begun
+        for where in partitions:
+            if where not in begun:
+                begun |= self._positions.beginning.places(where)
+            if where not in begun:
+                return None
+        return {where: begun[where] for where in partitions}
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        super()._on_assign(consumer, partitions)
+        held = [TopicPartition(one.topic, one.partition, OFFSET_END) for one in partitions]
+        # Done here and not by the client, which would look up and fetch what is not taken.
+        if self._cooperative:
+            consumer.incremental_assign(held)
+        else:
+            consumer.assign(held)
+        consumer.pause(held)
+
+    @property
+    def _cooperative(self) -> bool:
+        properties: dict[str, Any] = self._consumer.properties
+        return (
+            properties.get("group.protocol") == "consumer"
+            or properties.get("partition.assignment.strategy") == "cooperative-sticky"
+        )

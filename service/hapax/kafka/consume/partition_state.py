@@ -1,0 +1,188 @@
+"""Where reading stands in each partition, and what the client told that no take has dealt with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hapax.core.committed_metadata import CommittedMetadata
+from hapax.kafka.undecodable import StuckPartitions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from confluent_kafka import Message
+
+    from hapax.core.ports import Clock
+    from hapax.core.records import Progress
+    from hapax.core.records import TopicPartition as Where
+
+
+@dataclass(slots=True)
+class PartitionState:
+    """What is known of one partition. Offsets; None: not known.
+
+    next             of the next record to take
+    settled          everything below has had its effect
+    beside           what stands beside the group's committed offset; empty: nothing
+    missing_since_s  since when the next offset has been beyond the end of the log
+    refused          the client found the next offset outside of the log
+    cut_at           the end of the log when it was below the next offset
+    unsure           the next offset, when no epoch can tell whether it is that of before
+    truncated        what the client says of a log that was cut below the next offset
+    epoch            of the leader under which the log was read up to ``epoch_upto`` (KIP-320)
+    anchor           the committed offset and the epoch beside it
+    first_epoch      of the first record of the last batch
+    proven           the log still holds what was read before the committed offset
+    """
+
+    next: int | None = None
+    settled: int | None = None
+    beside: str | None = None
+    missing_since_s: float | None = None
+    refused: bool = False
+    cut_at: int | None = None
+    unsure: int | None = None
+    truncated: str | None = None
+    epoch: int | None = None
+    epoch_upto: int = 0
+    anchor: tuple[int, int] | None = None
+    first_epoch: int | None = None
+    proven: bool = False
+
+    @property
+    def committed(self) -> CommittedMetadata:
+        """What stands beside the group's committed offset, read."""
+        return CommittedMetadata.decode(self.beside)
+
+    def epoch_of(self, offset: int) -> int | None:
+        """Return the epoch to name with an offset; None where none is known for certain.
+
+        A later epoch than that of the record before it is as good, as long as both are of one
+        log: it ends no earlier. An earlier one would make an intact log look cut.
+        """
+        if self.epoch is not None and offset <= self.epoch_upto:
+            return self.epoch
+        if self.anchor is not None and offset <= self.anchor[0]:
+            return self.anchor[1]
+        return None
+
+    def drop_anchor(self, offset: int, epoch: int | None) -> None:
+        """Take note of the committed offset and its epoch, until the log is proven."""
+        if not self.proven:
+            self.anchor = None if epoch is None or min(offset, epoch) < 0 else (offset, epoch)
+
+    def proves(self, *, read: bool) -> bool:
+        """Whether the log is the one that was read before. ``read``: a record of it has come.
+
+        An epoch has one leader, which only appends: a record behind the committed offset and of
+        its epoch stands behind all that was read.
+        """
+        if not self.proven:
+            of_the_same = read and self.anchor is not None and self.first_epoch == self.anchor[1]
+            self.proven = self.beside is None or self.anchor is None or of_the_same
+        return self.proven
+
+    def learn_epoch(self, epoch: int | None, upto: int) -> None:
+        """Take note of the epoch under which a record or an end was read."""
+        if epoch is not None and epoch >= 0 and upto >= self.epoch_upto:
+            self.epoch, self.epoch_upto = epoch, upto
+
+    def found(self) -> None:
+        """Take note that the log goes on at the next offset: nothing is in doubt any more."""
+        self.missing_since_s = self.cut_at = self.unsure = None
+        self.refused = False
+
+
+class PartitionStates:
+    """A state for each partition, forgotten as a whole when the partition leaves.
+
+    ends      met, and not handed out with a batch yet
+    unplaced  partitions for which the client found no offset to read at, or at which the group
+              has not begun
+    stale     partitions that left or came back: what was fetched before counts no more
+    stash     messages that arrived while none were taken
+    stuck     partitions held up by a set that cannot be decoded
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._states: dict[Where, PartitionState] = {}
+        self.stuck = StuckPartitions(clock)
+        self.ends: Progress = {}
+        self.unplaced: set[Where] = set()
+        self.stale: set[Where] = set()
+        self.stash: list[Message] = []
+
+    def __getitem__(self, where: Where) -> PartitionState:
+        state = self._states.get(where)
+        if state is None:
+            state = self._states[where] = PartitionState()
+        return state
+
+    def get(self, where: Where) -> PartitionState | None:
+        """Return the state of a partition that is known."""
+        return self._states.get(where)
+
+    def next_offsets(self) -> Progress:
+        """Return where reading goes on. Any thread may ask: list() of a dictionary is one step."""
+        states = list(self._states.items())
+        return {where: state.next for where, state in states if state.next is not None}
+
+    def settled_offsets(self) -> Progress:
+        """Return what is settled. Any thread may ask."""
+        states = list(self._states.items())
+        return {where: state.settled for where, state in states if state.settled is not None}
+
+    def move(self, where: Where, offset: int) -> None:
+        """Go on at another offset; what was fetched for the old one is dropped."""
+        self._drop({where})
+        state = self[where]
+        state.next = offset
+
+    def meet_end(self, where: Where, offset: int) -> None:
+        """Take note of an end of partition."""
+        if where not in self.stale and not self.stuck.holds(where):
+            self.ends[where] = offset
+
+    def skips(self, where: Where) -> bool:
+        """Whether records of a partition that the client hands out now are not to be taken."""
+        if where in self.stale or self.stuck.holds(where):
+            return True
+        if self.stuck.known:
+            self.stuck.forget([where])  # tried again, and a record came: it can be decoded
+        return False
+
+    def leave(self, partitions: Iterable[Where]) -> None:
+        """Forget partitions that are no longer assigned, until they have been looked up again."""
+        left = set(partitions)
+        self._drop(left)
+        for where in left:
+            self._states.pop(where, None)
+        self.stuck.forget(left)
+        self.stale |= left
+
+    def restart(self, partitions: Iterable[Where]) -> None:
+        """Forget where reading stood in these, but not what is beside their offsets."""
+        for where in partitions:
+            self.ends.pop(where, None)
+            self._states[where] = PartitionState(beside=self[where].beside)
+
+    def drop_pending(self) -> None:
+        """Forget what waits for a take, of all partitions."""
+        self.ends.clear()
+        self.unplaced.clear()
+        self.stale.clear()
+        self.stash.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.stuck.forget(list(self.stuck.known))
+        self._states.clear()
+        self.drop_pending()
+
+    def _drop(self, partitions: set[Where]) -> None:
+        for where in partitions:
+            self.ends.pop(where, None)
+        self.unplaced -= partitions
+        if self.stash:
+            self.stash = [m for m in self.stash if (m.topic(), m.partition()) not in partitions]

@@ -1,0 +1,161 @@
+"""Where to read on: at the group's offsets, at the first of a new partition, behind a rewind."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from hapax.core.errors import PositionLostError
+from hapax.kafka.consume.beginning import Beginning
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from hapax.core.ports import Clock
+    from hapax.core.records import TopicPartition as Where
+    from hapax.kafka.consume.client import GroupConsumer
+    from hapax.kafka.consume.partition_state import PartitionStates
+
+ELECTION_S = 10.0
+_CUT_AT = re.compile(r"broker end offset is (\d+)")
+
+
+class Positions:
+    """Moves the states of a consumer's partitions. One thread only.
+
+    start         where a group without offsets begins: earliest, latest or refuse
+    """
+
+    def __init__(
+        self, consumer: GroupConsumer, states: PartitionStates, clock: Clock, *, start: str
+    ) -> None:
+        self._consumer = consumer
+        self._states = states
+        self._clock = clock
+        self.beginning = Beginning(consumer, start=start)
+
+    def committed(self, partitions: Iterable[Where]) -> dict[Where, int | None]:
+        """Return the group's stable committed offsets; None where there is none."""
+        answers = self._consumer.committed(partitions)
+        for where, answer in answers.items():
+            state = self._states[where]
+            state.beside = answer.metadata or ""
+            state.drop_anchor(answer.offset, answer.leader_epoch)
+        return {
+            where: answer.offset if answer.offset >= 0 else None
+            for where, answer in answers.items()
+        }
+
+    def rewind(self, progress: Mapping[Where, int]) -> None:
+        """Read again from these offsets; partitions that are no longer assigned are ignored."""
+        ours = self._consumer.assignment()
+        with self._consumer.asking("seek"):
+            for where, offset in progress.items():
+                if where in ours:
+                    self._move(where, offset)
+                    self._states[where].settled = offset
+
+    def _move(self, where: Where, offset: int) -> None:
+        """Read on from there. With an epoch the client first looks whether the log was cut."""
+        self._states.move(where, offset)
+        state = self._states[where]
+        epoch = state.epoch_of(offset)
+        state.proven |= epoch is not None
+        self._consumer.seek(where, offset, epoch)
+
+    def reread_stale(self) -> None:
+        """Partitions that left or came back inside one call: what was fetched before is stale."""
+        stale = frozenset(self._states.stale)
+        again = stale & self._consumer.assignment()
+        self._states.restart(stale)
+        stable = self.committed(again)
+        self.rewind({where: offset for where, offset in stable.items() if offset is not None})
+        for where in again:
+            if stable[where] is None:
+                self._begin(where)
+        self._states.stale -= stale  # only now: without an answer they stay stale
+
+    # -- a log that is another one -----------------------------------------------------------
+
+    def prove(self, partitions: Iterable[Where]) -> set[Where]:
+        """Return those that are read again, because their log may be another one since.
+
+        The client looks at the epoch beside a committed offset only when it is told to seek
+        there (librdkafka 2.16: an assignment begins to fetch without a look).
+        """
+        again = set()
+        for where in partitions:
+            state = self._states[where]
+            if state.proves(read=state.first_epoch is not None) or state.anchor is None:
+                continue
+            again.add(where)
+            offset, epoch = state.anchor
+            state.epoch, state.epoch_upto = epoch, offset
+        with self._consumer.asking("seek"):
+            for where in again:
+                anchor = self._states[where].anchor
+                assert anchor is not None
+                self._move(where, anchor[0])
+        return again
+
+    def meet(self, partitions: Iterable[Where]) -> None:
+        """Take note that records came from these; raise where they may be others than before."""
+        for where in partitions:
+            state = self._states[where]
+            if state.unsure is not None:
+                raise self._cut(where, state.unsure, state.cut_at)
+            state.found()
+
+    def find(self, where: Where) -> None:
+        """Tell a group without offsets from a position that fell off the log."""
+        state = self._states[where]
+        position = self.committed([where])[where] if state.next is None else state.next
+        if position is None:
+            self._begin(where)
+            return
+        if state.truncated is not None:
+            cut = _CUT_AT.search(state.truncated)
+            raise self._cut(where, position, int(cut[1]) if cut else None)
+        low, high = self._consumer.watermarks(where)
+        now_s = self._clock.monotonic()
+        if state.missing_since_s is None:
+            state.missing_since_s = now_s
+        # Right after an election the end of the log may lag behind for a moment; its beginning
+        # never comes back.
+        late = now_s - state.missing_since_s > ELECTION_S
+        if position < low or (position > high and late):
+            raise PositionLostError(
+                f"{where[0]}/{where[1]}: the next record is {position}, but the log now holds"
+                f" {low} to {high}: it was deleted by retention or this is another topic. Decide "
+                "what to do with the gap, set the group's offset, then start again"
+            )
+        if position > high:
+            state.cut_at = high if state.cut_at is None else min(state.cut_at, high)
+        if state.refused and state.epoch_of(position) is None:
+            if position <= high:  # the client found it beyond the end, which has grown since
+                raise self._cut(where, position, state.cut_at)
+            state.unsure = position
+        state.refused = False
+        with self._consumer.asking("seek"):
+            self._move(where, position)  # what is handed out and not settled yet stays so
+
+    def _cut(self, where: Where, position: int, cut_at: int | None) -> PositionLostError:
+        """Return that the log was cut below a position and may have grown beyond it again."""
+        lost = "" if cut_at is None else f" at {cut_at}"
+        gone = "below it" if cut_at is None else f"{cut_at} to {position - 1}"
+        return PositionLostError(
+            f"{where[0]}/{where[1]}: the next record is {position}, but the log was cut off{lost}"
+            f" (unclean election) and written again: offsets {gone} now hold other records, "
+            f"which have had no effect. Decide what to do with them, set the group's offset, then"
+            " start again"
+        )
+
+    # -- a group that begins -----------------------------------------------------------------
+
+    def _begin(self, where: Where) -> None:
+        """Start a partition for which the group has no offset, or wait for who does."""
+        places = self.beginning.places(where)
+        ours = self._consumer.assignment() | {where}
+        self.rewind({each: at for each, at in places.items() if each in ours})
+        if where not in places:
+            self._states.unplaced.add(where)

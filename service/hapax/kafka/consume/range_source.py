@@ -1,0 +1,98 @@
+"""Records of given partitions from given offsets: the Source port within a task.
+
+Its member is the driver, whose group metadata the task was given. The broker refuses
+what is sent with it once the partitions have moved (measured: classic groups refuse any older
+generation, KIP-848 groups an older epoch for a partition that the member lost).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import OFFSET_INVALID, TopicPartition
+
+from hapax.core.errors import BatchAbortedError, PositionLostError, StopError
+from hapax.kafka.consume.client import parse_metadata
+from hapax.kafka.consume.source import KafkaSource
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hapax.core.records import Progress
+    from hapax.core.records import TopicPartition as Where
+
+
+class KafkaRange(KafkaSource):
+    """Reads ``starts`` (partition → next offset, None: the group has none) without a member."""
+
+    def __init__(
+        self,
+        properties: Mapping[str, Any],
+        starts: Mapping[Where, int | None],
+        *,
+        member: bytes,
+        cluster_id: str | None = None,
+        **parts: Any,
+    ) -> None:
+        """Connect, assign nothing yet. ``parts``: as those of KafkaSource.
+
+        ``cluster_id``: of the cluster that the driver is a member in. Where the group begins is
+        the driver's to say: a partition without an offset is read from its first record.
+        """
+        # Committed offsets are looked up under the group's name; it is not joined here.
+        alone = {name: value for name, value in properties.items() if name != "group.instance.id"}
+        topics = sorted({topic for topic, _partition in starts})
+        start = "earliest" if parts["start"] == "latest" else parts["start"]
+        super().__init__(alone, topics, **(parts | {"start": start}))
+        self._consumer.log.topics.meet_cluster(cluster_id)
+        self._starts = dict(starts)
+        self._member = member
+
+    def place(self) -> None:
+        """Begin to read at the offsets that the driver knows of."""
+        for where, offset in self._starts.items():
+            if offset is not None:
+                state = self._states[where]
+                state.next = state.settled = offset
+        with self._consumer.asking("assign"):
+            self._consumer.client.incremental_assign(
+                [
+                    TopicPartition(*where, OFFSET_INVALID if offset is None else offset)
+                    for where, offset in self._starts.items()
+                ]
+            )
+
+    def confirm(self) -> Progress:
+        """Return what the group has committed, once no earlier attempt can commit any more.
+
+        An earlier attempt may have come further: go on behind it. Raises PositionLostError when
+        the group knows less than the driver did: to go on would double records.
+        """
+        stable = self.committed(self._starts)
+        for where, known in self._starts.items():
+            offset = stable[where]
+            if offset == known:
+                continue
+            if offset is None or (known is not None and offset < known):
+                raise PositionLostError(
+                    f"{where[0]}/{where[1]}: {known} was committed, but group"
+                    f" {self._consumer.group} now has {offset}: its offsets were set"
+                    " back or deleted. Set the group's offset, then start again"
+                )
+            self.rewind({where: offset})
+        return {where: offset for where, offset in stable.items() if offset is not None}
+
+    def member(self) -> bytes:
+        """Return the driver's group metadata."""
+        generation, member_id = parse_metadata(self._member)
+        if generation < 0 or not member_id:
+            raise BatchAbortedError("the driver was no live member of the group")
+        return self._member
+
+    def adopt_orphans(self) -> list[Where]:
+        """Leave that to the driver."""
+        return []
+
+    def reopen(self) -> None:
+        """Refuse: a task is no member."""
+        raise StopError("a range has no member to replace")

@@ -1,0 +1,403 @@
+"""Records of the input topics, and positions: the Source port on a Kafka consumer.
+
+Callbacks only record; what they saw is judged after the call that ran them. The client hands a
+batch out twice in rare group starts (about 1 in 50: KAFKA facts in docs/non-obvious.md), so
+everything below the next offset is dropped (kafka/consume/decode.py) and counted.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, TopicPartition
+
+from hapax.core.errors import PositionLostError, StopError
+from hapax.core.offset_commit import OffsetCommit, require_assigned
+from hapax.core.ports import Batch, Changes
+from hapax.core.suspicion import marked
+from hapax.kafka.admin.group import orphans
+from hapax.kafka.consume.client import GroupConsumer, places
+from hapax.kafka.consume.decode import read, without
+from hapax.kafka.consume.partition_state import PartitionStates
+from hapax.kafka.consume.positions import Positions
+from hapax.kafka.consume.topic_check import TopicIdentity
+from hapax.kafka.errors import COORDINATOR_MOVES, describe
+from hapax.kafka.offset_commit import client_offsets
+from hapax.kafka.undecodable import UNDECODABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from confluent_kafka import Consumer
+
+    from hapax.core.committed_metadata import CommittedMetadata
+    from hapax.core.offset_commit import GroupOffset
+    from hapax.core.ports import Clock, Stuck, Watch
+    from hapax.core.records import Progress
+    from hapax.core.records import TopicPartition as Where
+    from hapax.core.suspicion import Marks
+
+
+WAITING_MAX, WAITING_BYTES_MAX = 500, 16 << 20
+"""Records that wait for the first take, and their bytes: no more than a first batch holds."""
+_NO_OFFSET = KafkaError(KafkaError._NO_OFFSET).str()
+_TRUNCATED = KafkaError(KafkaError._LOG_TRUNCATION).str()
+"""The client's own words for why it does not read on: the code is the same for each reason."""
+
+PASSING_S = 5.0
+"""A coordinator that loads or moves answers within a moment; after that it is worth a warning."""
+
+
+class KafkaSource:
+    """Brings records of a consumer group's partitions. One thread only."""
+
+    def __init__(
+        self,
+        properties: Mapping[str, Any],
+        topics: Sequence[str],
+        *,
+        start: str,
+        logger: object,
+        clock: Clock,
+        watch: Watch,
+    ) -> None:
+        self._consumer = GroupConsumer(properties, logger=logger, clock=clock, watch=watch)
+        self._topics = list(topics)
+        self._start = start
+        self._states = PartitionStates(clock)
+        self._positions = Positions(self._consumer, self._states, clock, start=start)
+        self._identity = TopicIdentity(self._consumer, self._states, self._positions)
+        self._changes = Changes()
+        self._moving_s = (-math.inf, -math.inf)
+        self._clock = clock
+        self._waiting_bytes, self._overfull = 0, False
+
+    # -- the group ------------------------------------------------------------------------
+
+    def subscribe(self) -> None:
+        """Join the group; partitions arrive with later calls of take or attend."""
+        self._consumer.client.subscribe(
+            self._topics,
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_lost,
+        )
+
+    def reopen(self) -> None:
+        """Join the group again: a new member under the same name, at the committed offsets."""
+        self._changes.lost += list(self._states.next_offsets())
+        self._states.clear()
+        self._consumer.renew()
+        self.subscribe()
+
+    def list_topics(self, timeout_s: float) -> Any:
+        """Return the cluster's metadata; raises KafkaException when no broker answers."""
+        metadata = self._consumer.client.list_topics(timeout=timeout_s)
+        self._consumer.log.topics.meet_cluster(metadata.cluster_id)
+        return metadata
+
+    @property
+    def cluster_id(self) -> str | None:
+        """Kafka's id of the cluster that our positions belong to; None: it is not known yet."""
+        return self._consumer.log.topics.cluster
+
+    def meet_cluster(self, cluster_id: str | None) -> None:
+        """Compare the cluster that a producer has met. Any thread may call.
+
+        Raises PositionLostError when our positions belong to another one.
+        """
+        self._consumer.log.topics.meet_cluster(cluster_id)
+        if cluster_id != self.cluster_id:
+            self._identity.follow()
+
+    def strangers(self) -> list[str]:
+        """Return a sentence when the group's offsets were committed on another cluster.
+
+        Before joining. Raises BatchAbortedError when the offsets cannot be told now.
+        """
+        return self._identity.strangers(self._every_partition())
+
+    def assignment(self) -> frozenset[Where]:
+        """Return the partitions that are ours now."""
+        return self._consumer.assignment()
+
+    def member(self) -> bytes:
+        """Return the live group metadata; raises BatchAbortedError without a live member."""
+        return self._consumer.metadata()
+
+    def changes(self) -> Changes:
+        """Return and forget what happened since the last call."""
+        changes, self._changes = self._changes, Changes()
+        return changes
+
+    def adopt_orphans(self) -> list[Where] | None:
+        """Make the group share out again when no member owns some partitions; return those.
+
+        None: it cannot be told now; ask again soon.
+        Only static members can overlook new partitions (kafka/admin/group.py).
+        """
+        properties = self._consumer.properties
+        if "group.instance.id" not in properties:
+            return []
+        every = self._every_partition()
+        if not set(every) - self.assignment():
+            return []
+        found = orphans(properties, every, self._consumer.log)
+        if found:
+            with self._consumer.asking("subscribe"):
+                # Leaving and coming back as a known member is what starts a rebalance.
+                self._consumer.client.unsubscribe()
+                self.subscribe()
+        return found
+
+    def close(self) -> None:
+        """Leave; a static member stays known to the group for its session timeout."""
+        with self._consumer.watch("close"):
+            self._consumer.client.close()
+
+    # -- records --------------------------------------------------------------------------
+
+    def take(self, records_max: int, wait_s: float) -> Batch:
+        """Return what is there, waiting up to ``wait_s`` only for the first record."""
+        count = max(1, records_max)
+        stash = self._states.stash
+        messages, self._states.stash = stash[:count], stash[count:]
+        self._waiting_bytes = 0
+        with self._consumer.asking("take"):
+            if self._overfull:
+                self._consumer.resume()
+                self._overfull = False
+            client = self._consumer.client
+            if self._states.stuck.known:
+                self._states.stuck.retry(self._try_again)
+            if not messages:
+                # consume(n, t) waits all of t when short of n: one blocking poll, then the rest.
+                head = client.poll(wait_s)
+                messages = [] if head is None else [head]
+                self._consumer.resume_returned()
+            self._follow()
+            if not messages and not self._states.unplaced:
+                return Batch([], {}, {})
+            if records_max > len(messages):
+                messages += client.consume(records_max - len(messages), 0)
+                self._follow()
+            batch = read(messages, self._states, self._changes.repeated, self._on_event)
+            return self._finish(batch)
+
+    def attend(self, wait_s: float = 0.0) -> None:
+        """Serve rebalances without taking records; one that arrives waits for the next take.
+
+        When many wait the partitions are paused: who attends may have to for minutes, and all
+        that the client can fetch meanwhile would wait in memory.
+        """
+        with self._consumer.asking("attend"):
+            if len(self._states.stash) >= WAITING_MAX or self._waiting_bytes >= WAITING_BYTES_MAX:
+                self._overfull = True
+                self._consumer.pause()
+            message = self._consumer.client.poll(wait_s)
+            self._follow()
+            if message is None:
+                return
+            error = message.error()
+            if error is None or error.code() == KafkaError._PARTITION_EOF:
+                # An end counts only behind the records before it, which wait here, too.
+                self._states.stash.append(message)
+                self._waiting_bytes += len(message)
+            else:
+                self._on_event(message, error)
+
+    def _finish(self, batch: Batch) -> Batch:
+        """Look at positions that are in doubt, and add progress behind what no reader can see."""
+        states = self._states
+        for where in list(states.unplaced):
+            if where in states.unplaced:  # else placed meanwhile, with another of its topic
+                self._find(where)
+        if states.stale:
+            self._positions.reread_stale()
+        self._identity.check(batch.first.keys() | states.ends.keys())
+        if again := self._positions.prove(batch.first.keys() | states.ends.keys()):
+            batch = without(batch, again)
+        self._positions.meet(batch.first)
+        ends, states.ends = states.ends, {}
+        for where, end in ends.items():
+            if end >= (states[where].next or 0):
+                states[where].next = batch.next[where] = end
+                states[where].learn_epoch(self._consumer.log.topics.epoch(where), end)
+        return batch
+
+    def stuck(self) -> Mapping[Where, Stuck]:
+        """Return the partitions of ours that are held up by a set that cannot be decoded."""
+        return self._states.stuck.known
+
+    def _try_again(self, where: Where, offset: int) -> None:
+        """Read a set once more that could not be decoded."""
+        state = self._states[where]
+        self._states.move(where, max(offset, state.next or 0))
+        at = state.next or offset
+        self._consumer.seek(where, at, state.epoch_of(at))
+        self._consumer.hold(where, held=False)
+
+    def _find(self, where: Where) -> None:
+        try:
+            self._positions.find(where)
+        except PositionLostError:
+            self._identity.compare([where])  # another cluster or topic explains it better
+            raise
+
+    def _follow(self) -> None:
+        """Hear what the client has told by the way."""
+        self._identity.follow()
+        self._positions.beginning.check()
+
+    def pause(self) -> None:
+        """Deliver nothing from the partitions that are ours now."""
+        self._consumer.pause()
+
+    def resume(self) -> None:
+        """Deliver again, also from paused partitions that are away and come back later."""
+        self._consumer.resume()
+
+    # -- positions ------------------------------------------------------------------------
+
+    def mark_processed(self, progress: Mapping[Where, int]) -> None:
+        """Take note that everything below these offsets has had its effect."""
+        for where, offset in progress.items():
+            self._states[where].settled = offset
+
+    def processed(self) -> Progress:
+        """Return per partition where to read again when nothing later is certain.
+
+        A partition without committed offset always has its place here: it started by a rewind.
+        """
+        return self._states.settled_offsets()
+
+    def positions(self) -> Progress:
+        """Return per partition the next offset to take. Any thread may call."""
+        return self._states.next_offsets()
+
+    def rewind(self, progress: Mapping[Where, int]) -> None:
+        """Read again from these offsets; partitions that are no longer assigned are ignored."""
+        self._positions.rewind(progress)
+
+    def committed(self, partitions: Iterable[Where]) -> dict[Where, int | None]:
+        """Return the group's stable committed offsets; None where there is none.
+
+        Waits while a transaction holds a pending offset, so the answer is never undone. Raises
+        BatchAbortedError on a time-out: ask again.
+        """
+        return self._positions.committed(partitions)
+
+    def offset_commit(
+        self, progress: Mapping[Where, int], marks: Marks | None = None
+    ) -> OffsetCommit:
+        """Return progress to commit, as a live member that is assigned all of it.
+
+        Raises BatchAbortedError when it is not: the broker checks neither who is assigned a
+        partition nor, without a live member, anything else.
+        """
+        require_assigned(progress, self.assignment())
+        offsets = [self.offset(where, offset) for where, offset in progress.items()]
+        if marks:
+            offsets = [
+                one
+                if (mark := marks.get((one.topic, one.partition))) is None
+                else one._replace(metadata=marked(one.metadata, mark))
+                for one in offsets
+            ]
+        return OffsetCommit(offsets, self.member())
+
+    def offset(self, where: Where, offset: int) -> GroupOffset:
+        """Return an offset to commit, with its metadata and the leader's epoch."""
+        state, ids = self._states.get(where), self._consumer.log.topics
+        if state is None:
+            return ids.offset(where, offset)
+        epoch = state.epoch_of(offset)
+        return ids.offset(where, offset, began=state.committed.began, epoch=epoch)
+
+    def beside(self, where: Where) -> CommittedMetadata:
+        """Return what stood beside the group's offset when it was last asked for."""
+        if self._states[where].beside is None:
+            self.committed([where])
+        return self._states[where].committed
+
+    def commit(self, commit: OffsetCommit) -> None:
+        """Commit offsets outside of any transaction (the weaker guarantees only)."""
+        with self._consumer.asking("commit"):
+            self._consumer.client.commit(offsets=client_offsets(commit.offsets), asynchronous=False)
+
+    def group_knows(self) -> bool:
+        """Return whether the group has an offset in any of the topics. Before or after joining."""
+        found = self._consumer.committed(self._every_partition())
+        return any(answer.offset >= 0 for answer in found.values())
+
+    def of_earlier_version(self) -> bool:
+        """Return whether an offset of the group was committed by a version before this one.
+
+        An offset that hangs in a transaction may be: then the answer is yes. Before joining.
+        """
+        return self._consumer.of_earlier_version(self._every_partition())
+
+    def ends(self) -> Progress:
+        """Return the ends of all partitions of the input topics, as a reader may see them."""
+        return {where: self._consumer.watermarks(where)[1] for where in self._every_partition()}
+
+    def _every_partition(self) -> list[Where]:
+        return [(topic, one) for topic in self._topics for one in self._consumer.numbers(topic)]
+
+    # -- what the client reports ------------------------------------------------------------
+
+    def _on_event(self, message: Any, error: KafkaError) -> None:
+        code = error.code()
+        where = (message.topic() or "", message.partition() or 0)
+        if code == KafkaError._PARTITION_EOF:
+            self._states.meet_end(where, message.offset())
+        elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION}:
+            self._lose(where, error)
+        elif code in UNDECODABLE and (message.offset() or -1) >= 0:
+            self._states.stuck.meet(where, message.offset(), describe(error))
+            self._consumer.hold(where, held=True)
+        elif error.fatal() or code == KafkaError._FATAL:
+            self._consumer.fatal(error)
+        elif code in {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED}:
+            raise StopError(f"not allowed to read: {describe(error)}; grant the right and restart")
+        elif code in COORDINATOR_MOVES and self._passes():
+            self._changes.passing.append(describe(error))
+        else:
+            # Transport, time-outs, max.poll.interval: these heal, or end in a rebalance.
+            self._changes.errors.append(describe(error))
+
+    def _lose(self, where: Where, error: KafkaError) -> None:
+        """Take note that the client cannot read on; only its words say why (librdkafka 2.16)."""
+        self._states.unplaced.add(where)
+        if _NO_OFFSET in error.str():
+            return
+        state = self._states[where]
+        state.refused = True
+        if error.code() == KafkaError._LOG_TRUNCATION or _TRUNCATED in error.str():
+            state.truncated = describe(error)
+
+    def _passes(self) -> bool:
+        """Whether a coordinator has been moving for a moment only; asked once for each error."""
+        now_s = self._clock.monotonic()
+        first_s, last_s = self._moving_s
+        if now_s - last_s > PASSING_S:
+            first_s = now_s
+        self._moving_s = (first_s, now_s)
+        return now_s - first_s < PASSING_S
+
+    def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        assigned = places(partitions)
+        self._changes.assigned = [*(self._changes.assigned or []), *assigned]
+        for where in assigned:
+            self._states[where].beside = None
+
+    def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._changes.revoked += places(partitions)
+        self._states.leave(places(partitions))
+        self._consumer.release(places(partitions))
+
+    def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._changes.lost += places(partitions)
+        self._states.leave(places(partitions))
+        self._consumer.release(places(partitions))

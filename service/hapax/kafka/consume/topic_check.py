@@ -1,0 +1,120 @@
+"""Whether positions belong to the cluster and topics that records come from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hapax.core.committed_metadata import CommittedMetadata
+from hapax.core.errors import PositionLostError
+from hapax.kafka.consume.client import PENDING_TIMEOUT_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hapax.core.records import TopicPartition as Where
+    from hapax.kafka.consume.client import GroupConsumer
+    from hapax.kafka.consume.partition_state import PartitionStates
+    from hapax.kafka.consume.positions import Positions
+
+
+WAYS_OUT = (
+    "Give the pipeline a new HAPAX_APP; or, when this cluster continues where the other one "
+    "stopped, stop all its processes and run `hapax claims adopt`. docs/another-cluster.md helps "
+    "to choose and describes what happens to records in flight"
+)
+
+
+class TopicIdentity:
+    """Compares ids of cluster and topics with those beside the group's offsets. One thread only."""
+
+    def __init__(
+        self, consumer: GroupConsumer, states: PartitionStates, positions: Positions
+    ) -> None:
+        self._consumer = consumer
+        self._states = states
+        self._positions = positions
+        self._ids = consumer.log.topics
+
+    def check(self, partitions: Iterable[Where]) -> None:
+        """Make sure that positions belong to the topics that their records come from."""
+        known = [where for where in partitions if self._ids.cluster or self._ids.knows(where[0])]
+        if any(self._states[where].beside is None for where in known):
+            self._look_up(known)
+        self.compare(known)
+
+    def compare(self, partitions: Iterable[Where]) -> None:
+        """Raise PositionLostError where another id stands beside an offset that is known."""
+        for where in partitions:
+            beside = self._states[where].committed
+            foreign = self._ids.foreign_cluster(beside)
+            if foreign is not None:
+                raise PositionLostError(
+                    f"{where[0]}/{where[1]}: the offset of group {self._consumer.group} belongs to"
+                    f" cluster {foreign}, and the brokers are those of {self._ids.cluster}."
+                    f" {WAYS_OUT}"
+                )
+            other = self._ids.other(where[0], beside)
+            if other is not None:
+                raise PositionLostError(
+                    f"{where[0]}/{where[1]}: the offset of group {self._consumer.group} belongs to"
+                    f" a topic that was deleted (id {other}); the topic with this name now is a "
+                    "different one. Set the group's offset, then start again"
+                )
+
+    def _look_up(self, known: list[Where]) -> None:
+        """See what is beside the offsets that the client began at; it has looked them up alone."""
+        wanted = self._consumer.assignment().union(known)
+        began = self._positions.committed(
+            [where for where in wanted if self._states[where].beside is None]
+        )
+        for where in known:
+            if began.get(where, 0) is None and self._states[where].settled is None:
+                raise PositionLostError(
+                    f"{where[0]}/{where[1]}: the committed offset at which reading began no "
+                    "longer exists: its topic was deleted, or an operator deleted the offset. "
+                    "Set the group's offset, or start again:"
+                    " HAPAX_INPUT__START decides where"
+                )
+
+    def strangers(self, partitions: Iterable[Where]) -> list[str]:
+        """Return a sentence when the group's offsets were committed on another cluster.
+
+        For the start: nothing is joined, and an offset that hangs in a transaction is not waited
+        for (BatchAbortedError).
+        """
+        found: dict[str, list[Where]] = {}
+        for where, answer in self._consumer.committed(partitions, PENDING_TIMEOUT_S).items():
+            beside = CommittedMetadata.decode(answer.metadata)
+            foreign = self._ids.foreign_cluster(beside) if answer.offset >= 0 else None
+            if foreign is not None:
+                found.setdefault(foreign, []).append(where)
+        return [
+            f"the brokers are those of cluster {self._ids.cluster}, but group"
+            f" {self._consumer.group} committed its offsets in {len(places)} partitions"
+            f" ({places[0][0]}/{places[0][1]}{' and others' if len(places) > 1 else ''}) on cluster"
+            f" {foreign}. {WAYS_OUT}"
+            for foreign, places in found.items()
+        ]
+
+    def follow(self) -> None:
+        """Look whether another cluster answers, or a topic was recreated while it was read."""
+        if self._ids.other_cluster is not None:
+            raise PositionLostError(
+                f"the brokers are now those of cluster {self._ids.other_cluster}, while group"
+                f" {self._consumer.group} reads cluster {self._ids.cluster}. {WAYS_OUT}"
+            )
+        for topic, before, now in self._ids.remade():
+            nexts = self._states.next_offsets().items()
+            stand = {where: next_ for where, next_ in nexts if where[0] == topic}
+            if stand:
+                (_topic, partition), next_offset = min(stand.items())
+                raise PositionLostError(
+                    f"{topic}/{partition}: the next record is {next_offset} of a topic that was "
+                    f"deleted and recreated while it was read (id {before}, now {now}). Start"
+                    " again: the brokers delete a group's offsets with the topic, so"
+                    " HAPAX_INPUT__START decides where"
+                )
+            self._ids.accept(topic)
+            self._states.stale.update(
+                where for where in self._consumer.assignment() if where[0] == topic
+            )

@@ -1,0 +1,140 @@
+"""Broker and client errors, translated once: what happens next, by code and by call.
+
+Sources: librdkafka's introduction (fatal, abortable, retriable flags), and what a Kafka 4.3.1
+broker really answered in each call (docs/design.md, "Errors").
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from confluent_kafka import KafkaError, KafkaException
+
+
+class Reaction(Enum):
+    """What happens next."""
+
+    AGAIN = "the same call again"
+    ABORT = "roll back, rewind, take the batch again"
+    REBUILD = "this producer is dead"
+
+
+CONTENT = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,  # larger than message.max.bytes of client or topic
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_MSG,  # CORRUPT_MESSAGE: compacted topics refuse records without key so
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.INVALID_RECORD,  # refused by the broker's validation, e.g. no key on compacted
+        KafkaError.INVALID_TIMESTAMP,  # outside message.timestamp.before/after.max.ms
+        KafkaError.POLICY_VIOLATION,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._INVALID_ARG,
+        KafkaError.TOPIC_EXCEPTION,  # an output named an impossible topic
+    }
+)
+"""Refusals that lie in the record: repeating it as it is cannot help."""
+
+REFUSED = frozenset(
+    {
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.INVALID_TRANSACTION_TIMEOUT,  # above the broker's transaction.max.timeout.ms
+    }
+)
+"""Answers to init_transactions that no repetition changes."""
+
+UNKNOWN_TOPIC = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
+
+MEMBER_FENCED = frozenset(
+    {
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.FENCED_MEMBER_EPOCH,
+        KafkaError._FENCED,
+    }
+)
+"""What costs a member its place in the group."""
+
+COORDINATOR_MOVES = frozenset(
+    {
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+"""A coordinator that starts or hands over: the same question again gets its answer."""
+
+FORBIDDEN = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+"""Rights: no repetition helps, they must be granted."""
+
+UNRESOLVED_REBUILD = frozenset(
+    {
+        # Kafka's own client made this fatal because going on in place can duplicate (KAFKA-17822);
+        # librdkafka goes on by an epoch bump, and a new producer is the safer reaction.
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+        KafkaError.INVALID_TXN_STATE,
+    }
+)
+
+
+def reaction(error: KafkaError) -> Reaction:
+    """Say what happens next after a transactional call raised ``error``."""
+    if error.fatal() or error.code() in UNRESOLVED_REBUILD:
+        return Reaction.REBUILD
+    if error.txn_requires_abort():
+        return Reaction.ABORT
+    if error.retriable():
+        return Reaction.AGAIN
+    # No flag at all counts as fatal (librdkafka, rdkafka.h): the state is not known.
+    return Reaction.REBUILD
+
+
+def is_member_fenced(error: KafkaError) -> bool:
+    """Whether an error means that the group has given our place to another member.
+
+    The client reports a fatal error of a consumer as ``_FATAL`` and leaves of its code only the
+    code's own description; that description is asked of the client, not written down here.
+    """
+    return error.code() in MEMBER_FENCED or (
+        error.code() == KafkaError._FATAL
+        and any(KafkaError(code).str() in error.str() for code in MEMBER_FENCED)
+    )
+
+
+def is_fenced(error: KafkaError) -> bool:
+    """Whether the broker has seen a newer epoch of our transactional id."""
+    return error.code() in {
+        KafkaError._FENCED,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+    }
+
+
+def describe(error: KafkaError) -> str:
+    """Return code and text in one line."""
+    return f"{error.name()}: {error.str()}"
+
+
+def transactional_error(exception: Exception) -> KafkaError:
+    """Return the KafkaError inside an exception of a transactional call.
+
+    With a delivery callback pending the client raises SystemError instead and keeps the real
+    error as its cause. Anything else that is raised leaves the producer in an unknown state.
+    """
+    cause: BaseException | None = exception
+    while cause is not None:
+        if isinstance(cause, KafkaError):
+            return cause
+        if isinstance(cause, KafkaException) and isinstance(cause.args[0], KafkaError):
+            return cause.args[0]
+        cause = cause.__cause__ or cause.__context__
+    return KafkaError(KafkaError._FAIL, f"{type(exception).__name__}: {exception}", fatal=True)

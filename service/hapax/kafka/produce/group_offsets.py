@@ -1,0 +1,186 @@
+"""A group's committed offsets with what is beside them, and moving them while it is empty."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, cast
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+
+from hapax.core.errors import HapaxError, PreflightError, ProducerDeadError
+from hapax.core.offset_commit import GroupOffset, OffsetCommit
+from hapax.kafka.admin.adoption import cluster_id
+from hapax.kafka.admin.group import members
+from hapax.kafka.errors import COORDINATOR_MOVES, FORBIDDEN, describe
+from hapax.kafka.produce.standalone import alone, replay_id
+from hapax.kafka.properties import admin_properties, build
+from hapax.kafka.read.offset_client import reader_properties
+from hapax.kafka.read.offset_queries import OffsetQueries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from hapax.core.committed_metadata import CommittedMetadata
+    from hapax.core.ports import Clock, Message
+    from hapax.core.records import TopicPartition as Where
+    from hapax.settings import Settings
+
+ANSWER_TIMEOUT_S = 10.0
+LEAVE_MARGIN_S = 3.0
+_REST_S = 0.2
+_OCCUPIED = {
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.STALE_MEMBER_EPOCH,
+}
+
+Offsets = dict["Where", "tuple[int, CommittedMetadata]"]
+
+
+class GroupOffsets:
+    """The committed offsets of the pipeline's group."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._properties = reader_properties(settings)
+        self._admin = build(
+            AdminClient, {**admin_properties(self._properties), "log_level": 0}, None
+        )
+
+    def cluster_id(self) -> str | None:
+        """Return the id of the cluster; None when the brokers do not tell."""
+        try:
+            return cluster_id(self._settings)
+        except PreflightError:
+            return None
+
+    def members(self) -> dict[str, str]:
+        """Return the client ids of the group's members, each with its host.
+
+        Raises PreflightError when no broker answers.
+        """
+        found = members(self._settings)
+        if found is None:
+            problem = f"the members of group {self._settings.app} cannot be listed"
+            raise PreflightError([f"{problem}: offsets are moved only while the group is empty"])
+        return {name: host.lstrip("/") for name, host in sorted(found.items())}
+
+    def require_empty(self) -> None:
+        """Raise PreflightError with the members' names unless the group has none."""
+        found = self.members()
+        if found:
+            named = ", ".join(f"{name} ({host})" for name, host in found.items())
+            problem = (
+                f"group {self._settings.app} has members: {named}. Stop them and try again; the "
+                "group keeps a killed member, and a stopped static member, for"
+                " HAPAX_GROUP__SESSION_TIMEOUT"
+            )
+            raise PreflightError([problem])
+
+    def await_empty(self, tell: Callable[[str], None]) -> None:
+        """Wait as long as the group may keep members that are gone; then as require_empty."""
+        timeout_s = self._settings.group.session_timeout_ms / 1000 + LEAVE_MARGIN_S
+        give_up_s = time.monotonic() + timeout_s
+        while (found := self.members()) and time.monotonic() < give_up_s:
+            tell(f"waiting for members to leave the group: {', '.join(found)}")
+            time.sleep(_REST_S)
+        if found:
+            self.require_empty()
+
+    def commit(self, offsets: Offsets) -> None:
+        """Set the group's offsets. The coordinator refuses when a member has joined meanwhile."""
+        group = self._settings.app
+        due = [
+            TopicPartition(*where, offset, beside.encode())
+            for where, (offset, beside) in offsets.items()
+        ]
+        give_up_s = time.monotonic() + ANSWER_TIMEOUT_S
+        while due:
+            failures = self._altered(group, due)
+            errors = list(failures.values())
+            if any(error.code() in _OCCUPIED for error in errors):
+                raise PreflightError([f"a member has joined group {group} meanwhile: stop it"])
+            final = [error for error in errors if error.code() not in COORDINATOR_MOVES]
+            if errors and (final or time.monotonic() > give_up_s):
+                reason = describe((final or errors)[0])
+                refused = any(error.code() in FORBIDDEN for error in errors)
+                hint = "; grant READ on the group and the topic" if refused else ""
+                raise HapaxError(f"offsets of group {group} were not set: {reason}{hint}")
+            due = [one for one in due if (one.topic, one.partition) in failures]
+            if due:
+                time.sleep(_REST_S)
+
+    def _altered(self, group: str, due: list[TopicPartition]) -> dict[Where, KafkaError]:
+        asked = [ConsumerGroupTopicPartitions(group, due)]
+        answer = self._admin.alter_consumer_group_offsets(asked, request_timeout=ANSWER_TIMEOUT_S)[
+            group
+        ]
+        try:
+            done = answer.result(ANSWER_TIMEOUT_S).topic_partitions
+        except KafkaException as error:
+            return {(one.topic, one.partition): error.args[0] for one in due}
+        return {(one.topic, one.partition): one.error for one in done if one.error is not None}
+
+    def commit_with(
+        self, message: Message, offsets: Offsets, before: Mapping[Where, int | None], clock: Clock
+    ) -> None:
+        """Write a message and set offsets in one transaction, in an empty group alone.
+
+        Kafka does not fence offsets of a transaction without a member. So they are added first,
+        and only then it is looked whether the group is empty: from then on whoever joins waits
+        for the outcome before it reads its offsets. Raises BatchAbortedError when the message is
+        refused, PreflightError for members, HapaxError when brokers do not answer.
+        """
+        operator = _Operator(self._properties, offsets)
+        transaction = alone(self._settings, replay_id(self._settings.app), clock)
+        try:
+            transaction.open()
+            transaction.begin()
+            transaction.send([message])
+            transaction.send_offsets(operator.offset_commit())
+            try:
+                self.require_empty()
+                if operator.committed() != before:
+                    raise PreflightError(["the group has moved on meanwhile: try again"])  # noqa: TRY301 - one way out
+            except BaseException:
+                transaction.abort()
+                raise
+            transaction.commit()
+        except ProducerDeadError as error:
+            raise HapaxError(
+                f"the outcome is unknown ({error}): check it with hapax offsets"
+            ) from error
+        finally:
+            transaction.close()
+            operator.close()
+
+
+class _Operator:
+    """The source of offsets of an operator, who is no member of the group."""
+
+    def __init__(self, properties: Mapping[str, Any], offsets: Offsets) -> None:
+        self._offsets = offsets
+        self._queries = OffsetQueries(properties)
+
+    def offset_commit(self) -> OffsetCommit:
+        offsets = [
+            GroupOffset(*where, offset, beside.encode())
+            for where, (offset, beside) in self._offsets.items()
+        ]
+        member = self._queries.read_uncommitted.consumer_group_metadata()
+        return OffsetCommit(offsets, bytes(cast("Any", member)))
+
+    def committed(self) -> dict[Where, int | None]:
+        # Unstable: the offsets before the open transaction, which is ours.
+        answers = self._queries.group_offsets(self._offsets, ANSWER_TIMEOUT_S, stable=False)
+        return {where: one.offset if one.offset >= 0 else None for where, one in answers.items()}
+
+    def close(self) -> None:
+        self._queries.close()

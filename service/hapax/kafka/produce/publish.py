@@ -1,0 +1,149 @@
+"""Records from outside of a pipeline, written to its input: delivered, and known to be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaException, Producer
+
+from hapax.core.errors import HapaxError, PreflightError
+from hapax.kafka.connection import no_broker, require_listener
+from hapax.kafka.errors import describe
+from hapax.kafka.produce.producer import CLIENT_ERRORS
+from hapax.kafka.properties import build, producer_properties
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from confluent_kafka import KafkaError
+
+    from hapax.core.ports import Message
+    from hapax.settings import Settings
+
+BROKERS_TIMEOUT_S, DELIVERY_TIMEOUT_S, CALL_TIMEOUT_S, QUEUE_WAIT_S = 10.0, 30.0, 30.0, 0.1
+REASONS_MAX = 10
+TRANSACTION_TIMEOUT_MS = 60_000
+"""A whole file goes into one transaction; readers wait so long for one that was killed."""
+
+
+class Sender:
+    """Writes with acks of all in-sync replicas and without doubling by its own retries.
+
+    ``transactional_id``: everything in one transaction, under this name; "": each by itself.
+    """
+
+    def __init__(self, settings: Settings, transactional_id: str = "") -> None:
+        properties: dict[str, Any] = {
+            **producer_properties(settings, transactional=False),
+            "client.id": transactional_id or f"{settings.app}-publish",
+            "log_level": 0,
+        }
+        if transactional_id:
+            properties |= {
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+            }
+        else:
+            properties["message.timeout.ms"] = int(DELIVERY_TIMEOUT_S * 1000)
+        self._settings = settings
+        self._producer = build(Producer, properties, None)
+        self._transactional = bool(transactional_id)
+        self.delivered = 0
+        self.failed = 0
+        self.reasons = Counter[str]()
+
+    def open(self, topic: str) -> None:
+        """Check that the topic is there; begin the transaction. Raises PreflightError."""
+        require_listener(self._settings)
+        try:
+            found = self._producer.list_topics(topic, timeout=BROKERS_TIMEOUT_S).topics[topic]
+        except KafkaException as error:
+            raise no_broker(self._settings, error) from error
+        if found.error is not None:
+            raise PreflightError(
+                [f"topic {topic} does not exist or may not be written: {describe(found.error)}"]
+            )
+        if self._transactional:
+            try:
+                self._producer.init_transactions(CALL_TIMEOUT_S)
+                self._producer.begin_transaction()
+            except CLIENT_ERRORS as error:
+                raise PreflightError([f"no transaction: {_said(error)}"]) from error
+
+    def send(self, messages: Iterable[Message]) -> None:
+        """Hand messages over; what becomes of them is counted by ``close``."""
+        for message in messages:
+            while True:
+                try:
+                    self._producer.produce(
+                        message.topic,
+                        message.value,
+                        message.key,
+                        message.partition,
+                        self._report,
+                        self._report,
+                        message.timestamp_ms,
+                        message.headers,  # type: ignore[arg-type] # list is invariant in the stub
+                    )
+                except BufferError:
+                    self._serve(QUEUE_WAIT_S)
+                    continue
+                except KafkaException as error:
+                    self._fail(describe(error.args[0]))
+                break
+            self._serve(0)
+
+    def close(self) -> None:
+        """Wait until all is delivered or given up; commit, or roll back when anything failed."""
+        with suppress(*CLIENT_ERRORS):
+            left = self._producer.flush(DELIVERY_TIMEOUT_S + QUEUE_WAIT_S)
+            if left:
+                self.failed += left
+                self.reasons["not acknowledged in time"] += left
+        if not self._transactional:
+            return
+        if self.failed:
+            self.abort()
+            return
+        try:
+            self._producer.commit_transaction(CALL_TIMEOUT_S)
+        except CLIENT_ERRORS as error:
+            delivered, self.delivered = self.delivered, 0
+            raise HapaxError(
+                f"it is unknown whether the {delivered:,} records were committed "
+                f"({_said(error)}); check "
+                "the topic before you publish them again"
+            ) from error
+
+    def abort(self) -> None:
+        """Leave nothing of the transaction; without one, what was delivered stays."""
+        if not self._transactional:
+            with suppress(*CLIENT_ERRORS):
+                self._producer.flush(DELIVERY_TIMEOUT_S)
+            return
+        self.failed += self.delivered
+        self.delivered = 0
+        with suppress(*CLIENT_ERRORS):
+            self._producer.abort_transaction(CALL_TIMEOUT_S)
+
+    def _serve(self, wait_s: float) -> None:
+        with suppress(*CLIENT_ERRORS):
+            self._producer.poll(wait_s)
+
+    def _report(self, error: KafkaError | None, _message: object) -> None:
+        if error is None:
+            self.delivered += 1
+        else:
+            self._fail(describe(error))
+
+    def _fail(self, reason: str) -> None:
+        self.failed += 1
+        if reason in self.reasons or len(self.reasons) < REASONS_MAX:
+            self.reasons[reason] += 1
+
+
+def _said(error: BaseException) -> str:
+    inner = error.args[0] if isinstance(error, KafkaException) else None
+    return describe(inner) if inner is not None else str(error)

@@ -1,0 +1,116 @@
+"""Replays in Kafka transactions: what is written back and the notes of it, or neither.
+
+The transactional id is one per app, whoever replays: a replay that begins ends what a predecessor
+left, and no other can commit beside it. Offsets have no part in it, so there is no group.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+from hapax.core.errors import (
+    BatchAbortedError,
+    DuplicateInstanceError,
+    HapaxError,
+    ProducerDeadError,
+    StopError,
+)
+from hapax.kafka.produce.base import ProducerConfig
+from hapax.kafka.produce.transaction import KafkaTransaction
+from hapax.kafka.properties import producer_properties
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hapax.core.ports import Clock, Message
+    from hapax.settings import Settings
+
+
+def replay_id(app: str) -> str:
+    """Return the transactional id; no worker's and no lane's has a word behind the slash."""
+    return f"{app}/replay"
+
+
+def alone(settings: Settings, transactional_id: str, clock: Clock) -> KafkaTransaction:
+    """Return transactions under any id."""
+    named = {"transactional.id": transactional_id, "client.id": transactional_id}
+    return KafkaTransaction(
+        ProducerConfig(
+            # A replay is its record and a header more: the largest records would be refused.
+            properties={"compression.type": "lz4"}
+            | producer_properties(settings, transactional=True)
+            | named,
+            deadline_s=settings.transaction.timeout_ms / 1000,
+        ),
+        clock=clock,
+        forward=lambda *_line: None,
+        watch=lambda _call: nullcontext(),
+    )
+
+
+def fence(settings: Settings, transactional_id: str, clock: Clock) -> None:
+    """End what this id has open, and fence whoever has the id.
+
+    Raises HapaxError when the brokers do not do it within the transaction timeout.
+    """
+    transaction = alone(settings, transactional_id, clock)
+    try:
+        transaction.open()
+    except ProducerDeadError as error:
+        raise HapaxError(f"{transactional_id} could not be fenced: {error}") from error
+    finally:
+        transaction.close()
+
+
+class ReplayInterruptedError(Exception):
+    """The last batch is undone, or done as a whole: open again and look what was replayed."""
+
+
+class KafkaReplay:
+    """Writes batches, each in a transaction of its own."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self._transaction = alone(settings, replay_id(settings.app), clock)
+
+    def open(self) -> None:
+        """End what an earlier replay left, and keep it from committing ever again."""
+        try:
+            self._transaction.open()
+        except ProducerDeadError as error:
+            raise _interrupted(error) from error
+
+    def write(self, messages: Sequence[Message]) -> None:
+        """Make all of them visible, or none.
+
+        Raises DuplicateInstanceError when another replay has begun, StopError when a message is
+        refused, and ReplayInterruptedError when it must be looked up what has become of them. After
+        a request that may have been sent twice it raises that, too, though all is visible: a late
+        one of this transaction must not reach into the next.
+        """
+        transaction = self._transaction
+        try:
+            transaction.begin()
+            transaction.send(messages)
+            transaction.commit()
+        except (BatchAbortedError, ProducerDeadError) as error:
+            raise _interrupted(error) from error
+        if transaction.doubts:
+            raise ReplayInterruptedError(transaction.doubts[0])
+
+    def close(self) -> None:
+        """Drop the producer."""
+        self._transaction.close()
+
+
+def _interrupted(error: BatchAbortedError | ProducerDeadError) -> Exception:
+    if isinstance(error, ProducerDeadError) and error.fenced:
+        return DuplicateInstanceError(
+            "another replay or skip of this pipeline has begun: one at a time"
+        )
+    if isinstance(error, BatchAbortedError) and error.content:
+        return StopError(
+            f"a dead letter cannot be written back: {error}. Leave it out by a filter, or let the"
+            " input topic take it"
+        )
+    return ReplayInterruptedError(str(error))

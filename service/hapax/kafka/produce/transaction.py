@@ -1,0 +1,308 @@
+"""Outputs and offsets in one Kafka transaction: the Transaction port that keeps the promise.
+
+The only caller of the client's transactional methods. Two pieces of state: whether a transaction
+is open, and the doubts, which say what made the client send a request twice since begin.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from hapax.core.errors import (
+    BatchAbortedError,
+    PreflightError,
+    ProducerDeadError,
+    StopError,
+)
+from hapax.core.ports import IN_DOUBT
+from hapax.kafka.errors import (
+    CONTENT,
+    FORBIDDEN,
+    REFUSED,
+    Reaction,
+    describe,
+    is_fenced,
+    reaction,
+    transactional_error,
+)
+from hapax.kafka.offset_commit import client_offsets
+from hapax.kafka.produce.base import KafkaProducing
+from hapax.kafka.produce.call_timeout import Caller, HangingError
+from hapax.kafka.properties import SOCKET_TIMEOUT_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from confluent_kafka import TopicPartition
+
+    from hapax.core.offset_commit import OffsetCommit
+    from hapax.core.ports import Message
+    from hapax.kafka.produce.producer import Outbox
+
+CALL_TIMEOUT_S = 3.0
+"""One blocking call. Resumable ones are repeated until the deadline, so this is also how often
+a long outage lets us look at the clock."""
+ABORT_FLUSH_S = 1.0
+RESEND_S = SOCKET_TIMEOUT_MS / 1000 + 1.0
+"""A request without an answer is sent again when its time is up; the client looks once a second."""
+HANG_MARGIN_S = 1.0
+"""How much longer than its own timeout a call may take before it counts as hanging."""
+LOST_S = 1.0
+"""How long the offsets may take once a connection was lost, at first; doubled by each that hung.
+
+The client waits for a state change of the coordinator's connection, which a dead broker never makes
+(librdkafka #5456, #5511), while a new producer looks the coordinator up. With 6 s for each such
+call a killed broker cost 8 to 14 s in 5 of 8 cases, without it 3 to 6 s more than the election.
+"""
+
+
+class KafkaTransaction(KafkaProducing):
+    """One transactional producer at a time, rebuilt on demand under the same id."""
+
+    _diagnosing = False
+    _carries_messages = False
+    _hung = 0
+    """Calls for offsets that hung since the last one that returned."""
+
+    @cached_property
+    def _caller(self) -> Caller:
+        return Caller()
+
+    # -- the producer ---------------------------------------------------------------------
+
+    def open(self) -> Any:
+        """Build a producer and fence every older one of this id; return cluster metadata.
+
+        ``init_transactions`` finishes or aborts what the predecessor left, so after this call the
+        committed offsets are the truth. Raises ProducerDeadError when brokers do not answer
+        within the deadline: call again.
+        """
+        self._outbox = None  # its destructor sends nothing: the new epoch speaks for the old one
+        self.doubts = []
+        deadline_s = self._clock.monotonic() + self._deadline_s
+        outbox, metadata = self._connect()
+        self._meet_cluster(metadata.cluster_id)  # before anything is fenced there
+        while (failure := self._init(outbox)) is not None:
+            if reaction(failure) is Reaction.AGAIN and self._clock.monotonic() < deadline_s:
+                continue
+            if failure.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+                raise PreflightError([self._timeout_problem()])
+            if failure.code() in REFUSED:
+                raise PreflightError([f"the brokers refuse the producer: {describe(failure)}"])
+            raise ProducerDeadError(
+                f"init_transactions: {describe(failure)}", fenced=is_fenced(failure)
+            )
+        self._outbox = outbox
+        return metadata
+
+    def _timeout_problem(self) -> str:
+        timeout_ms = self._properties["transaction.timeout.ms"]
+        return (
+            f"HAPAX_TRANSACTION__TIMEOUT={timeout_ms}ms is longer than the brokers'"
+            " transaction.max.timeout.ms allows: shorten it"
+        )
+
+    def _init(self, outbox: Outbox) -> KafkaError | None:
+        with self._watch("init_transactions"):
+            try:
+                outbox.producer.init_transactions(CALL_TIMEOUT_S)
+            except KafkaException as error:
+                return transactional_error(error)
+        return None
+
+    def diagnose(self) -> None:
+        """Send messages one by one and ask for reports until a commit, to learn which is refused.
+
+        Before ``open``. A batch that is refused does so by itself; this is for a batch that
+        another process saw refused.
+        """
+        self._diagnosing = self._sets.alone = True
+
+    def close(self) -> None:
+        """Drop the producer. Nothing is open between batches, so nothing is lost by it."""
+        self._caller.close()
+        self._outbox = None
+
+    # -- one transaction ------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Start; local, costs no request.
+
+        Refused while a doubt stands, whoever calls: a late request of the last transaction would
+        be accepted inside this one. ``open`` is the way out.
+        """
+        outbox = self._producer()
+        if self.doubts:
+            raise self._dead(f"begin: {IN_DOUBT} ({self.doubts[0]})")
+        outbox.serve()  # lines older than this transaction doubt nothing of it
+        outbox.log.doubts.clear()
+        self._began_s = self._clock.monotonic()
+        self._carries_messages = False
+        error = self._call(outbox, "begin_transaction")
+        if error is not None:
+            raise self._dead(f"begin: {describe(error)}", fenced=is_fenced(error))
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Hand the outputs over. Not yet durable, not yet visible."""
+        outbox = self._producer()
+        try:
+            with self._watch("produce"):
+                self._carries_messages = self._carries_messages or bool(messages)
+                outbox.send(messages, reports=self._diagnosing)
+        except BatchAbortedError:
+            self.abort()
+            self._check_topics(outbox)
+            raise
+
+    def send_offsets(self, commit: OffsetCommit) -> None:
+        """Add the progress of a group, as its source has just returned it.
+
+        The broker never checks who is assigned a partition, and takes offsets without a live member
+        unfenced: the source refuses both.
+        """
+        outbox = self._producer()
+        offsets = client_offsets(commit.offsets)
+        deadline_s = self._clock.monotonic() + self._deadline_s
+        while True:
+            error = self._send_offsets(outbox, offsets, commit.group_metadata)
+            if error is None:
+                return
+            self._doubt("send_offsets_to_transaction", error)
+            if reaction(error) is Reaction.AGAIN and self._clock.monotonic() < deadline_s:
+                continue
+            self._fail(outbox, "send_offsets", error, resolved=True)
+
+    def _send_offsets(
+        self, outbox: Outbox, offsets: list[TopicPartition], member: bytes
+    ) -> KafkaError | None:
+        """Make the one call that may never return, on a thread that can be left behind."""
+        send = outbox.producer.send_offsets_to_transaction
+        # A lost request is sent again inside, once the socket's timeout has been noticed; what
+        # takes longer sits on a dead coordinator, and a new producer finds the living one.
+        timeout_s = min(self._deadline_s, RESEND_S)
+
+        def lost() -> bool:
+            outbox.serve()  # the client's lines about connections arrive through poll
+            return bool(outbox.log.doubts)
+
+        def call(*arguments: object) -> None:
+            self._caller.call(
+                send,
+                *arguments,
+                timeout_s=timeout_s + HANG_MARGIN_S,
+                suspect=lost,
+                suspect_timeout_s=LOST_S * 2.0**self._hung,
+            )
+
+        try:
+            error = self._try(
+                outbox, "send_offsets_to_transaction", call, offsets, member, timeout_s
+            )
+        except HangingError as hanging:
+            self._caller = Caller()
+            self._hung += 1
+            raise self._dead(f"send_offsets hangs: {hanging}") from hanging
+        self._hung = 0
+        return error
+
+    def commit(self) -> None:
+        """Make all of it visible; return only when it is certain.
+
+        After a time-out only the same call may be made again; past the deadline a new producer
+        finds out, never an abort.
+        """
+        outbox = self._producer()
+        deadline_s = self._clock.monotonic() + self._deadline_s
+        while True:
+            error = self._call(outbox, "commit_transaction", CALL_TIMEOUT_S)
+            if error is None:
+                break
+            self._doubt("commit_transaction", error)
+            if reaction(error) is Reaction.AGAIN:
+                if self._clock.monotonic() < deadline_s:
+                    continue
+                raise self._dead(f"commit outcome unknown: {describe(error)}")
+            self._fail(outbox, "commit", error, resolved=False)
+        self.doubts = outbox.log.doubts.copy()
+        if not self._carries_messages:
+            return  # offsets alone (ends, marks of suspects) say nothing of refused messages
+        self._diagnosing = self._carries_messages = False
+        if self._sets.accept():
+            self.doubts.append("commit: messages were sent one by one, sets come next")
+
+    def abort(self) -> None:
+        """Make none of it visible. Raises ProducerDeadError when that is not certain."""
+        outbox = self._producer()
+        # An abort right behind the first produce can overtake its registration and kill the
+        # producer (librdkafka #4849): let what is under way arrive first.
+        outbox.await_deliveries(ABORT_FLUSH_S)
+        deadline_s = self._clock.monotonic() + self._deadline_s
+        while True:
+            error = self._call(outbox, "abort_transaction", CALL_TIMEOUT_S)
+            if error is None:
+                break
+            self._doubt("abort_transaction", error)
+            if reaction(error) is Reaction.AGAIN and self._clock.monotonic() < deadline_s:
+                continue
+            raise self._dead(f"abort: {describe(error)}", fenced=is_fenced(error))
+        self.doubts = outbox.log.doubts.copy()
+
+    # -- inside ---------------------------------------------------------------------------
+
+    def _dead(self, reason: str, *, fenced: bool = False) -> ProducerDeadError:
+        """Drop the producer, so that nothing can begin under its epoch any more."""
+        self._outbox = None
+        return ProducerDeadError(reason, fenced=fenced)
+
+    def _call(self, outbox: Outbox, name: str, *arguments: object) -> KafkaError | None:
+        return self._try(outbox, name, getattr(outbox.producer, name), *arguments)
+
+    def _try(
+        self, outbox: Outbox, name: str, method: Callable[..., object], *arguments: object
+    ) -> KafkaError | None:
+        failure: KafkaError | None = None
+        with self._watch(name):
+            try:
+                method(*arguments)
+            except HangingError:
+                raise
+            except Exception as error:  # noqa: BLE001 - SystemError may wrap a fatal KafkaError
+                failure = transactional_error(error)
+            outbox.serve()  # the client's lines about this call arrive through poll
+        return failure
+
+    def _doubt(self, call: str, error: KafkaError) -> None:
+        if error.code() == KafkaError._TIMED_OUT:
+            self._producer().log.doubts.append(f"{call}: {describe(error)}")
+
+    def _fail(self, outbox: Outbox, step: str, error: KafkaError, *, resolved: bool) -> None:
+        """Roll back what the client wants rolled back and raise what happens next."""
+        if _codes(outbox, error) & FORBIDDEN:
+            raise StopError(f"{step}: not allowed: {describe(error)}; grant the right and restart")
+        if reaction(error) is Reaction.REBUILD:
+            raise self._dead(f"{step}: {describe(error)}", fenced=is_fenced(error))
+        self.abort()  # brings the reports that were still on their way
+        self._check_topics(outbox)
+        content = bool(_codes(outbox, error) & CONTENT)
+        # The next attempt asks for delivery reports, to learn which message was refused.
+        self._diagnosing = True
+        refused: Mapping[int, str] = {}
+        if content:
+            # The refused message left a gap in the sequence numbers, for which the broker would
+            # refuse the next transaction as well (measured): a new producer has none.
+            self.doubts.append(f"{step}: a message was refused")
+            refused = self._sets.refuse(outbox.refused, alone=outbox.alone)
+        raise BatchAbortedError(
+            f"{step}: {describe(error)}",
+            refused=refused,
+            content=content,
+            resolved=resolved,
+        )
+
+
+def _codes(outbox: Outbox, error: KafkaError) -> set[int]:
+    """Return what was wrong with a call, and with the messages that were reported so far."""
+    return {error.code(), *(failed.code() for failed in outbox.failed)}

@@ -1,0 +1,126 @@
+"""The two weaker guarantees behind the same port, for flows that choose them knowingly.
+
+at least once  outputs first: flush, then commit the offsets. A crash between doubles.
+at most once   offsets first, then outputs. A crash between loses.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaException
+
+from hapax.core.errors import BatchAbortedError, ProducerDeadError, StopError
+from hapax.kafka.errors import CONTENT, FORBIDDEN, describe
+from hapax.kafka.produce.base import KafkaProducing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from hapax.core.offset_commit import OffsetCommit
+    from hapax.core.ports import Message
+    from hapax.kafka.produce.base import ProducerConfig
+    from hapax.kafka.produce.producer import Outbox
+
+
+class KafkaAtLeastOnce(KafkaProducing):
+    """Outputs are flushed before their offsets commit."""
+
+    _messages: Sequence[Message] = ()
+    _offsets: OffsetCommit | None = None
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        *,
+        commit_offsets: Callable[[OffsetCommit], None],
+        **around: Any,
+    ) -> None:
+        """``commit_offsets``: commits outside of any transaction. ``around``: as KafkaProducing."""
+        super().__init__(config, **around)
+        self._commit_outside = commit_offsets
+
+    def open(self) -> Any:
+        """Build a producer; return cluster metadata."""
+        self._outbox = None
+        self._outbox, metadata = self._connect()
+        self._meet_cluster(metadata.cluster_id)
+        return metadata
+
+    def close(self) -> None:
+        """Drop the producer; everything it took is flushed before its batch ends."""
+        self._outbox = None
+
+    def begin(self) -> None:
+        """Start; nothing is sent before commit, so an abort has nothing to undo."""
+        self._began_s = self._clock.monotonic()
+        self._messages, self._offsets = (), None
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Keep the outputs until commit."""
+        self._messages = messages
+
+    def send_offsets(self, commit: OffsetCommit) -> None:
+        """Keep the progress until commit."""
+        self._offsets = commit
+
+    def commit(self) -> None:
+        """Flush the outputs, then commit the offsets."""
+        self._flush()
+        self._commit_offsets()
+
+    def abort(self) -> None:
+        """Forget what was kept."""
+        self._messages, self._offsets = (), None
+
+    def _flush(self) -> None:
+        outbox = self._producer()
+        with self._watch("flush"):
+            try:
+                outbox.send(self._messages, reports=True)
+            except BatchAbortedError:
+                self._check_topics(outbox)
+                raise
+            try:
+                left = outbox.producer.flush(self._deadline_s)
+            except KafkaException as error:
+                raise ProducerDeadError(f"flush: {describe(error.args[0])}") from error
+        if left:
+            outbox.producer.purge()
+            raise BatchAbortedError(f"{left} outputs were not delivered in time", resolved=False)
+        codes = {error.code() for error in outbox.failed}
+        if codes & FORBIDDEN:
+            raise StopError(f"not allowed to write: {describe(outbox.failed[0])}")
+        self._check_topics(outbox)
+        if outbox.failed:
+            refused: Mapping[int, str] = {}
+            if codes & CONTENT:
+                refused = self._sets.refuse(outbox.refused, alone=outbox.alone)
+                self._rebuild(outbox)
+            raise BatchAbortedError(
+                f"{len(outbox.failed)} outputs were refused: {describe(outbox.failed[0])}",
+                refused=refused,
+                content=bool(codes & CONTENT),
+                resolved=False,
+            )
+        if self._sets.accept():
+            self._rebuild(outbox)
+
+    def _rebuild(self, outbox: Outbox) -> None:
+        """Build the producer that the next sets of messages need."""
+        if outbox.alone is not self._sets.alone:
+            self._outbox, _metadata = self._connect()
+
+    def _commit_offsets(self) -> None:
+        if self._offsets is not None:
+            with self._watch("commit"):
+                self._commit_outside(self._offsets)
+
+
+class KafkaAtMostOnce(KafkaAtLeastOnce):
+    """Offsets commit before any output leaves."""
+
+    def commit(self) -> None:
+        """Commit the offsets, then flush the outputs; what fails now is lost, by choice."""
+        self._commit_offsets()
+        self._flush()

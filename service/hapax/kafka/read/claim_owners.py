@@ -1,0 +1,140 @@
+"""The owners of claims, looked up by a client of its own: the OwnerLookup port on Kafka.
+
+The consumer that brings records cannot be used: it has positions to keep. This one joins no group,
+looks up the group's offsets, and reads single records; it is built when it is first needed, which
+on the ordinary path is never.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaError, KafkaException
+
+from hapax.core.errors import BatchAbortedError, StopError
+from hapax.core.ports import Batch
+from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC, describe
+from hapax.kafka.read.offset_client import reader_properties
+from hapax.kafka.read.offset_queries import OffsetQueries
+from hapax.kafka.read.range_reader import RangeFetch, record_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from hapax.core.ports import Watch
+    from hapax.core.records import Coordinates
+    from hapax.core.records import TopicPartition as Where
+    from hapax.settings import Settings
+
+ANSWER_TIMEOUT_S = 5.0
+_POLL_S = 0.2
+
+
+class KafkaOwners:
+    """Looks at the group's offsets and at single records. One thread only.
+
+    Raises BatchAbortedError when no answer comes in ``ANSWER_TIMEOUT_S``, StopError when a right
+    is missing.
+    """
+
+    def __init__(self, settings: Settings, *, watch: Watch) -> None:
+        """Connect to nothing yet."""
+        self._properties = {
+            **reader_properties(settings),
+            "client.id": f"{settings.app}-owners",
+            "auto.offset.reset": "error",
+            "queued.max.messages.kbytes": 8192,
+            "fetch.wait.max.ms": 20,
+        }
+        self._topics = frozenset(settings.input.topics)
+        self._watch = watch
+        self._queries = OffsetQueries(self._properties)
+
+    def committed(
+        self, partitions: Iterable[Where], within_s: float, *, stable: bool
+    ) -> dict[Where, int | None]:
+        """Return the group's committed offsets; None where there is none."""
+        try:
+            with self._watch("committed"):
+                answers = self._queries.group_offsets(partitions, within_s, stable=stable)
+        except KafkaException as error:
+            raise _failed("committed offsets", error.args[0]) from error
+        for (topic, number), answer in answers.items():
+            if answer.error is not None and answer.error.code() not in UNKNOWN_TOPIC:
+                raise _failed(f"{topic}/{number}", answer.error)
+        return {
+            where: answer.offset if answer.offset >= 0 else None
+            for where, answer in answers.items()
+        }
+
+    def records(self, owners: Collection[Coordinates]) -> Batch:
+        """Return those of the records that can still be read, and some of their neighbours.
+
+        One fetch or more for each partition, from its first owner to its last. Topics that are no
+        longer input topics hold none.
+        """
+        spans: dict[Where, tuple[int, int]] = {}
+        for owner in owners:
+            where = (owner.topic, owner.partition)
+            first, end = spans.get(where, (owner.offset, 0))
+            spans[where] = min(first, owner.offset), max(end, owner.offset + 1)
+        found = Batch([], {}, {})
+        try:
+            with self._watch("owners"):
+                self._read(self._there(spans), found)
+        except KafkaException as error:
+            raise _failed("owners", error.args[0]) from error
+        return found
+
+    def close(self) -> None:
+        """Drop the connections."""
+        self._queries.close()
+
+    def _there(self, spans: dict[Where, tuple[int, int]]) -> dict[Where, tuple[int, int]]:
+        """Return the spans that are still there; without partitions whose log holds no owner."""
+        there = {}
+        for where, (first, end) in spans.items():
+            if where[0] not in self._topics:
+                continue
+            try:
+                low, high = self._queries.watermarks(where, ANSWER_TIMEOUT_S)
+            except KafkaException as error:
+                if error.args[0].code() in _GONE:
+                    continue
+                raise
+            if low < end and first < high:
+                there[where] = max(first, low), end
+        return there
+
+    def _read(self, spans: dict[Where, tuple[int, int]], found: Batch) -> None:
+        """Read each partition up to a record at or beyond its end, or to the end of the log."""
+        client = self._queries.read_committed
+        # Nothing is paused at its end: the pause would stay for the next reading.
+        fetch = RangeFetch(client, spans, refused=_failed, over=_OVER)
+        try:
+            while fetch.ends:
+                if fetch.silent(ANSWER_TIMEOUT_S):
+                    raise BatchAbortedError(f"owners in {_named(fetch.ends)}: no answer")
+                for message in fetch.poll(_POLL_S):
+                    record, readable = record_of(message)
+                    if not readable:
+                        found.unreadable[len(found.records)] = "a header name is not UTF-8"
+                    found.records.append(record)
+        finally:
+            client.unassign()
+
+
+_GONE = UNKNOWN_TOPIC | {KafkaError._UNKNOWN_PARTITION}
+_OVER = _GONE | {KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET}
+
+
+def _named(ends: dict[Where, int]) -> str:
+    return ", ".join(f"{topic}/{number}" for topic, number in sorted(ends)[:3])
+
+
+def _failed(what: str, error: KafkaError) -> BatchAbortedError | StopError:
+    if error.code() in FORBIDDEN:
+        return StopError(f"not allowed to look up the owners of claims ({what}): {describe(error)}")
+    return BatchAbortedError(
+        f"the owners of claims cannot be looked up ({what}): {describe(error)}"
+    )

@@ -1,0 +1,219 @@
+"""Offsets of partitions and of a group, for the commands: nothing is joined or consumed."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from hapax.core.committed_metadata import CommittedMetadata
+from hapax.core.errors import PreflightError
+from hapax.core.partition_offsets import LogOffsets
+from hapax.kafka.connection import no_broker, require_listener
+from hapax.kafka.errors import COORDINATOR_MOVES, FORBIDDEN, UNKNOWN_TOPIC, describe
+from hapax.kafka.properties import admin_properties, consumer_properties
+from hapax.kafka.read.offset_queries import EARLIEST, LATEST, OffsetQueries, list_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from confluent_kafka import Consumer, TopicPartition
+
+    from hapax.core.records import Progress
+    from hapax.core.records import TopicPartition as Where
+    from hapax.settings import Settings
+
+ANSWER_TIMEOUT_S, BROKERS_TIMEOUT_S = 30.0, 10.0
+_REST_S = 0.2
+_MEMBERSHIP = (
+    "group.instance.id",
+    "group.protocol",
+    "partition.assignment.strategy",
+    "session.timeout.ms",
+    "heartbeat.interval.ms",
+)
+
+
+def reader_properties(settings: Settings) -> dict[str, Any]:
+    """Return those of a consumer that belongs to no group, on the service's own way to Kafka."""
+    properties = {
+        name: value
+        for name, value in consumer_properties(settings).items()
+        if name not in _MEMBERSHIP
+    }
+    return properties | {"client.id": f"{settings.app}-audit", "log_level": 0}
+
+
+class OffsetClient:
+    """Asks brokers for offsets. Raises PreflightError when they do not answer."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._properties = reader_properties(settings)
+        self._queries = OffsetQueries(self._properties)
+        _ = self._queries.read_committed  # refuses properties that the client does not take
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._queries.close()
+
+    def partitions(self, topics: Iterable[str]) -> list[Where]:
+        """Return all partitions of the topics, in order; a topic that is not there is refused."""
+        topics = list(topics)
+        known = self._known()
+        absent = [topic for topic in topics if topic not in known]
+        if absent:
+            raise PreflightError(
+                [f"topic {topic} does not exist or may not be read" for topic in absent]
+            )
+        return [(topic, number) for topic in topics for number in sorted(known[topic])]
+
+    def absent(self, topics: Iterable[str]) -> set[str]:
+        """Return the topics that are not there."""
+        wanted = set(topics)
+        return wanted - self._known().keys() if wanted else set()
+
+    def leaders(self) -> dict[Where, tuple[str, int]]:
+        """Return where the leader of each partition listens; those without one are left out."""
+        found = self._metadata()
+        brokers = {number: (one.host, one.port) for number, one in found.brokers.items()}
+        return {
+            (name, number): brokers[partition.leader]
+            for name, topic in found.topics.items()
+            for number, partition in topic.partitions.items()
+            if partition.leader in brokers
+        }
+
+    def _known(self) -> dict[str, dict[int, Any]]:
+        return {
+            name: each.partitions
+            for name, each in self._metadata().topics.items()
+            if each.error is None
+        }
+
+    def cluster_id(self) -> str | None:
+        """Return Kafka's id of the cluster that answers (KIP-78)."""
+        found: str | None = self._metadata().cluster_id
+        return found
+
+    def _metadata(self) -> Any:
+        require_listener(self._settings)
+        try:
+            return self._queries.read_committed.list_topics(timeout=BROKERS_TIMEOUT_S)
+        except KafkaException as error:
+            raise no_broker(self._settings, error) from error
+
+    def log_starts(self, partitions: Iterable[Where]) -> Progress:
+        """Return the first offsets that are still there."""
+        return self._offsets(self._queries.read_committed, partitions, EARLIEST)
+
+    def last_stable(self, partitions: Iterable[Where]) -> Progress:
+        """Return the last stable offsets: where a read_committed reader comes to."""
+        return self._offsets(self._queries.read_committed, partitions, LATEST)
+
+    def high_watermarks(self, partitions: Iterable[Where]) -> Progress:
+        """Return the ends of the logs, open transactions included."""
+        return self._offsets(self._queries.read_uncommitted, partitions, LATEST)
+
+    def log_offsets(self, partitions: Iterable[Where]) -> dict[Where, LogOffsets]:
+        """Return where the logs begin and end."""
+        places = list(partitions)
+        starts, highs = self.log_starts(places), self.high_watermarks(places)
+        # After the ends: what the last stable offset has passed meanwhile is decided.
+        stable = self.last_stable(places)
+        return {
+            where: LogOffsets.of(starts[where], stable[where], highs[where]) for where in places
+        }
+
+    def at_time(self, partitions: Iterable[Where], time_ms: int) -> Progress:
+        """Return the first offsets from that time on; partitions without any are left out."""
+        return self._offsets(self._queries.read_committed, partitions, max(time_ms, 0))
+
+    def committed(
+        self, partitions: Iterable[Where], *, stable: bool = True
+    ) -> dict[Where, int | None]:
+        """Return the offsets of the pipeline's group; None where there is none.
+
+        ``stable``: wait for transactions that carry an offset to be decided. Else the offset
+        before them is told at once.
+        """
+        answers = self._answers(partitions, stable=stable)
+        return {where: one.offset if one.offset >= 0 else None for where, one in answers.items()}
+
+    def beside(self, partitions: Iterable[Where]) -> dict[Where, CommittedMetadata]:
+        """Return what stands beside the group's offsets."""
+        answers = self._answers(partitions, stable=True)
+        return {where: CommittedMetadata.decode(one.metadata) for where, one in answers.items()}
+
+    def _answers(self, partitions: Iterable[Where], *, stable: bool) -> dict[Where, TopicPartition]:
+        """Ask for committed offsets; a coordinator that has just started is asked again."""
+        asked = list(partitions)
+        timeout_s = ANSWER_TIMEOUT_S if stable else BROKERS_TIMEOUT_S
+        give_up_s = time.monotonic() + timeout_s
+        while True:
+            left_s = max(0.1, give_up_s - time.monotonic())
+            answers: dict[Where, TopicPartition] = {}
+            try:
+                answers = self._queries.group_offsets(asked, left_s, stable=stable)
+            except KafkaException as error:
+                refused, passing = [error.args[0]], error.args[0].code() in COORDINATOR_MOVES
+            else:
+                refused = [one.error for one in answers.values() if one.error is not None]
+                passing = all(one.code() in COORDINATOR_MOVES for one in refused)
+            if not refused:
+                return answers
+            if not passing or time.monotonic() > give_up_s:
+                reasons = "; ".join(dict.fromkeys(describe(one) for one in refused))
+                raise PreflightError(
+                    [
+                        (
+                            f"the committed offsets of group {self._settings.app} cannot be read"
+                            f" ({reasons}); a transaction that carries them may be open"
+                        )
+                    ]
+                )
+            time.sleep(_REST_S)
+
+    def compacted(self, topics: Iterable[str]) -> set[str]:
+        """Return the topics that are compacted, as far as it may be read."""
+        asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+        found = set()
+        admin = AdminClient({**admin_properties(self._properties), "log_level": 0})
+        answers = admin.describe_configs(asked, request_timeout=ANSWER_TIMEOUT_S)
+        for resource, answer in answers.items():
+            try:
+                policy = answer.result(ANSWER_TIMEOUT_S)["cleanup.policy"].value
+            except (KafkaException, TimeoutError):
+                continue  # not allowed to look: the topic counts as one that keeps its records
+            if "compact" in policy:
+                found.add(resource.name)
+        return found
+
+    def _offsets(self, consumer: Consumer, partitions: Iterable[Where], at: int) -> Progress:
+        """Return offsets; a partition between two leaders is asked again for a while."""
+        found: Progress = {}
+        due = list(dict.fromkeys(partitions))
+        give_up_s = time.monotonic() + BROKERS_TIMEOUT_S
+        while due:
+            try:
+                answers, errors = list_offsets(consumer, dict.fromkeys(due, at), BROKERS_TIMEOUT_S)
+            except KafkaException as error:
+                answers, errors, final = {}, dict.fromkeys(due, error.args[0]), True
+            else:
+                codes = {error.code() for error in errors.values()}
+                final = bool(codes & (FORBIDDEN | UNKNOWN_TOPIC))
+            found |= {where: offset for where, offset in answers.items() if offset is not None}
+            refused = {where: describe(error) for where, error in errors.items()}
+            if refused and (final or time.monotonic() > give_up_s):
+                raise PreflightError(
+                    [
+                        f"{topic}/{number}: its offsets cannot be read: {reason}"
+                        for (topic, number), reason in refused.items()
+                    ]
+                )
+            due = list(refused)
+            if due:
+                time.sleep(_REST_S)
+        return found

@@ -1,0 +1,243 @@
+"""Records to narrow rows: what an input record asks for, and which record an output names.
+
+An audit moves rows between machines, never payloads: ids and contents are hashes. A partition is
+its place in a list that all tasks share.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+from msgspec import UNSET
+
+from hapax.core.headers import APP, ERROR, ID, PART, SOURCE, TRUNCATED, UNCHECKED, part_of
+from hapax.core.identity import Identity
+from hapax.core.records import Coordinates
+from hapax.operations.audit.result import Compare
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hapax.core.records import Record, TopicPartition
+    from hapax.core.transform import Result, Transformer
+
+DEAD_SLOT = 0
+"""Slot of a dead letter; outputs count from 1."""
+POISON = -1
+"""In place of the number of outputs: a dead letter is due."""
+VISIBLE = True
+FOREIGN, NOWHERE = -1, -2
+"""Places of sources of other pipelines, and of those that cannot be."""
+DIGITS_MAX = 18
+"""Of offsets that other programs write into headers: what fits into the column."""
+
+
+class InputRow(NamedTuple):
+    """What one input record asks for.
+
+    offset        of the record
+    visible       false: its transaction was aborted
+    owner_place, owner_offset  in whose name it claims its id: its own, or the original's
+    id            hash of its id and 1 byte for the source of ids; None: it is not needed
+    outputs       how many are due; POISON: a dead letter; None: not known
+    content       of all that is due; None: not compared
+    topics        those that its outputs name themselves
+    """
+
+    offset: int
+    visible: bool
+    owner_place: int
+    owner_offset: int
+    id: bytes | None
+    outputs: int | None
+    content: int | None
+    topics: list[str] | None
+
+
+def aborted_row(place: int, offset: int) -> InputRow:
+    """Return the row of an aborted record."""
+    return InputRow(offset, not VISIBLE, place, offset, None, None, None, None)
+
+
+class EffectRow(NamedTuple):
+    """One output or dead letter.
+
+    at             its offset
+    place, offset  of the record that it names
+    slot, parts    which output of how many; DEAD_SLOT of 1 for a dead letter
+    content        of topic, key and value; None: left out of a dead letter of last resort
+    unchecked      made while the claim store was away
+    id             hash of its id, only where its record is no longer there
+    """
+
+    at: int
+    place: int
+    offset: int
+    slot: int
+    parts: int
+    content: int | None
+    unchecked: bool
+    id: bytes | None
+
+
+class InputRows:
+    """Says what records ask for. ``transformer`` None: their outputs are not known."""
+
+    def __init__(
+        self,
+        places: Mapping[TopicPartition, int],
+        *,
+        ids: Sequence[str],
+        claimed: bool,
+        transformer: Transformer | None,
+        output_topic: str,
+        compare: Compare,
+    ) -> None:
+        self._places = places
+        self._identity = Identity(ids, inputs={topic for topic, _partition in places})
+        self._claimed = claimed
+        self._transformer = transformer
+        self._output_topic = output_topic
+        self._values = compare is Compare.VALUES
+        self._tags: dict[bytes, bytes] = {}
+
+    def rows(self, records: Sequence[Record], unreadable: frozenset[int]) -> list[InputRow]:
+        """Return a row for each record. ``unreadable``: by index, headers the client refused."""
+        found = self._identity.identify(records)
+        rows = []
+        for index, record in enumerate(records):
+            place = self._places[(record.topic, record.partition)]
+            owner = (place, record.offset)
+            event_id = None
+            if self._claimed and found.claims[index] and index not in unreadable:
+                event_id = self._hashed(found.claims[index], found.ids[index])
+                if index in found.replays:
+                    owner = self._owner(found.replays[index])
+            poison = index in unreadable or index in found.poison
+            outputs, content, topics = self._due(record, poison=poison)
+            rows.append(
+                InputRow(record.offset, VISIBLE, *owner, event_id, outputs, content, topics)
+            )
+        return rows
+
+    def _hashed(self, claim: bytes, event_id: bytes) -> bytes:
+        tag = claim[: len(claim) - len(event_id)]
+        number = self._tags.get(tag)
+        if number is None:
+            # Not the order of arrival: every task must come to the same byte.
+            number = self._tags[tag] = blake2b(tag, digest_size=1).digest()
+        return id_hash(event_id) + number
+
+    def _owner(self, original: Coordinates) -> tuple[int, int]:
+        place = self._places.get((original.topic, original.partition))
+        if place is None:
+            where = f"{original.topic}/{original.partition}".encode()
+            place = NOWHERE - 1 - (crc32(where) & 0x3FFFFFFF)
+        return place, original.offset
+
+    def _due(
+        self, record: Record, *, poison: bool
+    ) -> tuple[int | None, int | None, list[str] | None]:
+        """Return number, content and named topics of what the record asks for."""
+        if poison:
+            return POISON, self._dead(record), None
+        if self._transformer is None:
+            return None, None, None
+        result = self._transformer.apply(record)
+        if not isinstance(result, tuple):
+            return POISON, self._dead(record), None
+        topics = sorted({output.topic for output in result if output.topic})
+        content = self._whole(record, result) if self._values else None
+        return len(result), content, topics or None
+
+    def _dead(self, record: Record) -> int | None:
+        return content_hash(DEAD_SLOT, "", record.key, record.value) if self._values else None
+
+    def _whole(self, record: Record, result: Result) -> int:
+        content = 0
+        if isinstance(result, tuple):
+            for slot, output in enumerate(result, 1):
+                key = record.key if output.key is UNSET else output.key
+                topic = output.topic or self._output_topic
+                content ^= content_hash(slot, topic, key, output.value)
+        return content
+
+
+class EffectRows:
+    """Says which record an output or dead letter comes from.
+
+    starts  by place the first offset that is read: what names an earlier record keeps its id
+    """
+
+    def __init__(
+        self,
+        places: Mapping[TopicPartition, int],
+        starts: Sequence[int],
+        *,
+        app: str,
+        compare: Compare,
+    ) -> None:
+        self._places = {f"{topic}/{number}".encode(): at for (topic, number), at in places.items()}
+        self._topics = {topic for topic, _number in places}
+        self._starts = starts
+        self._app = app.encode()
+        self._values = compare is Compare.VALUES
+
+    def row(self, record: Record) -> EffectRow | None:
+        """Return its row; None for what another pipeline wrote."""
+        headers = dict(record.headers)
+        source = headers.get(SOURCE)
+        dead = ERROR in headers
+        if source is None or (dead and headers.get(APP, self._app) != self._app):
+            return None
+        place, offset = self._source(source)
+        if place == FOREIGN:
+            return None
+        slot, parts = (DEAD_SLOT, 1) if dead else part_of(headers.get(PART))
+        content: int | None = 0
+        if dead and TRUNCATED in headers:
+            content = None
+        elif self._values:
+            topic = "" if dead else record.topic
+            content = content_hash(slot, topic, record.key, record.value)
+        gone = place >= 0 and offset < self._starts[place]
+        return EffectRow(
+            record.offset,
+            place,
+            offset,
+            slot,
+            parts,
+            content,
+            UNCHECKED in headers,
+            id_hash(headers.get(ID) or b"") if gone else None,
+        )
+
+    def _source(self, text: bytes) -> tuple[int, int]:
+        where, _slash, offset = text.rpartition(b"/")
+        place = self._places.get(where)
+        if place is not None and offset.isdigit() and len(offset) <= DIGITS_MAX:
+            return place, int(offset)
+        try:
+            named = Coordinates.parse(text.decode())
+        except ValueError:
+            return NOWHERE, -1
+        return (NOWHERE, -1) if named.topic in self._topics else (FOREIGN, -1)
+
+
+def id_hash(event_id: bytes) -> bytes:
+    """Return 16 bytes that stand for an id."""
+    return blake2b(event_id, digest_size=16).digest()
+
+
+def content_hash(slot: int, topic: str, key: bytes | None, value: bytes | None) -> int:
+    """Return 64 bits, signed, that stand for one output in its slot."""
+    fields = (
+        b"%d %d %d " % (slot, -1 if key is None else len(key), value is None),
+        topic.encode() + b"\0",
+        key or b"",
+        value or b"",
+    )
+    digest = blake2b(b"".join(fields), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)

@@ -1,0 +1,58 @@
+"""``hapax audit``: topics of one pipeline, read and judged by one of two engines."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from hapax.core.errors import ConfigurationError
+from hapax.core.transform import load_transform
+from hapax.kafka.read.offset_client import OffsetClient
+from hapax.operations.audit.local import LocalAudit
+from hapax.operations.audit.result import EngineName
+from hapax.operations.audit.steps import run
+from hapax.operations.audit.topics import AuditOptions, AuditTopics
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from hapax.operations.audit.result import Audit
+    from hapax.operations.audit.steps import Engine, Report
+    from hapax.settings import Settings
+
+
+def audit(
+    settings: Settings,
+    options: AuditOptions,
+    report: Report,
+    engine: EngineName = EngineName.LOCAL,
+) -> Audit:
+    """Read, judge, and return the result; ``report`` is called with how far it is.
+
+    Raises ConfigurationError, PreflightError, and HapaxError when not everything could be read.
+    """
+    began_s = time.monotonic()
+    if options.transform:
+        load_transform(settings.transform)  # its errors are reported before anything starts
+    if engine is EngineName.SPARK and find_spec("pyspark") is None:
+        raise ConfigurationError(
+            ["--engine spark needs PySpark. Run: pip install 'hapax-kafka[spark]'"]
+        )
+    with closing(OffsetClient(settings)) as client:
+        topics = AuditTopics(settings, options, client, report)
+        with _opened(engine, settings, report) as reader:
+            found = run(reader, topics, examples_max=options.examples_max)
+    found.duration_s = round(time.monotonic() - began_s, 1)
+    return found
+
+
+def _opened(
+    engine: EngineName, settings: Settings, report: Report
+) -> AbstractContextManager[Engine]:
+    if engine is EngineName.SPARK:
+        from hapax.operations.audit.spark_run import opened
+
+        return opened(settings, report)
+    return LocalAudit.opened(report)

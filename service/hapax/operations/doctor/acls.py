@@ -1,0 +1,141 @@
+"""The least rights of one pipeline, from its settings.
+
+What each request needs: Kafka's documentation, "Authorization and ACLs", protocol table. That
+they suffice, and that the mandatory ones are all needed, is tested against a broker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hapax.claims.store import kind_of
+from hapax.core.rights import Right
+from hapax.kafka.produce.micro_batch import marker_group, sink_id
+from hapax.kafka.produce.standalone import replay_id
+from hapax.kafka.properties import (
+    APART,
+    former_id,
+    lane_id,
+    transactional_id,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from hapax.claims.kind import StoreRights
+    from hapax.settings import Settings
+
+CLUSTER = "kafka-cluster"
+_PREFIXED = "PREFIXED"
+
+
+def kafka_rights(settings: Settings, outputs: Iterable[str] = ()) -> tuple[Right, ...]:
+    """Return what this pipeline's user must be granted, and what it may be; mandatory ones first.
+
+    ``outputs``: topics that the business code names itself, which no setting names.
+    """
+    written = {settings.output.topic: "outputs are written"}
+    written |= dict.fromkeys(outputs, "outputs that the business code sends here are written")
+    if settings.dead_letter.topic:
+        written[settings.dead_letter.topic] = "dead letters are written"
+    rights = [*_reading(settings), *_writing(settings, written)]
+    rights += _looking(settings, [topic for topic in written if not _reads(rights, topic)])
+    return tuple(sorted(rights, key=lambda right: right.optional))
+
+
+def store_rights(settings: Settings) -> StoreRights | None:
+    """Return what the user of the claim store must be granted; None where there is no store."""
+    url = settings.dedup.claims_url
+    return None if url is None else kind_of(url).rights(url, settings.app)
+
+
+def _reading(settings: Settings) -> Iterator[Right]:
+    for topic in settings.input.topics:
+        yield Right("TOPIC", topic, "READ", "records are read, and their offsets committed")
+    if settings.spark.dataframe is None:
+        yield Right("GROUP", settings.app, "READ", "the group is joined, its offsets committed")
+    else:
+        group = marker_group(settings.app)
+        yield Right("GROUP", group, "READ", "the marker of the micro-batch is committed here")
+        yield Right("TOPIC", settings.output.topic, "READ", "the marker is an offset of this topic")
+
+
+def _writing(settings: Settings, written: dict[str, str]) -> Iterator[Right]:
+    for topic, reason in written.items():
+        yield Right("TOPIC", topic, "WRITE", reason)
+    if not settings.mode.transactional:
+        yield Right(
+            "CLUSTER",
+            CLUSTER,
+            "IDEMPOTENT_WRITE",
+            "brokers before 2.8 want it of a producer without transactions",
+            optional=True,
+        )
+        return
+    for name, pattern, reason in _transactional_ids(settings):
+        yield Right("TRANSACTIONAL_ID", name, "WRITE", reason, pattern)
+
+
+def _transactional_ids(settings: Settings) -> Iterator[tuple[str, str, str]]:
+    if settings.spark.dataframe is not None:
+        yield sink_id(settings.app), "LITERAL", "transactions of the sink"
+    elif settings.group.membership == "dynamic":
+        # Names that change with every start cannot be granted one by one.
+        yield (
+            f"{settings.app}{APART}",
+            _PREFIXED,
+            "transactions of every process, whatever its name",
+        )
+    else:
+        name = transactional_id(settings)
+        yield name, "LITERAL", "transactions of this process; each other instance needs its own"
+        if settings.engine == "spark":
+            lanes = lane_id(settings, 0).removesuffix("0")
+            yield lanes, _PREFIXED, "transactions of the tasks, one id for each lane"
+
+
+def _looking(settings: Settings, written: list[str]) -> Iterator[Right]:
+    for topic in written:
+        yield Right(
+            "TOPIC", topic, "READ", "hapax audit, trace and dead-letters read it", optional=True
+        )
+    for topic in dict.fromkeys([*settings.input.topics, settings.output.topic, *written]):
+        yield Right(
+            "TOPIC",
+            topic,
+            "DESCRIBE_CONFIGS",
+            "retention and durability of the topic are seen by metrics, doctor and audit",
+            optional=True,
+        )
+    if settings.dead_letter.topic:
+        replays = "hapax dead-letters replay writes here"
+        for topic in settings.input.topics:
+            yield Right("TOPIC", topic, "WRITE", replays, optional=True)
+        yield Right("TRANSACTIONAL_ID", replay_id(settings.app), "WRITE", replays, optional=True)
+    if settings.mode.transactional and settings.spark.dataframe is None:
+        yield from _former(settings)
+    reason = "hapax transactions list reads the states of all transactions there"
+    yield Right("TOPIC", "__transaction_state", "READ", reason, optional=True)
+    for operation, reason in (
+        ("DESCRIBE", "hapax doctor asks for brokers, features and log folders"),
+        ("DESCRIBE_CONFIGS", "hapax doctor reads the settings of the brokers"),
+    ):
+        yield Right("CLUSTER", CLUSTER, operation, reason, optional=True)
+
+
+def _former(settings: Settings) -> Iterator[Right]:
+    reason = (
+        "the first start after an upgrade ends what a killed process of an earlier version left"
+    )
+    if settings.group.membership == "static":
+        yield Right("TRANSACTIONAL_ID", former_id(settings), "WRITE", reason, optional=True)
+    if settings.engine == "spark":
+        lanes = former_id(settings, 0).removesuffix("0")
+        yield Right("TRANSACTIONAL_ID", lanes, "WRITE", reason, _PREFIXED, optional=True)
+
+
+def _reads(rights: list[Right], topic: str) -> bool:
+    return any(
+        (right.resource, right.name, right.operation) == ("TOPIC", topic, "READ")
+        for right in rights
+    )

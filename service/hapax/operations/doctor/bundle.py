@@ -1,0 +1,150 @@
+"""An archive for support: what was found out, without a secret.
+
+Settings are shown as everywhere else. On top of that every secret that these settings hold, or the
+environment, is struck out of every text, wherever it came from.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import tarfile
+import tempfile
+import time
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hapax import __version__
+from hapax.core.errors import ConfigurationError, HapaxError
+from hapax.core.partition_offsets import PartitionOffsets, position
+from hapax.operations.doctor.findings import counts
+from hapax.operations.local_process import LocalProcess
+from hapax.settings.secrets import Strike, secrets_around, secrets_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from hapax.core.cluster_state import Log, TopicPartition
+    from hapax.operations.doctor.check import Case
+    from hapax.operations.doctor.findings import Finding
+    from hapax.settings import Settings
+
+STATUS_TIMEOUT_S = 1.0
+FOLDER = "hapax-doctor"
+SECRET_LENGTH_MIN = 2
+"""An archive is sent to others: better a text with gaps than a short password in it."""
+
+
+def write_bundle(
+    path: Path, environ: Mapping[str, str], findings: Iterable[Finding], case: Case | None
+) -> None:
+    """Write the archive (tar, gzip), readable for its owner alone.
+
+    ``case`` is None where the settings could not be read. Raises ConfigurationError when the file
+    cannot be written.
+    """
+    files = _files(tuple(findings), case)
+    held = () if case is None else secrets_of(case.settings)
+    strike = Strike({*secrets_around(environ), *held}, SECRET_LENGTH_MIN)
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, content in files.items():
+            text = json.dumps(strike.value(content), indent=2)
+            _add(archive, name, strike(text).encode())
+    try:
+        _replace(path, packed.getvalue())
+    except OSError as error:
+        raise ConfigurationError(
+            [f"--bundle {path}: the file cannot be written: {error.strerror or error}"]
+        ) from None
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Put a new file, readable for its owner alone, in the place of whatever stands there.
+
+    A link is replaced and not followed, a file keeps neither its mode nor its other names, and a
+    write that fails leaves what was there. Raises OSError.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is no regular file")
+    number, name = tempfile.mkstemp(prefix=".hapax-doctor-", dir=path.parent)  # mode 0600
+    try:
+        with os.fdopen(number, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _files(findings: tuple[Finding, ...], case: Case | None) -> dict[str, Any]:
+    made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    report = {
+        "version": __version__,
+        "made": made,
+        "counts": counts(findings),
+        "findings": msgspec.to_builtins(findings),
+    }
+    if case is None:
+        return {"doctor.json": report}
+    facts = msgspec.to_builtins(
+        {
+            "kafka": msgspec.structs.replace(case.kafka, logs={}),
+            "claims": case.claims,
+            "process": case.process,
+        },
+        str_keys=True,
+    )
+    offsets = {
+        f"{topic}/{number}": _offsets(case, (topic, number), log)
+        for (topic, number), log in sorted(case.kafka.logs.items())
+    }
+    files = {
+        "doctor.json": report,
+        "settings.json": case.settings.effective(),
+        "facts.json": facts,
+        "offsets.json": offsets,
+        "versions.json": dict(case.process.libraries),
+    }
+    status = _status(case.settings)
+    return files if status is None else {**files, "status.json": status}
+
+
+def _offsets(case: Case, where: TopicPartition, log: Log) -> dict[str, Any]:
+    """Return one partition as ``hapax offsets --json`` spells it, and what only this look has."""
+    told: dict[str, Any] = msgspec.to_builtins(log, str_keys=True)
+    told.pop("offsets")
+    if log.offsets is None:
+        return told
+    offsets = PartitionOffsets(
+        topic=where[0],
+        partition=where[1],
+        log=log.offsets,
+        committed=log.committed,
+        position=position(log.committed, log.offsets, case.settings.input.start),
+    )
+    if where[0] in case.settings.input.topics:
+        return told | offsets.figures()
+    return told | offsets.log_figures()
+
+
+def _status(settings: Settings) -> Any:
+    """Return what a service on this machine reports; None where there is none."""
+    try:
+        code, status = LocalProcess(settings).ask("GET", "/status.json", STATUS_TIMEOUT_S)
+    except HapaxError:
+        return None
+    return status if code == HTTPStatus.OK else None
+
+
+def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
+    entry = tarfile.TarInfo(f"{FOLDER}/{name}")
+    entry.size, entry.mode, entry.mtime = len(content), 0o600, int(time.time())
+    archive.addfile(entry, io.BytesIO(content))

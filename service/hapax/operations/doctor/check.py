@@ -1,0 +1,166 @@
+"""What a check gets, and what it answers with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from hapax.operations.doctor.findings import Verdict
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from hapax.core.certificates import Certificate
+    from hapax.core.claim_store import StoreHealth
+    from hapax.core.cluster_state import ClusterState, Log, ProcessState, Topic
+    from hapax.settings import Settings
+
+MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
+
+TRANSACTION_AGE_MAX_MS = 15 * MINUTE_MS
+"""``transaction.max.timeout.ms`` of brokers that are set to nothing else: no sender's transaction
+may be open for longer."""
+
+
+class CheckResult(NamedTuple):
+    """A finding without the name of its check."""
+
+    verdict: Verdict
+    saw: str
+    fix: str = ""
+
+
+class Case(NamedTuple):
+    """One pipeline, and all that was found out about it. ``claims``: None without a claim store."""
+
+    settings: Settings
+    kafka: ClusterState
+    claims: StoreHealth | None
+    process: ProcessState
+    certificates: tuple[Certificate, ...] = ()
+
+    @property
+    def inputs(self) -> dict[str, Topic]:
+        """The input topics that are there."""
+        return self._there(self.settings.input.topics)
+
+    @property
+    def outputs(self) -> dict[str, Topic]:
+        """The output and the dead-letter topic, if they are there."""
+        return self._there(output_topics(self.settings))
+
+    def _there(self, names: tuple[str, ...]) -> dict[str, Topic]:
+        topics = self.kafka.topics
+        return {name: topics[name] for name in names if name in topics and topics[name].partitions}
+
+    def logs(self, topic: str) -> Iterator[tuple[str, Log]]:
+        """Yield ``topic/partition`` and its offsets, as far as they are known."""
+        for number in self.kafka.topics[topic].partitions:
+            if (topic, number) in self.kafka.logs:
+                yield f"{topic}/{number}", self.kafka.logs[(topic, number)]
+
+    def unseen(self, topic: str) -> str:
+        """Return why offsets of some partitions are not known; empty where all are."""
+        places = [(topic, number) for number in self.kafka.topics[topic].partitions]
+        seen = self.kafka.logs
+        missing = [
+            f"{name}/{number}"
+            for name, number in places
+            if (name, number) not in seen or seen[(name, number)].offsets is None
+        ]
+        why = next((why for what, why in self.kafka.untold.items() if "offsets of" in what), "")
+        return f"offsets of {', '.join(missing)}{why and ': '}{why}" if missing else ""
+
+    def broker_settings(self, name: str) -> dict[int, str]:
+        """Return one setting of every broker that reports it."""
+        return {
+            number: settings[name]
+            for number, settings in self.kafka.settings.items()
+            if name in settings
+        }
+
+
+Judge = Callable[[Case], Iterator[CheckResult]]
+Needs = Literal["process", "addresses", "brokers", "claims", "claims or nothing"]
+
+
+class Check(NamedTuple):
+    """One check; docs/doctor.md shows ``looks_at`` and ``finds``.
+
+    needs     what must have answered before there is anything to judge
+    now       whether a FAIL or WARN of it says that something is broken at this moment; others
+              speak of what can happen one day, and are shown after these
+    """
+
+    name: str
+    looks_at: str
+    finds: str
+    needs: Needs
+    judge: Judge
+    now: bool = False
+
+
+def check(
+    name: str, looks_at: str, finds: str, needs: Needs = "brokers", *, now: bool = False
+) -> Callable[[Judge], Check]:
+    """Declare the function below as a check."""
+    return lambda judge: Check(name, looks_at, finds, needs, judge, now)
+
+
+def declared(*modules: ModuleType) -> tuple[Check, ...]:
+    """Return the checks of these modules, in the order in which they stand there."""
+    values = (value for module in modules for value in vars(module).values())
+    return tuple(value for value in values if isinstance(value, Check))
+
+
+def ok(saw: str) -> CheckResult:
+    """Return that all is well."""
+    return CheckResult(Verdict.PASS, saw)
+
+
+def warn(saw: str, fix: str) -> CheckResult:
+    """Return what will cost something one day."""
+    return CheckResult(Verdict.WARN, saw, fix)
+
+
+def fail(saw: str, fix: str) -> CheckResult:
+    """Return where records are, or can be, lost, doubled or stuck."""
+    return CheckResult(Verdict.FAIL, saw, fix)
+
+
+def unknown(why: str) -> CheckResult:
+    """Return that it could not be looked at."""
+    return CheckResult(Verdict.UNTOLD, why)
+
+
+def output_topics(settings: Settings) -> tuple[str, ...]:
+    """Return the topics that the pipeline writes by its settings."""
+    dead_letter = settings.dead_letter.topic
+    return (settings.output.topic, *([dead_letter] if dead_letter else []))
+
+
+def number(text: str | None) -> int | None:
+    """Read a whole number of a broker or of Redis; None when it is none."""
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None
+
+
+def listed(words: Iterable[object]) -> str:
+    """Return words as a sentence has them."""
+    return ", ".join(str(word) for word in words)
+
+
+def kept_ms(topic: Topic) -> int | None:
+    """Return ``retention.ms``; None where records are kept for ever, or nothing is reported."""
+    kept = number(topic.settings.get("retention.ms"))
+    deleted = "delete" in topic.settings.get("cleanup.policy", "delete")
+    return kept if kept is not None and kept >= 0 and deleted else None
+
+
+def set_topic(topic: str, change: str) -> str:
+    """Return the command that changes a topic."""
+    return (
+        f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config {change}"
+    )

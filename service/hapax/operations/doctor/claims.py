@@ -1,0 +1,175 @@
+"""Checks of the claim store: the way to it, whether it takes claims, how well it keeps them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from hapax.operations.doctor.check import HOUR_MS, CheckResult, check, fail, ok, unknown, warn
+from hapax.operations.doctor.findings import Verdict
+from hapax.settings.value_types import size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hapax.core.claim_store import StoreHealth
+    from hapax.operations.doctor.check import Case, Check
+
+SKEW_MAX_MS: Final = 2000
+FULL, NEARLY_FULL = 0.95, 0.80
+ADDRESS: Final = "HAPAX_DEDUP__REDIS_URL"
+
+
+def _store_of(case: Case) -> StoreHealth:
+    """Return what the store told; only called where there is one."""
+    if case.claims is None:
+        raise ValueError("no claim store is configured")
+    return case.claims
+
+
+def _by_store(name: str, looks_at: str, finds: str, *, now: bool = False) -> Check:
+    """Return the check of what a store itself makes of one aspect; silent where it has none."""
+
+    def judge(case: Case) -> Iterator[CheckResult]:
+        judgements = _store_of(case).judgements
+        for verdict, saw, fix in judgements.get(name.removeprefix("claim-"), ()):
+            yield CheckResult(Verdict(verdict), saw, fix)
+
+    return check(name, looks_at, finds, needs="claims", now=now)(judge)
+
+
+@check(
+    "claim-store",
+    "whether Redis answers: address, TLS, login",
+    "FAIL: it does not.",
+    needs="claims or nothing",
+    now=True,
+)
+def _store(case: Case) -> Iterator[CheckResult]:
+    if case.claims is None:
+        yield ok("HAPAX_DEDUP__REDIS_URL is unset: events that were sent twice are not detected")
+    elif case.claims.problem is not None:
+        yield fail(
+            f"{ADDRESS}: {case.claims.problem}",
+            f"start {case.claims.name}, or fix {ADDRESS}; until then HAPAX_DEDUP__ON_OUTAGE="
+            f"{case.settings.dedup.on_outage} decides",
+        )
+    else:
+        yield ok(f"{case.claims.name} answers at {case.claims.place}")
+
+
+_version = _by_store("claim-version", "the version of Redis", "FAIL: older than 6.2.")
+_permissions = _by_store(
+    "claim-permissions",
+    "every command that claims need, by trying it on a key of its own",
+    "FAIL: one is refused, for rights or for memory.",
+    now=True,
+)
+_role = _by_store("claim-role", "whether Redis is the primary", "FAIL: it is a replica.", now=True)
+
+
+@check(
+    "claims-present",
+    "whether the claims of this app exist",
+    "WARN: there are none, although the group has committed offsets.",
+    needs="claims",
+    now=True,
+)
+def _present(case: Case) -> Iterator[CheckResult]:
+    store = _store_of(case)
+    worked = [place for name in case.inputs for place, log in case.logs(name) if log.committed]
+    if store.claimed is None:
+        yield unknown("the claims of this app cannot be read")
+    elif not store.claimed and worked:
+        yield warn(
+            f"the group has committed offsets, but there are no claims: {store.name} was "
+            "emptied, or is new; copies of earlier events pass",
+            "hapax claims rebuild restores them from the outputs",
+        )
+    else:
+        yield ok("claims of this app exist" if store.claimed else "no claim was made yet")
+
+
+@check(
+    "claim-clock",
+    "the clock of Redis against the local clock",
+    "WARN: two seconds apart.",
+    needs="claims",
+)
+def _clock(case: Case) -> Iterator[CheckResult]:
+    store = _store_of(case)
+    skew = store.skew_ms
+    if skew is None:
+        yield unknown(f"{store.name} does not return its time")
+    elif abs(skew) > SKEW_MAX_MS:
+        yield warn(
+            f"the clock of {store.name} is {skew} ms ahead of the local clock",
+            "synchronize the clocks of all machines by NTP",
+        )
+    else:
+        yield ok(f"the clock of {store.name} agrees with the local clock")
+
+
+_eviction = _by_store("claim-eviction", "`maxmemory-policy`", "FAIL: not noeviction.")
+_persistence = _by_store(
+    "claim-persistence",
+    "append-only file, `appendfsync`, snapshots",
+    "FAIL: nothing on disk. WARN: snapshots only, or not synced at every claim.",
+)
+_replicas = _by_store(
+    "claim-replicas",
+    "replicas and `min-replicas-to-write`",
+    "WARN: none, or claims need not reach one.",
+)
+
+
+@check(
+    "claim-memory",
+    "memory in use and, from TTL and the rate of the last hour, needed; against `maxmemory`",
+    "FAIL: 95 % are in use. WARN: 80 %, or more is needed than there is.",
+    needs="claims",
+)
+def _memory(case: Case) -> Iterator[CheckResult]:
+    store = _store_of(case)
+    used, allowed = store.used_bytes, store.limit_bytes
+    if used is None or allowed is None:
+        yield unknown(f"{store.name} does not return its memory use")
+        return
+    limit = allowed or store.machine_bytes or 0
+    needed = _needed(case, store.bytes_per_id)
+    fix = (
+        f"raise {store.limit_name}, or shorten HAPAX_DEDUP__TTL: a full {store.name} takes no "
+        "claims"
+    )
+    if allowed and used > NEARLY_FULL * allowed:
+        saw = f"{_size(used)} of {store.limit_name} {_size(allowed)} are in use"
+        yield fail(saw, fix) if used > FULL * allowed else warn(saw, fix)
+    elif limit and needed > limit:
+        yield warn(
+            f"at the rate of the last hour claims need about {_size(needed)}, {store.name} has "
+            f"{_size(limit)}",
+            fix,
+        )
+    else:
+        yield ok(
+            f"{_size(used)} in use, about {_size(needed)} needed at the rate of the last hour, "
+            f"limit {_size(allowed) if allowed else 'none'}"
+        )
+
+
+def _needed(case: Case, bytes_per_id: int) -> int:
+    """Return the bytes of all claims that live at once, from the input of the last hour."""
+    last_hour = sum(
+        max(0, log.offsets.high_watermark - log.since[HOUR_MS])
+        for name in case.inputs
+        for _, log in case.logs(name)
+        if log.offsets is not None and HOUR_MS in log.since
+    )
+    return int(last_hour * case.settings.dedup.ttl_ms / HOUR_MS * bytes_per_id)
+
+
+def _size(count: int) -> str:
+    """Write bytes for people: the nearest whole unit."""
+    for unit in (1 << 30, 1 << 20, 1 << 10):
+        if count >= unit:
+            return size_text(count // unit * unit)
+    return f"{count}B"

@@ -1,0 +1,153 @@
+"""Checks of what is sent unencrypted, and of certificates: verified, and valid until when."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from hapax.claims.store import kind_of
+from hapax.kafka.connection import split
+from hapax.operations.doctor.check import (
+    check,
+    fail,
+    listed,
+    ok,
+    unknown,
+    warn,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hapax.operations.doctor.check import Case, CheckResult
+
+DAY_S: Final = 86_400
+EXPIRY_WARNING_DAYS: Final = 30
+URL: Final = "HAPAX_DEDUP__REDIS_URL"
+PROPERTIES: Final = "HAPAX_KAFKA__PROPERTIES"
+PROTOCOL: Final = "HAPAX_KAFKA__SECURITY__PROTOCOL"
+
+
+@check(
+    "kafka-plaintext",
+    "`HAPAX_KAFKA__SECURITY__PROTOCOL` and where the brokers are",
+    "WARN: plaintext or sasl_plaintext beyond this machine.",
+    needs="process",
+)
+def _plaintext(case: Case) -> Iterator[CheckResult]:
+    protocol = case.settings.kafka.security.protocol
+    met = (*case.kafka.bootstrap, *case.kafka.listeners.values())
+    dead = {each.place for each in met if each.problem is not None}
+    places = dict.fromkeys(
+        [
+            *case.settings.kafka.bootstrap_servers.split(","),
+            *(each.place for each in case.kafka.listeners.values()),
+        ]
+    )
+    # Nothing is sent to an address that does not answer; another check reports it.
+    outside = [one for one in places if one not in dead and not _loopback(split(one)[0])]
+    if not protocol.endswith("plaintext"):
+        yield ok(f"connections to Kafka are encrypted ({PROTOCOL}={protocol})")
+    elif not outside:
+        yield ok(f"{PROTOCOL}={protocol}, within this machine")
+    else:
+        login = protocol.startswith("sasl") and case.settings.kafka.security.sasl_mechanism
+        open_login = f", and the login of {login}" if login in {"PLAIN", "OAUTHBEARER"} else ""
+        yield warn(
+            f"{PROTOCOL}={protocol}: records{open_login} are sent unencrypted to {listed(outside)}",
+            f"set {PROTOCOL} to {'sasl_ssl' if login else 'ssl'}, and open a listener for it",
+        )
+
+
+@check(
+    "kafka-verification",
+    "`enable.ssl.certificate.verification`, `ssl.endpoint.identification.algorithm`",
+    "WARN: certificates of brokers, or the names in them, are not verified.",
+    needs="process",
+)
+def _verification(case: Case) -> Iterator[CheckResult]:
+    settings = case.settings
+    if not settings.kafka.security.protocol.endswith("ssl"):
+        yield ok("without TLS there is nothing to verify")
+        return
+    given = settings.kafka.properties
+    wrong = [
+        f"{name}={given[name]}"
+        for name, value in (
+            ("enable.ssl.certificate.verification", "false"),
+            ("ssl.endpoint.identification.algorithm", "none"),
+        )
+        if given.get(name, "").lower() == value
+    ]
+    if wrong:
+        yield warn(
+            f"{PROPERTIES}: {listed(wrong)}: an attacker on the network can impersonate a broker",
+            f"remove it, and name the authorities in {PROTOCOL.replace('PROTOCOL', 'CA_FILE')}",
+        )
+    else:
+        yield ok("the brokers' certificates and their names are verified")
+
+
+@check(
+    "redis-encryption",
+    "the scheme and the options of `HAPAX_DEDUP__REDIS_URL`",
+    "WARN: no TLS beyond this machine, or TLS that verifies nothing (`ssl_cert_reqs`, "
+    "`ssl_check_hostname`).",
+    needs="process",
+)
+def _claim_store(case: Case) -> Iterator[CheckResult]:
+    url = case.settings.dedup.claims_url
+    if url is None:
+        yield ok(f"{URL} is unset")
+        return
+    kind = kind_of(url)
+    way = kind.transport(url)
+    if way.host is None or (not way.encrypted and _loopback(way.host)):
+        yield ok("the claim store is within this machine")
+    elif not way.encrypted:
+        yield warn(
+            f"{URL} has no TLS: password and ids are sent unencrypted to {way.host}",
+            f"let the address begin with {kind.tls_scheme}://, and give {kind.name} a TLS port",
+        )
+    elif way.unverified:
+        yield warn(
+            f"{URL}: {listed(way.unverified)}: an attacker on the network can impersonate "
+            f"{kind.name}",
+            "remove it from the address, and name the authorities in HAPAX_DEDUP__CA_FILE",
+        )
+    else:
+        yield ok(f"the certificate of {kind.name} is verified")
+
+
+@check(
+    "certificates",
+    "until when the configured certificates and authorities are valid, and those that brokers "
+    "and Redis present in a handshake",
+    "FAIL: one has expired. WARN: one expires within 30 days.",
+    needs="process",
+    now=True,
+)
+def _certificates(case: Case) -> Iterator[CheckResult]:
+    now_s, sound = time.time(), 0
+    for each in case.certificates:
+        what = f"certificate of {each.role} at {each.place}"
+        if each.expires_s is None:
+            yield unknown(f"{what}: {each.problem or 'none was shown'}")
+            continue
+        left_days = (each.expires_s - now_s) / DAY_S
+        date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(each.expires_s))
+        fix = "renew it; files are read at the start, so restart the processes after that"
+        if left_days <= 0:
+            yield fail(f"{what} expired at {date}: the next connection fails", fix)
+        elif left_days < EXPIRY_WARNING_DAYS:
+            yield warn(f"{what} expires at {date}, in {left_days:.0f} days", fix)
+        else:
+            sound += 1
+    if not case.certificates:
+        yield ok("no certificates are used")
+    elif sound == len(case.certificates):
+        yield ok(f"{sound} certificates are valid for {EXPIRY_WARNING_DAYS} days or more")
+
+
+def _loopback(host: str) -> bool:
+    return host in {"localhost", "::1"} or host.startswith("127.")

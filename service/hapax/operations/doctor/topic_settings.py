@@ -1,0 +1,130 @@
+"""Checks of how the topics are set."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from hapax.operations.doctor.check import check, fail, listed, number, ok, set_topic, unknown, warn
+from hapax.operations.doctor.durability import graded, in_sync_min, replicas
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hapax.operations.doctor.check import Case, CheckResult
+
+FLUSH_LEAST: Final = {"flush.messages": 1000, "flush.ms": 1000}
+"""Below it the brokers sync their disks all the time; replication is what protects records."""
+
+
+@check(
+    "durability",
+    "acks, replicas and `min.insync.replicas` of these topics (see below)",
+    "FAIL: lowest or low. WARN: medium, or no broker may be away.",
+)
+def _durability(case: Case) -> Iterator[CheckResult]:
+    for name, topic in {**case.inputs, **case.outputs}.items():
+        least = in_sync_min(topic)
+        if least is None:
+            yield _not_reported(case, name)
+            continue
+        count = replicas(topic)
+        fix = set_topic(name, "min.insync.replicas=2")
+        if count < 3:  # noqa: PLR2004 - the table of hapax.operations.doctor.durability
+            fix = f"give {name} 3 replicas (kafka-reassign-partitions.sh), then {fix}"
+        yield graded(name, count, least, fix)
+
+
+@check("unclean-election", "`unclean.leader.election.enable`", "FAIL: true.")
+def _election(case: Case) -> Iterator[CheckResult]:
+    for name, topic in {**case.inputs, **case.outputs}.items():
+        value = topic.settings.get("unclean.leader.election.enable")
+        if value is None:
+            yield _not_reported(case, name)
+        elif value == "true":
+            yield fail(
+                f"{name}: unclean.leader.election.enable=true: a broker that lags may become the "
+                "leader, and acknowledged records and offsets go back",
+                set_topic(name, "unclean.leader.election.enable=false"),
+            )
+        else:
+            yield ok(f"{name}: only replicas in sync become leaders")
+
+
+@check(
+    "flush",
+    "`flush.messages`, `flush.ms`",
+    "WARN: below 1000, so that the broker syncs its disk all the time.",
+)
+def _flush(case: Case) -> Iterator[CheckResult]:
+    for name, topic in {**case.inputs, **case.outputs}.items():
+        told = {key: number(topic.settings.get(key)) for key in FLUSH_LEAST}
+        if None in told.values():
+            yield _not_reported(case, name)
+            continue
+        low = [f"{key}={value}" for key, value in told.items() if (value or 0) < FLUSH_LEAST[key]]
+        if low:
+            yield warn(
+                f"{name}: {listed(low)}: the broker syncs its disk all the time, and every "
+                "transaction waits for it",
+                f"remove {listed(FLUSH_LEAST)} from the topic; replicas protect records, not syncs",
+            )
+        else:
+            yield ok(f"{name}: the operating system decides when to write to the disk")
+
+
+@check("compaction", "`cleanup.policy` of input and dead letters", "WARN: compact.")
+def _compaction(case: Case) -> Iterator[CheckResult]:
+    for name, topic in {**case.inputs, **case.outputs}.items():
+        policy = topic.settings.get("cleanup.policy")
+        if policy is None:
+            yield _not_reported(case, name)
+        elif "compact" in policy and name != case.settings.output.topic:
+            lost = "records that are overwritten before they are read have no effect"
+            if case.settings.dedup.enabled:
+                lost += (
+                    "; of copies of one event the one that is left has it, but for the cases under"
+                    " Compacted topics in docs/guarantees.md, which a min.compaction.lag.ms longer"
+                    " than any outage rules out"
+                )
+            if name not in case.settings.input.topics:
+                lost = "of dead letters with one key only the last is kept"
+            yield warn(
+                f"{name}: cleanup.policy={policy}: {lost}",
+                set_topic(name, "cleanup.policy=delete"),
+            )
+        else:
+            yield ok(f"{name}: cleanup.policy={policy}")
+
+
+HEADERS_ADDED = 1024
+"""About what our headers take: names, coordinates, an id, the beginning of an error."""
+
+
+@check(
+    "message-size",
+    "`max.message.bytes` of output and dead letters against the input's",
+    "WARN: smaller.",
+)
+def _message_size(case: Case) -> Iterator[CheckResult]:
+    told = {
+        name: number(topic.settings.get("max.message.bytes"))
+        for name, topic in {**case.inputs, **case.outputs}.items()
+    }
+    largest = max((told[name] or 0 for name in case.inputs), default=0)
+    for name in case.outputs:
+        most = told[name]
+        if most is None or not largest:
+            yield _not_reported(case, name)
+        elif most < largest:
+            yield warn(
+                f"{name}: max.message.bytes={most}, the input allows {largest}: what is larger "
+                "becomes a dead letter, where that is too large one without its value",
+                set_topic(name, f"max.message.bytes={largest + HEADERS_ADDED}"),
+            )
+        else:
+            yield ok(f"{name}: takes records as large as the input's, but for added headers")
+
+
+def _not_reported(case: Case, name: str) -> CheckResult:
+    why = case.kafka.untold.get(f"settings of topic {name}", "the brokers do not report them")
+    return unknown(f"settings of topic {name}: {why}")

@@ -1,0 +1,124 @@
+"""``hapax publish``: lines of text to records of an input."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hapax.core.errors import HapaxError
+from hapax.core.identity import Identity
+from hapax.core.ports import Message
+from hapax.core.records import Record
+from hapax.kafka.produce.publish import Sender
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from hapax.operations.reading import Tell
+    from hapax.settings import Settings
+
+TOLD_EVERY = 5_000
+RANDOM, CONTENT = "random", "content"
+
+
+class LineError(ValueError):
+    """A line that no record can be made of; the text names it."""
+
+
+class Lines(msgspec.Struct, frozen=True, kw_only=True):
+    """How lines become records.
+
+    key       of every record; key_pointer: a JSON pointer to it in the line
+    id        of every record; id_pointer: a JSON pointer to it; id_from: else RANDOM or CONTENT,
+              the line's hash, so that the same line is the same event
+    id_header the header that carries the id; headers: further ones
+    """
+
+    topic: str
+    key: bytes | None = None
+    key_pointer: str = ""
+    id: bytes | None = None
+    id_pointer: str = ""
+    id_from: str = RANDOM
+    id_header: str = "message-id"
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+    def messages(self, lines: Iterable[bytes], now_ms: int) -> Iterator[Message]:
+        """Yield a message for each line that is not empty. Raises LineError."""
+        ids = Identity([f"json:{self.id_pointer}"]) if self.id_pointer else None
+        keys = Identity([f"json:{self.key_pointer}"]) if self.key_pointer else None
+        for number, text in enumerate(lines, 1):
+            line = text.rstrip(b"\r\n")
+            if not line:
+                continue
+            event_id = self._id(line) if ids is None else _found(ids, line, number, self.id_pointer)
+            key = self.key if keys is None else _found(keys, line, number, self.key_pointer)
+            headers = [*self.headers, (self.id_header, event_id)]
+            yield Message(self.topic, line, key, -1, now_ms, headers)
+
+    def _id(self, line: bytes) -> bytes:
+        if self.id is not None:
+            return self.id
+        if self.id_from == CONTENT:
+            return sha256(line).hexdigest().encode()
+        return str(uuid.uuid4()).encode()
+
+
+def _found(identity: Identity, line: bytes, number: int, pointer: str) -> bytes:
+    found = identity.identify([Record("", 0, 0, None, line)])
+    if found.poison:
+        raise LineError(f"line {number} is not JSON")
+    if not found.ids[0]:
+        raise LineError(f"line {number} has no text and no whole number at {pointer}")
+    return found.ids[0]
+
+
+class PublishSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the lines. ``reasons``: of those that failed, by the error."""
+
+    topic: str
+    published: int
+    failed: int
+    reasons: dict[str, int]
+
+
+def publish(
+    settings: Settings, how: Lines, lines: Iterable[bytes], tell: Tell, *, transactional: bool
+) -> PublishSummary:
+    """Write every line, and return when each is known to be delivered or not.
+
+    Raises PreflightError, and HapaxError for a line that no record can be made of: nothing behind
+    it is written, and in a transaction nothing at all.
+    """
+    sender = Sender(settings, f"{settings.app}/publish" if transactional else "")
+    sender.open(how.topic)
+    try:
+        # Topics may be set to replace it; here it is when the event was published.
+        sender.send(_told(how.messages(lines, int(time.time() * 1000)), tell))
+    except LineError as error:
+        sender.abort()
+        so_far = (
+            "nothing was published" if transactional else f"{sender.delivered:,} before it were"
+        )
+        raise HapaxError(f"{error}; {so_far}") from error
+    except BaseException:
+        sender.abort()
+        raise
+    sender.close()
+    return PublishSummary(
+        topic=how.topic,
+        published=sender.delivered,
+        failed=sender.failed,
+        reasons=dict(sender.reasons),
+    )
+
+
+def _told(messages: Iterable[Message], tell: Tell) -> Iterator[Message]:
+    for count, message in enumerate(messages, 1):
+        yield message
+        if count % TOLD_EVERY == 0:
+            tell(f"published {count:,}")

@@ -1,0 +1,210 @@
+"""Composition of ``hapax trace``: from an id or a place to what became of a record.
+
+1. sightings  the input records that are meant: by place, by an effect's source, or by their id
+2. offsets    the group's offsets, once before the outputs are read and once after
+3. effects    outputs and dead letters that name them, visible or still undecided
+4. claims     who owns their ids
+"""
+
+from __future__ import annotations
+
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+from hapax.core.dead_letters import dead_letter
+from hapax.core.errors import HapaxError
+from hapax.core.headers import ID, PART, SOURCE, coordinates
+from hapax.core.identity import Identity
+from hapax.kafka.read.offset_client import OffsetClient
+from hapax.kafka.read.range_reader import RangeReader, undecodable_problem
+from hapax.operations.claim_sources import ClaimSources
+from hapax.operations.reading import read_ranges
+from hapax.operations.trace_result import Effect, Sighting
+from hapax.wiring.claims import claim_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hapax.core.records import Coordinates, Record, TopicPartition
+    from hapax.operations.reading import Tell
+    from hapax.settings import Settings
+
+ONE_WITHIN_S = 10.0
+
+
+class Trace:
+    """Follows records of one pipeline."""
+
+    def __init__(
+        self, settings: Settings, client: OffsetClient, more_topics: Sequence[str], tell: Tell
+    ) -> None:
+        dead = [settings.dead_letter.topic] if settings.dead_letter.topic else []
+        outputs = [settings.output.topic, *more_topics, *dead]
+        self._settings = settings
+        self._client = client
+        self._tell = tell
+        self._undecodable = ""
+        self._identity = Identity(settings.dedup.id, inputs=settings.input.topics)
+        self._inputs = client.partitions(settings.input.topics)
+        self._outputs = client.partitions(dict.fromkeys(outputs))
+
+    def place(self, at: Coordinates, since_ms: int | None) -> list[Sighting]:
+        """Follow the record that stands there, in an input, an output or the dead letters."""
+        where = (at.topic, at.partition)
+        if where in {*self._inputs, *self._outputs}:
+            self._require_begun(at)
+        if where in self._inputs:
+            sighting = self._sighting(at, self._one(at))
+            sighting.undecodable = self._undecodable
+            return self._followed([sighting], b"", since_ms)
+        if where not in self._outputs:
+            raise HapaxError(f"{at}: no such partition among inputs, outputs and dead letters")
+        found = self._one(at, "read_uncommitted")
+        if found is None:
+            raise HapaxError(f"{at}: no record exists: it was deleted, or is a marker")
+        effect = _effect(found, visible=True)
+        if effect is None:
+            raise HapaxError(f"{at}: no record of this pipeline wrote that (no {SOURCE})")
+        source = effect.source
+        if (source.topic, source.partition) not in self._inputs:
+            raise HapaxError(f"{at} came from {source}, which is in no input of this pipeline")
+        return self._followed([self._sighting(source, self._one(source))], b"", since_ms)
+
+    def _require_begun(self, at: Coordinates) -> None:
+        """Raise HapaxError for an offset that no record has yet."""
+        where = (at.topic, at.partition)
+        end = self._client.high_watermarks([where])[where]
+        if at.offset >= end:
+            raise HapaxError(
+                f"{at} does not exist: it is beyond the end of {at.topic}/{at.partition}, which is"
+                f" {end}"
+            )
+
+    def event(self, event_id: bytes, since_ms: int) -> list[Sighting]:
+        """Follow all records that have this id, among those from then on."""
+        found: list[Sighting] = []
+        for chunk in self._read(self._inputs, since_ms, "inputs"):
+            identified = self._identity.identify(chunk)
+            found += [
+                self._sighting(record.coordinates, record)
+                for index, record in enumerate(chunk)
+                if identified.ids[index] == event_id
+            ]
+        return self._followed(found, event_id, since_ms)
+
+    def _sighting(self, at: Coordinates, record: Record | None) -> Sighting:
+        sighting = Sighting(at=at, record=record, event_id=b"", owners=None)
+        if record is not None:
+            identified = self._identity.identify([record])
+            sighting.event_id = identified.ids[0]
+            sighting.original = identified.replays.get(0)
+        return sighting
+
+    def _followed(
+        self, sightings: list[Sighting], event_id: bytes, since_ms: int | None
+    ) -> list[Sighting]:
+        by_place = {one.at: one for one in sightings}
+        before = self._client.committed(self._inputs, stable=False)
+        if since_ms is None:
+            times_ms = [one.record.timestamp_ms for one in sightings if one.record is not None]
+            since_ms = min(times_ms, default=0)
+        for effect in self._effects(since_ms):
+            if effect.source not in by_place:
+                named = event_id and effect.event_id == event_id
+                if not named or (effect.source.topic, effect.source.partition) not in before:
+                    continue
+                by_place[effect.source] = self._sighting(effect.source, None)
+            one = by_place[effect.source]
+            one.effects = [*one.effects, effect]
+            one.event_id = one.event_id or effect.event_id
+        after = self._client.committed(self._inputs, stable=False)
+        for one in by_place.values():
+            where = (one.at.topic, one.at.partition)
+            one.before, one.after = before.get(where), after.get(where)
+        self._ask_claims(list(by_place.values()))
+        return sorted(by_place.values(), key=lambda one: one.at)
+
+    def _effects(self, since_ms: int) -> Iterator[Effect]:
+        stable = self._client.last_stable(self._outputs)
+        for chunk in self._read(self._outputs, since_ms, "outputs", stable):
+            for record in chunk:
+                if (effect := _effect(record, visible=True)) is not None:
+                    yield effect
+        highs = self._client.high_watermarks(self._outputs)
+        undecided = {where: (stable[where], highs[where]) for where in self._outputs}
+        for seen in RangeReader(self._settings, "read_uncommitted").read(undecided):
+            for record, _ in seen:
+                if (effect := _effect(record, visible=False)) is not None:
+                    yield effect
+
+    def _read(
+        self,
+        places: list[TopicPartition],
+        since_ms: int,
+        what: str,
+        ends: dict[TopicPartition, int] | None = None,
+    ) -> Iterator[list[Record]]:
+        ends = ends or self._client.last_stable(places)
+        starts = self._client.at_time(places, since_ms)
+        spans = {where: (starts.get(where, end), end) for where, end in ends.items()}
+        for chunk in read_ranges(self._settings, spans, self._tell, f"reading {what}"):
+            yield [seen.record for seen in chunk]
+
+    def _one(self, at: Coordinates, isolation: str = "read_committed") -> Record | None:
+        where = (at.topic, at.partition)
+        committed = isolation == "read_committed"
+        spans = RangeReader(self._settings, "read_committed" if committed else "read_uncommitted")
+        log = self._client.log_offsets([where])[where]
+        end = log.last_stable if committed else log.high_watermark
+        if not log.log_start <= at.offset < end:
+            return None
+        first = spans.firsts({where: (at.offset, at.offset + 1)}, ONE_WITHIN_S).get(where)
+        if (stuck := spans.undecodable.get(where)) is not None:
+            self._undecodable = undecodable_problem(where, stuck)
+        return None if first is None else first.record
+
+    def _ask_claims(self, sightings: list[Sighting]) -> None:
+        store = claim_store(self._settings)
+        if store is None:
+            return
+        sources = ClaimSources(self._settings.dedup.id)
+        try:
+            for one in sightings:
+                if one.record is not None:
+                    claim = self._identity.identify([one.record]).claims[0]
+                    candidates = {
+                        source: made
+                        for source, made in sources.candidates(one.event_id).items()
+                        if made == claim
+                    }
+                else:
+                    candidates = sources.candidates(one.event_id)
+                asked = {source: store.owner(claim) for source, claim in candidates.items()}
+                one.owners = {
+                    source: owned.owner for source, owned in asked.items() if owned is not None
+                }
+        finally:
+            store.close()
+
+
+def _effect(record: Record, *, visible: bool) -> Effect | None:
+    headers = dict(record.headers)
+    letter = dead_letter(record)
+    source = coordinates(headers.get(SOURCE))
+    if source is None:
+        return None
+    return Effect(
+        at=record.coordinates,
+        source=source,
+        event_id=headers.get(ID) or b"",
+        part=(headers.get(PART) or b"").decode("utf-8", "backslashreplace"),
+        error="" if letter is None else letter.error or "?",
+        visible=visible,
+    )
+
+
+@contextmanager
+def following(settings: Settings, more_topics: Sequence[str], tell: Tell) -> Iterator[Trace]:
+    """Open a trace for the block; close its connections afterwards."""
+    with closing(OffsetClient(settings)) as client:
+        yield Trace(settings, client, more_topics, tell)

@@ -1,0 +1,118 @@
+"""What became of one input record, judged from what is there. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from hapax.core.records import Coordinates, Record
+
+
+_DIGITS_MAX = 9
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True):
+    """An output or a dead letter.
+
+    at       where it stands
+    source   the input record it came from
+    part     ``i/n`` when that record had several outputs, else ""
+    error    of a dead letter; "" for outputs
+    visible  whether read_committed readers see it; else its transaction is undecided
+    """
+
+    at: Coordinates
+    source: Coordinates
+    event_id: bytes
+    part: str
+    error: str
+    visible: bool
+
+
+class Sighting(msgspec.Struct, kw_only=True):
+    """One input record and all that is known of it.
+
+    record    None: deleted by retention, or not there yet
+    event_id  b"": it has none, or it is not known
+    owners    by source of ids, who owns its claim; None: not asked
+    undecodable  why it cannot be decoded, and what to do; empty: it can, or it is not there
+    before, after  the group's offset before and after the outputs were looked at
+    """
+
+    at: Coordinates
+    record: Record | None
+    event_id: bytes
+    owners: dict[str, Coordinates] | None
+    original: Coordinates | None = None
+    before: int | None = None
+    after: int | None = None
+    effects: list[Effect] = []
+    undecodable: str = ""
+
+    @property
+    def committed(self) -> bool:
+        """Whether the group's offset stands behind it."""
+        return self.after is not None and self.after > self.at.offset
+
+    @property
+    def owner(self) -> Coordinates | None:
+        """Whom its claim belongs to, if to another record than itself or its original."""
+        own = {self.at, self.original}
+        others = [one for one in (self.owners or {}).values() if one not in own]
+        return others[0] if others else None
+
+
+def verdict(one: Sighting) -> str:
+    """Return what became of it, in one sentence."""
+    visible = [effect for effect in one.effects if effect.visible]
+    hidden = len(one.effects) > len(visible)
+    if not one.committed and one.undecodable:
+        return f"STUCK: {one.undecodable}"
+    if not one.committed:
+        return _not_committed(visible=bool(visible), hidden=hidden)
+    if visible:
+        return _done(visible)
+    return "its transaction is not decided yet, run trace again" if hidden else _without_effect(one)
+
+
+def _not_committed(*, visible: bool, hidden: bool) -> str:
+    if visible:
+        return "BROKEN: it has effects, but its offset is not committed; run hapax audit"
+    if hidden:
+        return "in progress: its effects are in a transaction that is not decided"
+    return "waiting: not processed yet"
+
+
+def _without_effect(one: Sighting) -> str:
+    if one.before is None or one.before <= one.at.offset:
+        return "just processed, run trace again"
+    if one.owner is not None:
+        return f"duplicate: its id belongs to {one.owner}, which was seen first"
+    return (
+        "no effect was found: filtered by the transform, a duplicate whose claim is over, or its "
+        "outputs were deleted or are older than the searched time (--since)"
+    )
+
+
+def _parts_due(part: str) -> int:
+    """Return the n of ``i/n``; 1 for whatever else a header may hold."""
+    count = part.partition("/")[2]
+    return int(count) if count.isdecimal() and len(count) < _DIGITS_MAX else 1
+
+
+def _done(visible: list[Effect]) -> str:
+    letters = [effect for effect in visible if effect.error]
+    outputs = [effect for effect in visible if not effect.error]
+    if letters and not outputs and len(letters) == 1:
+        return f"dead letter: {letters[0].error}"
+    if letters:
+        return "BROKEN: more than one effect, a dead letter among them; run hapax audit"
+    parts = sorted(effect.part for effect in outputs)
+    due = _parts_due(parts[0])
+    if len(outputs) == due and len(set(parts)) == due:
+        return f"done: {due} output{'s' if due > 1 else ''}"
+    if len(outputs) < due:
+        return f"{len(outputs)} of {due} outputs were found; the others may be outside the search"
+    return f"BROKEN: {len(outputs)} outputs of {due}; run hapax audit"

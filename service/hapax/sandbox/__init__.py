@@ -1,0 +1,46 @@
+"""Real Kafka and real Redis on this machine, for the demo, tests and benchmarks.
+
+sandbox        Sandbox: both together, in a folder of their own
+kafka_cluster  Kafka: one node or three, and the topics on them
+broker         one node: its settings, its data, its process
+metadata       what a broker answers about the cluster's nodes and topics
+guard          how a guarded sandbox authenticates clients: listeners, certificates, users, tokens
+tls            an authority of its own, and the certificates that it signs
+oauth          a token service for OAUTHBEARER
+login          one user with all rights, and the variables to log in as that user
+rights         users of a guarded sandbox, and what they may do
+redis_server   Redis, with an append-only file
+prometheus_server  Prometheus, with alert rules
+processes      what both are made of: a server process that can be killed, paused, restarted
+watchdog       ends the servers of a process that was killed
+ports          loopback ports that no other process is given
+jars           Kafka's jars: fetched once, checked, kept in the user's cache
+connector      Spark's Kafka connector, the same way
+machine        Java, Redis and more on this machine, or an error that says how to install them
+progress       what is shown during a long wait
+
+Nothing here is used in production but the connector, which is part of the images.
+"""
+
+from hapax.sandbox.broker import Broker
+from hapax.sandbox.guard import Guard
+from hapax.sandbox.kafka_cluster import KafkaCluster
+from hapax.sandbox.login import secure_environment
+from hapax.sandbox.machine import SandboxError
+from hapax.sandbox.prometheus_server import Prometheus, monitoring
+from hapax.sandbox.redis_server import Redis
+from hapax.sandbox.rights import Rights
+from hapax.sandbox.sandbox import Sandbox
+
+__all__ = [
+    "Broker",
+    "Guard",
+    "KafkaCluster",
+    "Prometheus",
+    "Redis",
+    "Rights",
+    "Sandbox",
+    "SandboxError",
+    "monitoring",
+    "secure_environment",
+]

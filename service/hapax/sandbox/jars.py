@@ -1,0 +1,167 @@
+"""Jars, fetched once and kept in the user's cache.
+
+Maven and Ivy are asked by coordinates alone, so that the user's own settings decide where from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from threading import Timer
+from typing import TYPE_CHECKING
+
+from hapax.core.errors import PreflightError
+from hapax.jars import Lock, check, locked
+from hapax.sandbox import machine
+from hapax.sandbox.machine import SandboxError
+from hapax.sandbox.progress import counted, say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+KAFKA_VERSION = "4.3.1"
+_FETCH_TIMEOUT_S = 900.0
+_LINES_KEPT = 15
+
+_POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>hapax</groupId><artifactId>sandbox</artifactId><version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>{dependencies}</dependencies>
+</project>
+"""
+_POM_DEPENDENCY = (
+    "<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+    "<version>{version}</version>"
+    "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+    "</dependency>"
+)
+_IVY = """\
+<ivy-module version="2.0">
+  <info organisation="hapax" module="sandbox"/>
+  <dependencies>{dependencies}</dependencies>
+</ivy-module>
+"""
+_IVY_DEPENDENCY = (
+    '<dependency org="{group}" name="{artifact}" rev="{version}" transitive="false"'
+    ' conf="default->master"/>'
+)
+
+
+KAFKA = Lock(
+    title=f"Kafka {KAFKA_VERSION}",
+    stem=f"kafka-{KAFKA_VERSION}",
+    path=Path(__file__).with_name("jars.lock"),
+    size="47 MB",
+)
+
+
+def folder(lock: Lock = KAFKA) -> Path:
+    """Return where the jars are, or will be: another lock file means another folder."""
+    content = hashlib.sha256(lock.path.read_bytes()).hexdigest()[:12]
+    return machine.cache_folder() / f"{lock.stem}-{content}"
+
+
+def fetched(lock: Lock = KAFKA) -> Path:
+    """Return the folder with all the jars; fetch them when it is missing.
+
+    The folder appears whole or not at all, and two processes never fetch at once.
+    """
+    jars = folder(lock)
+    if jars.is_dir():
+        return jars
+    with machine.alone("fetch"):
+        if not jars.is_dir():
+            _fetch(lock, jars)
+    return jars
+
+
+def _fetch(lock: Lock, jars: Path) -> None:
+    work = Path(tempfile.mkdtemp(prefix="fetch-", dir=jars.parent))
+    try:
+        target = work / "jars"
+        target.mkdir()
+        count = len(locked(lock))
+        say(f"Fetching {lock.title}, once: {count} files, {lock.size}, to {jars}")
+        maven, ivy = machine.maven(), machine.ivy()
+        if maven is not None:
+            _by_maven(lock, maven, work, target)
+        elif ivy is not None:
+            _by_ivy(lock, ivy, work, target)
+        else:
+            raise SandboxError(
+                f"{lock.title} is fetched by Maven, or by the Ivy inside PySpark, and neither is "
+                "installed. Run: sudo apt-get install maven (or: pip install pyspark)"
+            )
+        try:
+            check(lock, target)
+        except PreflightError as error:
+            raise SandboxError(str(error)) from error
+        target.rename(jars)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _by_maven(lock: Lock, maven: Path, work: Path, target: Path) -> None:
+    pom = work / "pom.xml"
+    pom.write_text(_render(lock, _POM, _POM_DEPENDENCY), encoding="utf-8")
+    _run(
+        lock,
+        [maven, "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={target}"],
+        is_jar=lambda line: "Downloaded from" in line and ".jar " in line,
+    )
+
+
+def _by_ivy(lock: Lock, ivy: Path, work: Path, target: Path) -> None:
+    module = work / "ivy.xml"
+    module.write_text(_render(lock, _IVY, _IVY_DEPENDENCY), encoding="utf-8")
+    settings = Path.home() / ".ivy2" / "ivysettings.xml"
+    own = ["-settings", settings] if settings.is_file() else ["-m2compatible"]
+    pattern = f"{target}/[artifact]-[revision].[ext]"
+    _run(
+        lock,
+        [machine.java(), "-jar", ivy, *own, "-ivy", module, "-retrieve", pattern],
+        is_jar=lambda line: "[SUCCESSFUL ]" in line and ".jar " in line,
+    )
+
+
+def _render(lock: Lock, module: str, dependency: str) -> str:
+    return module.format(
+        dependencies="".join(dependency.format(**jar._asdict()) for jar in locked(lock))
+    )
+
+
+def _run(lock: Lock, command: Sequence[str | Path], *, is_jar: Callable[[str], bool]) -> None:
+    """Run a fetching tool, counting its lines about jars; show the last ones when it fails."""
+    last: list[str] = []
+    names = {jar.file for jar in locked(lock)}
+    with (
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as tool,
+        counted(lock.title, len(names)) as advance,
+    ):
+        limit = Timer(_FETCH_TIMEOUT_S, tool.kill)
+        limit.start()
+        try:
+            for line in tool.stdout or ():
+                last = [*last, line.rstrip()][-_LINES_KEPT:]
+                if is_jar(line) and any(name in line for name in names):
+                    advance()
+            failed = tool.wait() != 0
+        finally:
+            limit.cancel()
+            tool.kill()
+    if failed:
+        raise SandboxError(
+            f"{lock.title} could not be fetched. Last output of the tool:\n" + "\n".join(last)
+        )

@@ -1,0 +1,135 @@
+"""Kafka: all nodes of the sandbox, and the topics on them."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from functools import partial
+from typing import TYPE_CHECKING
+
+from confluent_kafka import TopicPartition
+from confluent_kafka.cimpl import NewTopic
+
+from hapax.sandbox import metadata
+from hapax.sandbox.broker import Broker, Extra
+from hapax.sandbox.guard import GUARDED
+from hapax.sandbox.machine import SandboxError
+from hapax.sandbox.ports import LOOPBACK
+from hapax.sandbox.processes import READY_TIMEOUT_S
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from confluent_kafka.admin import AdminClient
+
+    from hapax.sandbox.ports import Ports
+    from hapax.sandbox.watchdog import ChildWatchdog
+
+_REQUEST_TIMEOUT_S = 60.0
+
+
+class KafkaCluster:
+    """All brokers of the sandbox."""
+
+    def __init__(
+        self, nodes: int, folder: Path, ports: Ports, watchdog: ChildWatchdog, extra: Extra
+    ) -> None:
+        self.brokers = [
+            Broker(node_id, folder / f"broker-{node_id}", ports, watchdog, extra)
+            for node_id in range(1, nodes + 1)
+        ]
+        self._cluster_id = folder / "cluster-id"
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """All brokers, as clients name them."""
+        return ",".join(broker.address for broker in self.brokers)
+
+    @property
+    def proxied_bootstrap_servers(self) -> str:
+        """All proxies, as clients name them. Proxies are the test's own."""
+        ports = [broker.proxy_listen_port for broker in self.brokers]
+        if None in ports:
+            raise SandboxError("No listener for proxies. Use Sandbox(proxied=True)")
+        return ",".join(f"{LOOPBACK}:{port}" for port in ports)
+
+    @property
+    def guarded_bootstrap_servers(self) -> str:
+        """All listeners that ask for a user without encryption, as clients name them."""
+        return self.guarded(GUARDED)
+
+    def guarded(self, listener: str) -> str:
+        """Return all listeners of this name, as clients name them (see guard.py)."""
+        ports = [broker.guarded_ports.get(listener) for broker in self.brokers]
+        if None in ports:
+            raise SandboxError(f"No listener {listener}. Use Sandbox(guarded=True)")
+        return ",".join(f"{LOOPBACK}:{port}" for port in ports)
+
+    def start(self) -> None:
+        """Configure and format all nodes and start them together. Does not wait."""
+        voters = ",".join(
+            f"{broker.node_id}@{LOOPBACK}:{broker.controller_port}" for broker in self.brokers
+        )
+        if not self._cluster_id.exists():
+            self._cluster_id.write_text(_new_cluster_id(), encoding="ascii")
+        for broker in self.brokers:
+            broker.configure(voters, len(self.brokers))
+            broker.format(self._cluster_id.read_text(encoding="ascii"))
+            broker.start()
+
+    def await_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Wait until every broker itself answers a metadata request that names all of them."""
+        deadline = time.monotonic() + timeout_s
+        everybody = {broker.node_id for broker in self.brokers}
+        for broker in self.brokers:
+            asked = metadata.admin(broker.address)
+            left_s = max(0.0, deadline - time.monotonic())
+            broker.wait_until(partial(_names, asked, everybody), left_s)
+
+    def has_topic(self, name: str) -> bool:
+        """Return whether a topic exists, with a leader for one partition at least."""
+        return metadata.led_partitions(metadata.admin(self.bootstrap_servers), name) > 0
+
+    def create_topic(
+        self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic, replicated to all nodes.
+
+        Returns when every running broker knows a leader for each of its partitions. Raises
+        KafkaException: the topic exists, its name or its configuration is refused.
+        """
+        topic = NewTopic(
+            name,
+            num_partitions=partitions,
+            replication_factor=len(self.brokers),
+            config=dict(config or {}),
+        )
+        client = metadata.admin(self.bootstrap_servers)
+        client.create_topics([topic], operation_timeout=_REQUEST_TIMEOUT_S)[name].result()
+        for broker in self.brokers:
+            if broker.running:
+                asked = metadata.admin(broker.address)
+                broker.wait_until(partial(_is_led, asked, name, partitions))
+
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
+        """Cut a partition off: its log begins at ``before_offset`` afterwards."""
+        client = metadata.admin(self.bootstrap_servers)
+        target = TopicPartition(topic, partition, before_offset)
+        client.delete_records([target], operation_timeout=_REQUEST_TIMEOUT_S)[target].result()
+
+
+def _names(asked: AdminClient, everybody: set[int]) -> bool:
+    return metadata.brokers(asked) == everybody
+
+
+def _is_led(asked: AdminClient, topic: str, partitions: int) -> bool:
+    return metadata.led_partitions(asked, topic) == partitions
+
+
+def _new_cluster_id() -> str:
+    """Return a random cluster id; Kafka's tool takes one that starts with - for an option."""
+    while (new := urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return new

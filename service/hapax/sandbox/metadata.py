@@ -1,0 +1,47 @@
+"""What a broker answers about the nodes and topics of its cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin._metadata import ClusterMetadata
+
+_TIMEOUT_S = 1.0
+
+
+def admin(bootstrap_servers: str) -> AdminClient:
+    """Return a client that keeps quiet: refused connections are normal while a broker starts."""
+    return AdminClient(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "log_level": 0,
+            "reconnect.backoff.ms": 50,
+            "reconnect.backoff.max.ms": 200,
+        }
+    )
+
+
+def brokers(client: AdminClient) -> set[int]:
+    """Return the ids of the brokers that the answer names; none where there is no answer."""
+    answer = _ask(client)
+    return set() if answer is None else set(answer.brokers)
+
+
+def led_partitions(client: AdminClient, topic: str) -> int:
+    """Return how many partitions of a topic have a leader, in the eyes of the one asked."""
+    answer = _ask(client)
+    if answer is None or topic not in answer.topics:
+        return 0
+    partitions = answer.topics[topic].partitions.values()
+    return sum(partition.leader >= 0 and partition.error is None for partition in partitions)
+
+
+def _ask(client: AdminClient) -> ClusterMetadata | None:
+    try:
+        return client.list_topics(timeout=_TIMEOUT_S)
+    except KafkaException:
+        return None

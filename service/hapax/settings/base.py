@@ -1,0 +1,112 @@
+"""What every group of settings is: frozen, closed, listed by variable; what is wrong with one."""
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.fields import FieldInfo
+
+from hapax.settings.value_types import Form
+
+PREFIX: Final = "HAPAX_"
+
+
+class Problem(NamedTuple):
+    """What is wrong, in one sentence.
+
+    ``variables``: those it is about. A rule is not judged when one of them is wrong by itself.
+    """
+
+    variables: tuple[str, ...]
+    sentence: str
+
+
+class SettingsGroup(BaseModel):
+    """Settings that belong together.
+
+    A field is named with its unit and has the name of its environment variable as alias; how it
+    is written stands in its annotation as a ``Form``.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        populate_by_name=True,
+        hide_input_in_errors=True,
+    )
+
+
+class Variable(NamedTuple):
+    """One environment variable and the field it fills.
+
+    path      aliases from the root: ("transaction", "interval")
+    fields    attributes from the root: ("transaction", "interval_ms")
+    default   as it would be written; None: required
+    meaning   a sentence or two, with the reason of the default where it is not obvious
+    example   for required ones
+    """
+
+    path: tuple[str, ...]
+    fields: tuple[str, ...]
+    form: Form
+    default: str | None
+    meaning: str
+    example: str
+
+    @property
+    def name(self) -> str:
+        """``HAPAX_TRANSACTION__INTERVAL``."""
+        return PREFIX + "__".join(self.path).upper()
+
+    @property
+    def file_name(self) -> str | None:
+        """The variable that names a file with the value; None where it can hold no secret."""
+        return f"{self.name}_FILE" if self.form.secret or self.form.filed else None
+
+    def shown(self, settings: BaseModel) -> str:
+        """Return the value in these settings as anybody may see it."""
+        value = self.value(settings)
+        return UNSET_TEXT if value is None else self.form.show(value)
+
+    def value(self, settings: BaseModel) -> Any:
+        """Return the value in these settings."""
+        value: Any = settings
+        for field in self.fields:
+            value = getattr(value, field)
+        return value
+
+
+UNSET_TEXT: Final = "unset"
+
+
+def variables(
+    group: type[BaseModel], path: tuple[str, ...] = (), fields: tuple[str, ...] = ()
+) -> Iterator[Variable]:
+    """Yield every variable of a group and of the groups in it, in the order of the fields."""
+    for attribute, field in group.model_fields.items():
+        here, inside = (*path, field.alias or attribute), (*fields, attribute)
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, SettingsGroup):
+            yield from variables(kind, here, inside)
+        else:
+            yield _variable(field, here, inside)
+
+
+def _variable(field: FieldInfo, path: tuple[str, ...], fields: tuple[str, ...]) -> Variable:
+    form = next(item for item in field.metadata if isinstance(item, Form))
+    return Variable(
+        path=path,
+        fields=fields,
+        form=form,
+        default=_default_text(field, form),
+        meaning=field.description or "",
+        example=str((field.examples or [""])[0]),
+    )
+
+
+def _default_text(field: FieldInfo, form: Form) -> str | None:
+    if isinstance(field.json_schema_extra, dict):
+        return str(field.json_schema_extra["default"])
+    if field.is_required():
+        return None
+    return UNSET_TEXT if field.default is None else form.show(field.default)

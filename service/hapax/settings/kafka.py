@@ -1,0 +1,139 @@
+"""Settings of the connection to Kafka, of the consumer group and of the transaction."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, SecretStr
+
+from hapax.settings.base import SettingsGroup
+from hapax.settings.properties import KAFKA_PROPERTIES
+from hapax.settings.validators import HTTP_URL, PATH, SECRET, SERVERS, TEXT
+from hapax.settings.value_types import choice, duration, size, whole
+
+Protocol = Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"]
+Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+Membership = Literal["static", "dynamic"]
+GroupProtocol = Literal["classic", "consumer"]
+
+
+class SecuritySettings(SettingsGroup):
+    """How to talk to the brokers, and as whom."""
+
+    protocol: Annotated[Protocol, choice(Protocol)] = Field(
+        default="plaintext", description="Encryption and authentication of all connections."
+    )
+    sasl_mechanism: Annotated[Mechanism | None, choice(Mechanism)] = Field(
+        default=None, description="How to log in; needed by the sasl protocols."
+    )
+    username: Annotated[str | None, TEXT] = Field(
+        default=None, description="User of PLAIN and SCRAM."
+    )
+    password: Annotated[SecretStr | None, SECRET] = Field(
+        default=None, description="Password of PLAIN and SCRAM."
+    )
+    ca_file: Annotated[str | None, PATH] = Field(
+        default=None,
+        description="PEM file of the authorities that may sign the brokers' certificates. "
+        "Unset: those of the system.",
+    )
+    certificate_file: Annotated[str | None, PATH] = Field(
+        default=None,
+        description="PEM file of the client certificate, for brokers that require one.",
+    )
+    key_file: Annotated[str | None, PATH] = Field(
+        default=None, description="PEM file of the certificate's private key."
+    )
+    key_password: Annotated[SecretStr | None, SECRET] = Field(
+        default=None, description="Password of the private key."
+    )
+    oauth_token_url: Annotated[str | None, HTTP_URL] = Field(
+        default=None, repr=False, description="Where OAUTHBEARER fetches its tokens."
+    )
+    oauth_client_id: Annotated[str | None, TEXT] = Field(
+        default=None, description="Client of OAUTHBEARER."
+    )
+    oauth_client_secret: Annotated[SecretStr | None, SECRET] = Field(
+        default=None, description="Secret of that client."
+    )
+    oauth_ca_file: Annotated[str | None, PATH] = Field(
+        default=None,
+        description="PEM file of the authorities that may sign the token service's certificate. "
+        "Unset: those of the system.",
+    )
+    oauth_scope: Annotated[str | None, TEXT] = Field(
+        default=None, description="Scope to request, if the token service requires one."
+    )
+
+
+class KafkaSettings(SettingsGroup):
+    """The brokers."""
+
+    bootstrap_servers: Annotated[str, SERVERS] = Field(
+        description="Brokers to contact first; the others are found through them.",
+        examples=["kafka-0:9092,kafka-1:9092"],
+    )
+    properties: Annotated[dict[str, str], KAFKA_PROPERTIES] = Field(
+        default_factory=dict,
+        repr=False,
+        description="Further librdkafka properties for consumer and producer. Those that would "
+        "break the guarantee, or that have a setting of their own, are refused.",
+        json_schema_extra={"default": "{}"},
+    )
+    security: SecuritySettings
+
+
+class TransactionSettings(SettingsGroup):
+    """When a transaction is cut."""
+
+    interval_ms: Annotated[int, duration("1ms", "10m")] = Field(
+        default=100,
+        alias="interval",
+        json_schema_extra={"default": "`100ms`, on Spark `500ms`"},
+        description="Aimed length of one batch under backlog. Each transaction costs the brokers "
+        "the same few writes, however large it is: longer batches cost less per record, shorter "
+        "ones are visible sooner. Without a backlog a batch is cut at once.",
+    )
+    records_max: Annotated[int, whole(1, 1_000_000)] = Field(
+        default=10_000,
+        json_schema_extra={"default": "`10000`, on Spark `50000`"},
+        description="Most records of one batch: bounds memory, and what an abort repeats.",
+    )
+    bytes_max: Annotated[int, size("1KiB", "1GiB")] = Field(
+        default=16 << 20,
+        description="Most bytes of keys and values of one batch. A larger single record still "
+        "goes through.",
+    )
+    timeout_ms: Annotated[int, duration("1s", "15m")] = Field(
+        default=10_000,
+        alias="timeout",
+        description="After this long the brokers abort the transaction of a process that is gone. "
+        "Readers of the output wait for it, so it is short.",
+    )
+
+
+class GroupSettings(SettingsGroup):
+    """How the partitions are shared with the other processes of the pipeline."""
+
+    membership: Annotated[Membership, choice(Membership)] = Field(
+        default="static",
+        description="static: a killed process that restarts under its name continues within "
+        "about a second, without a rebalance; the partitions of one that does not restart wait "
+        "for one session timeout. dynamic: for processes whose names change with every start.",
+    )
+    protocol: Annotated[GroupProtocol, choice(GroupProtocol)] = Field(
+        default="classic",
+        description="consumer (KIP-848) needs brokers from 4.0 and dynamic membership: with a "
+        "static name a killed process could not come back.",
+    )
+    session_timeout_ms: Annotated[int, duration("1s", "30m")] = Field(
+        default=15_000,
+        alias="session_timeout",
+        description="A process that sends no heartbeat for this long loses its partitions. "
+        "Brokers allow "
+        "6s to 30m unless configured otherwise.",
+    )
+    max_poll_interval_ms: Annotated[int, duration("1s", "24h")] = Field(
+        default=300_000,
+        alias="max_poll_interval",
+        description="A process that does not poll for this long loses its partitions, although "
+        "it is alive: the longest a batch may take.",
+    )

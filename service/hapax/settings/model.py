@@ -1,0 +1,81 @@
+"""All settings of one process."""
+
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from hapax.core.guarantees import MODES, Guarantee, Mode
+from hapax.settings.base import SettingsGroup, variables
+from hapax.settings.kafka import GroupSettings, KafkaSettings, TransactionSettings
+from hapax.settings.pipeline import (
+    CallSettings,
+    DeadLetterSettings,
+    DedupSettings,
+    InputSettings,
+    OutputSettings,
+    RetrySettings,
+    ShutdownSettings,
+    StopAfterSettings,
+    TelemetrySettings,
+    WatchdogSettings,
+)
+from hapax.settings.spark import SparkSettings
+from hapax.settings.validators import FUNCTION, NAME
+from hapax.settings.value_types import choice
+
+Engine = Literal["worker", "spark"]
+
+
+class Settings(SettingsGroup):
+    """The whole contract. ``load_settings`` is the door that also runs the cross-checks."""
+
+    app: Annotated[str, NAME] = Field(
+        description="Name of the pipeline: consumer group, prefix of the transactional ids, "
+        "namespace of the claims.",
+        examples=["orders-clean"],
+    )
+    engine: Annotated[Engine, choice(Engine)] = Field(
+        default="worker", description="What drives the pipeline."
+    )
+    instance: Annotated[str, NAME] = Field(
+        description="Unique name of this process that survives a restart: it makes the "
+        "transactional id and the static member. Two live processes with one name fence each "
+        "other.",
+        examples=["orders-clean-0"],
+        json_schema_extra={"default": "`POD_NAME`, else `HOSTNAME`, else the host's name"},
+    )
+    guarantee: Annotated[Guarantee, choice(Guarantee)] = Field(
+        default="exactly_once",
+        description="What holds for every record, whatever crashes. The two weaker ones are for "
+        "comparison.",
+    )
+    transform: Annotated[str | None, FUNCTION] = Field(
+        default=None, description="The business rule. Unset: records pass unchanged."
+    )
+    kafka: KafkaSettings
+    input: InputSettings
+    output: OutputSettings
+    dead_letter: DeadLetterSettings
+    dedup: DedupSettings
+    transaction: TransactionSettings
+    group: GroupSettings
+    spark: SparkSettings
+    call: CallSettings
+    retry: RetrySettings
+    stop_after: StopAfterSettings
+    shutdown: ShutdownSettings
+    watchdog: WatchdogSettings
+    telemetry: TelemetrySettings
+
+    def effective(self) -> dict[str, str]:
+        """Return variable → value, readable, with secrets as ``***``: one log line at start."""
+        return {variable.name: variable.shown(self) for variable in VARIABLES}
+
+    @property
+    def mode(self) -> Mode:
+        """What follows from the guarantee."""
+        return MODES[self.guarantee]
+
+
+VARIABLES: Final = tuple(variables(Settings))
+BY_NAME: Final = {variable.name: variable for variable in VARIABLES}

@@ -1,0 +1,213 @@
+"""Settings of the way of a record: input, ids, transform, output, dead letters, operation."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, SecretStr
+
+from hapax.settings.base import SettingsGroup
+from hapax.settings.validators import CLAIMS_URL, ID_SOURCES, PATH, SECRET, TEXT, TOPIC, TOPICS
+from hapax.settings.value_types import choice, duration, flag, share, whole
+
+Start = Literal["earliest", "latest", "refuse"]
+Partitioner = Literal["murmur2", "consistent_random", "round_robin", "random"]
+OnOutage = Literal["pause", "pass"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["auto", "json", "console"]
+
+_ATTEMPTS_MIN = 3
+_OFFSET_MAX = (1 << 63) - 1
+
+
+class InputSettings(SettingsGroup):
+    """What is read."""
+
+    topics: Annotated[tuple[str, ...], TOPICS] = Field(
+        description="Topics to read.", examples=["orders"]
+    )
+    start: Annotated[Start, choice(Start)] = Field(
+        default="earliest",
+        description="Where a group without offsets starts. earliest loses nothing; refuse is for "
+        "pipelines that must never start over.",
+    )
+
+
+class OutputSettings(SettingsGroup):
+    """Where outputs go."""
+
+    topic: Annotated[str, TOPIC] = Field(
+        description="Topic of the outputs that name no topic themselves.", examples=["orders-clean"]
+    )
+    partitioner: Annotated[Partitioner, choice(Partitioner)] = Field(
+        default="murmur2",
+        description="How a key finds its partition. murmur2 is what Java producers do, so keys "
+        "written by both meet in the same partition.",
+    )
+
+
+class DeadLetterSettings(SettingsGroup):
+    """What happens to records that can never have outputs."""
+
+    topic: Annotated[str | None, TOPIC] = Field(
+        default=None, description="Topic for poison records. Unset: poison stops the service."
+    )
+    rate_max: Annotated[float, share()] = Field(
+        default=0.10,
+        description="The service stops when a larger share of records becomes dead letters: the "
+        "cause is then not the records.",
+    )
+    records_min: Annotated[int, whole(1, 1_000_000_000)] = Field(
+        default=1_000,
+        description="The share is not judged before this many records, or the first poison would "
+        "stop a service that has just started.",
+    )
+
+
+class DedupSettings(SettingsGroup):
+    """How events that were sent twice are recognised."""
+
+    @property
+    def enabled(self) -> bool:
+        """Whether there is a claim store."""
+        return self.redis_url is not None
+
+    @property
+    def claims_url(self) -> str | None:
+        """The address of the claim store, whose scheme selects it (hapax.claims.store)."""
+        return None if self.redis_url is None else self.redis_url.get_secret_value()
+
+    redis_url: Annotated[SecretStr | None, CLAIMS_URL] = Field(
+        default=None, description="Claim store. Unset: off, all other dedup settings are idle."
+    )
+    ca_file: Annotated[str | None, PATH] = Field(
+        default=None,
+        description="PEM file of the authorities that may sign the claim store's certificate; "
+        "needs a rediss:// address. Unset: those of the system.",
+    )
+    certificate_file: Annotated[str | None, PATH] = Field(
+        default=None,
+        description="PEM file of the client certificate, for a claim store that requires one.",
+    )
+    key_file: Annotated[str | None, PATH] = Field(
+        default=None, description="PEM file of the certificate's private key."
+    )
+    key_password: Annotated[SecretStr | None, SECRET] = Field(
+        default=None, description="Password of the private key."
+    )
+    id: Annotated[tuple[str, ...], ID_SOURCES] = Field(
+        default=("cloudevents", "header:message-id"),
+        description="Where to find the id of an event, in order. A record without one is "
+        "processed and counted, never dropped.",
+    )
+    ttl_ms: Annotated[int, duration("1s", "365d")] = Field(
+        default=86_400_000,
+        alias="ttl",
+        description="How long an id is remembered: longer than the sender may repeat an event, "
+        "and than a record may wait in the input.",
+    )
+    on_outage: Annotated[OnOutage, choice(OnOutage)] = Field(
+        default="pause",
+        description="Without the claim store: hold the partitions, or continue and let "
+        "duplicates of the sender pass.",
+    )
+    timeout_ms: Annotated[int, duration("10ms", "1m")] = Field(
+        default=2_000,
+        alias="timeout",
+        description="How long one answer of the claim store may take before it counts as away.",
+    )
+
+
+class CallSettings(SettingsGroup):
+    """One call of the transform."""
+
+    timeout_ms: Annotated[int | None, duration("100ms", "24h")] = Field(
+        default=None,
+        alias="timeout",
+        description="A call that takes longer ends the process with exit code 8 and names the "
+        "record, which is then called in a process of its own and becomes a dead letter when it "
+        "hangs again. Longer than the slowest call that is legal. Unset: as long as "
+        "HAPAX_GROUP__MAX_POLL_INTERVAL allows.",
+    )
+
+
+class RetrySettings(SettingsGroup):
+    """How often something is tried."""
+
+    attempts: Annotated[
+        int,
+        whole(
+            _ATTEMPTS_MIN,
+            1_000,
+            "a broker that restarts can fail two attempts of a record that is sound",
+        ),
+    ] = Field(
+        default=_ATTEMPTS_MIN,
+        description="Attempts of one batch or record before the culprit becomes a dead letter.",
+    )
+
+
+class StopAfterSettings(SettingsGroup):
+    """Bounded runs."""
+
+    records: Annotated[int | None, whole(1, _OFFSET_MAX)] = Field(
+        default=None, description="Stop after this many input records."
+    )
+    at_end: Annotated[bool, flag()] = Field(
+        default=False, description="Stop at the ends that the input partitions had at the start."
+    )
+
+
+class ShutdownSettings(SettingsGroup):
+    """How the service leaves."""
+
+    timeout_ms: Annotated[int, duration("1s", "1h")] = Field(
+        default=10_000,
+        alias="timeout",
+        description="How long a stop may take: finish or abort the batch, leave the group. The "
+        "supervisor must wait longer before it kills.",
+    )
+
+
+class WatchdogSettings(SettingsGroup):
+    """What ends a process that hangs."""
+
+    timeout_ms: Annotated[int, duration("1s", "24h")] = Field(
+        default=60_000,
+        alias="timeout",
+        description="A call that takes longer ends the process. Some client calls ignore their "
+        "own timeout; the longest legal one was measured at 43s, in an outage of all brokers.",
+    )
+
+
+class TelemetrySettings(SettingsGroup):
+    """What the service reports."""
+
+    port: Annotated[int, whole(0, 65_535)] = Field(
+        default=9464, description="Port of metrics, probes and status page; 0: any free one."
+    )
+    address: Annotated[str, TEXT] = Field(
+        default="0.0.0.0",  # noqa: S104 - probes and scrapes come from outside of the container
+        description="Address to listen on. The default is reachable from outside of the "
+        "container, as probes and scrapes are.",
+    )
+    log_level: Annotated[LogLevel, choice(LogLevel)] = Field(
+        default="info", description="Least level that is logged. info: one line per transaction."
+    )
+    log_format: Annotated[LogFormat, choice(LogFormat)] = Field(
+        default="auto", description="auto: console on a terminal, json everywhere else."
+    )
+    lag_interval_ms: Annotated[int, duration("1s", "1h")] = Field(
+        default=10_000,
+        alias="lag_interval",
+        description="How often log offsets are queried: lag in seconds, what retention is about "
+        "to delete, transactions left open. A separate thread queries them.",
+    )
+    runbooks_url: Annotated[str, TEXT] = Field(
+        default="https://hapax.example/docs",
+        description="Where these pages are kept; the status page links to RUNBOOKS_URL/alerts.md "
+        "and RUNBOOKS_URL/runbooks.md.",
+    )
+    tracing: Annotated[bool, flag()] = Field(
+        default=False,
+        description="One span per transaction, by OpenTelemetry. Needs hapax-kafka[tracing]; the "
+        "standard OTEL_* variables say where spans go.",
+    )

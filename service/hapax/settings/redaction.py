@@ -1,0 +1,198 @@
+"""What is secret by its name, and what is secret by its place in a text.
+
+By name: a property of the Kafka client or of Spark, or an option inside a longer value
+(``-Djavax.net.ssl.keyStorePassword=…``, a JAAS line, a connection string). By place: the login and
+the query of an address, and what follows ``Bearer`` and ``Basic``.
+
+A name that only speaks of a secret (where it lies, how long it is, which class reads it) stays
+readable, for these are what people compare when a login fails.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+HIDDEN: Final = "***"
+
+_ANYWHERE: Final = (
+    # Also inside longer words: keyPassword, clientSecret, oauthToken, accesskey.
+    "password",
+    "passwd",
+    "passphrase",
+    "secret",
+    "token",
+    "credential",
+    "jaas",
+    "apikey",
+    "accesskey",
+    "privatekey",
+    "accountkey",
+    "signature",
+    "authorization",
+    "cookie",
+    "oauthbearerconfig",
+    "extensions",  # of sasl.oauthbearer: some identity providers want their secret there
+)
+_WORDS: Final = frozenset(
+    {
+        "pwd",
+        "pass",
+        "pw",
+        "pin",
+        "key",  # secret.key, account.key.<account>, ssl.key.pem, encryption.key
+        "keys",
+        "pem",  # a text with a private key in it, or a certificate, which is no loss
+        "sas",  # shared access signature of Azure
+    }
+)
+_ABOUT: Final = frozenset(
+    # The last word of a name that tells something about a secret, and not the secret.
+    {
+        "algorithm",
+        "bits",
+        "class",
+        "converter",
+        "deserializer",
+        "dir",
+        "enable",
+        "enabled",
+        "endpoint",
+        "file",
+        "format",
+        "interval",
+        "length",
+        "location",
+        "mechanism",
+        "method",
+        "ms",
+        "path",
+        "provider",
+        "providers",
+        "regex",
+        "seconds",
+        "serializer",
+        "size",
+        "store",  # keyStore, trustStore: paths
+        "timeout",
+        "type",
+        "uri",  # its login and its query are hidden by place
+        "url",
+    }
+)
+_PLAIN: Final = frozenset({"", "true", "false", "none", "null", "unset", "bearer", "basic", HIDDEN})
+_SPLIT: Final = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])")
+
+# The login is what stands before the last @ of the authority. A password may hold a raw slash,
+# beyond which no authority would go on: then its "port" is no number.
+_LOGIN: Final = re.compile(
+    r"""[A-Za-z][A-Za-z0-9+.-]*://
+        (?:[^\s/?\#:@]*:(?!//|\d+[/?\#])(?P<password>[^\s"'<>]+)
+          |[^\s/?\#:@]*:(?P<digits>[^\s/?\#]+)
+          |(?P<user>[^\s/?\#:@]+))@""",
+    re.VERBOSE,
+)
+_QUERY: Final = re.compile(r"""[A-Za-z][A-Za-z0-9+.-]*://[^\s?#"'<>]*[?#](?P<query>[^\s"'<>]+)""")
+_BEARER: Final = re.compile(
+    r"\b(?:Bearer|Basic)\s+(?P<value>[A-Za-z0-9+/=._~-]{8,})", re.IGNORECASE
+)
+_OPTION: Final = re.compile(
+    r"""(?:-D(?P<java>[A-Za-z][\w.-]*)=(?P<word>[^\s"']+)
+      |(?P<name>[A-Za-z][\w.-]*)["']?\s*[=:]\s*
+        (?:"(?P<double>(?:[^"\\]|\\.)*)"?
+          |'(?P<single>(?:[^'\\]|\\.)*)'?
+          |(?P<bare>[^\s;,&"'{}\[\]()]+)))""",
+    re.VERBOSE,
+)
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of a property, an option or a variable of this name is a secret."""
+    words = [word.lower() for word in _SPLIT.split(name) if word]
+    if not words or words[-1] in _ABOUT:
+        return False
+    joined = "".join(words)
+    return not _WORDS.isdisjoint(words) or any(sign in joined for sign in _ANYWHERE)
+
+
+def hidden(text: str) -> str:
+    """Return a text without what is secret by its place."""
+    for start, end in sorted(_spans(text), reverse=True):
+        text = text[:start] + HIDDEN + text[end:]
+    return text
+
+
+def hidden_values(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return properties as anybody may see them."""
+    return {
+        name: HIDDEN if is_secret(name) and value.lower() not in _PLAIN else hidden(value)
+        for name, value in properties.items()
+    }
+
+
+def secret_values(properties: Mapping[str, str]) -> Iterator[str]:
+    """Yield what ``hidden_values`` hides."""
+    for name, value in properties.items():
+        if is_secret(name) and value.lower() not in _PLAIN:
+            yield value
+            # Of a list of pairs each value may turn up alone.
+            yield from (part.partition("=")[2] for part in value.split(",") if "=" in part)
+        else:
+            yield from secrets_in(value)
+
+
+def secrets_in_json(text: str) -> Iterator[str]:
+    """Yield what is secret in a JSON object of properties, as far as it can be read."""
+    try:
+        properties = json.loads(text, parse_float=str, parse_int=str, parse_constant=str)
+    except (ValueError, RecursionError):
+        properties = None
+    if not isinstance(properties, dict):
+        yield from secrets_in(text)
+        return
+    yield from secret_values({name: str(value) for name, value in properties.items()})
+
+
+def secrets_in(text: str) -> Iterator[str]:
+    """Yield every part of a text that is secret by its place; parts may lie within each other."""
+    for start, end in _found(text):
+        yield text[start:end]
+
+
+def _found(text: str) -> Iterator[tuple[int, int]]:
+    for pattern in (_LOGIN, _QUERY, _BEARER):
+        for found in pattern.finditer(text):
+            # Each pattern has one group that took part.
+            yield from _told(text, *found.span(str(found.lastgroup)))
+    place = 0
+    while (match := _OPTION.search(text, place)) is not None:
+        start, end = match.span(str(match.lastgroup))
+        if is_secret(match["java"] or match["name"]):
+            yield from _told(text, start, end)
+            place = end
+        else:
+            # The value of one option may hold others.
+            place = start
+
+
+def _told(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    if text[start:end].lower() not in _PLAIN:
+        yield start, end
+
+
+def _spans(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the stretches to hide; none touches another."""
+    last = -1, -1
+    for start, end in sorted(_found(text)):
+        if start <= last[1]:
+            last = last[0], max(last[1], end)
+            continue
+        if last[0] >= 0:
+            yield last
+        last = start, end
+    if last[0] >= 0:
+        yield last

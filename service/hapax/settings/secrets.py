@@ -1,0 +1,114 @@
+"""The secrets of this process by their values, to strike them out of texts that others write.
+
+Names and places (redaction.py) decide what is shown of the settings themselves. What a client, a
+broker, Spark or business code says may repeat a value anywhere: it is compared with these.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, quote_plus, unquote, unquote_plus
+
+from pydantic import SecretStr
+
+from hapax.settings.base import PREFIX
+from hapax.settings.model import VARIABLES
+from hapax.settings.redaction import HIDDEN, is_secret, secret_values, secrets_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from hapax.settings.base import Variable
+    from hapax.settings.model import Settings
+
+LENGTH_MIN: Final = 4
+"""Shorter ones stand in many words; striking them out would leave little to read of a log."""
+FOREIGN_LENGTH_MIN: Final = 8
+"""Variables of others are judged by their names alone: a short value is rather a switch."""
+_FILE_BYTES_MAX: Final = 1 << 16
+
+
+class Strike:
+    """Takes secrets out of texts, in whatever spelling they stand there."""
+
+    def __init__(self, secrets: Iterable[str], length_min: int = LENGTH_MIN) -> None:
+        spelt = {each for secret in secrets for each in _spellings(secret)}
+        known = sorted((each for each in spelt if len(each) >= length_min), key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, known))) if known else None
+
+    def __call__(self, text: str) -> str:
+        """Return the text without them."""
+        return text if self._pattern is None else self._pattern.sub(HIDDEN, text)
+
+    def value(self, value: Any) -> Any:
+        """Return what a log line or JSON holds without them: every text in it, at any depth."""
+        if self._pattern is None or value is None or isinstance(value, int | float):
+            return value
+        if isinstance(value, str):
+            return self(value)
+        if isinstance(value, dict):
+            return {key: self.value(each) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.value(each) for each in value]
+        return value
+
+
+def secrets_of(settings: Settings) -> Iterator[str]:
+    """Yield every secret that these settings hold."""
+    for variable in VARIABLES:
+        value = variable.value(settings)
+        if isinstance(value, SecretStr):
+            yield from variable.form.parts(value.get_secret_value())
+        elif isinstance(value, dict):
+            yield from secret_values(value)
+        elif isinstance(value, str):
+            yield from variable.form.parts(value)
+
+
+def secrets_around(environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield every secret that an environment holds or points at; nothing has to be valid."""
+    for variable in VARIABLES:
+        for text in _given(variable, environ):
+            yield from variable.form.parts(text)
+    known = {variable.name for variable in VARIABLES}
+    for name, text in environ.items():
+        if name in known or (name.startswith(PREFIX) and name.endswith("_FILE")):
+            continue
+        if is_secret(name) or name.startswith(PREFIX):
+            # Ours that nothing reads is most likely misspelt, and may be a secret's.
+            found = (text,) if is_secret(name) else secrets_in(text)
+            yield from (each for each in found if len(each) >= FOREIGN_LENGTH_MIN)
+
+
+def _given(variable: Variable, environ: Mapping[str, str]) -> Iterator[str]:
+    if text := environ.get(variable.name, ""):
+        yield text
+    file_name = variable.file_name
+    if file_name is None or not (path := environ.get(file_name, "").strip()):
+        return
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(_FILE_BYTES_MAX).decode()
+    except (OSError, ValueError):
+        yield from _misplaced(path)
+        return
+    yield content.rstrip("\r\n")
+
+
+def _misplaced(path: str) -> Iterator[str]:
+    """Yield what stands where the path of a secret should: most likely the secret itself."""
+    if "/" not in path:
+        yield path
+
+
+def _spellings(secret: str) -> Iterator[str]:
+    for plain in {secret, secret.strip(), unquote(secret), unquote_plus(secret)}:
+        yield plain
+        yield quote(plain, safe="")
+        yield quote_plus(plain)
+        yield json.dumps(plain)[1:-1]
+        yield json.dumps(plain, ensure_ascii=False)[1:-1]
+        yield repr(plain)[1:-1]

@@ -1,0 +1,66 @@
+"""Settings of the Spark engine."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from hapax.settings.base import SettingsGroup
+from hapax.settings.properties import SPARK_PROPERTIES
+from hapax.settings.validators import ADDRESS, FUNCTION, PATH
+from hapax.settings.value_types import duration, whole
+
+
+class SparkSettings(SettingsGroup):
+    """How the pipeline runs with `HAPAX_ENGINE=spark`."""
+
+    master: Annotated[str, ADDRESS] = Field(
+        default="local[*]",
+        repr=False,
+        description="Where tasks run: local[N] within this container, or the address of a "
+        "cluster (spark://host:port, k8s://https://host:port).",
+    )
+    properties: Annotated[dict[str, str], SPARK_PROPERTIES] = Field(
+        default_factory=dict,
+        repr=False,
+        description="Further Spark properties. Those that would break the guarantee, or that "
+        "have a setting of their own, are refused.",
+        json_schema_extra={"default": "{}"},
+    )
+    lanes: Annotated[int | None, whole(1, 10_000)] = Field(
+        default=None,
+        description="How many tasks work at once; the partitions are spread over them. Unset: as "
+        "many as Spark has cores.",
+    )
+    range_interval_ms: Annotated[int, duration("100ms", "10m")] = Field(
+        default=2_000,
+        alias="range_interval",
+        description="How long one task works on its range under backlog, in transactions of "
+        "HAPAX_TRANSACTION__INTERVAL. Longer ranges cost less per record; a stop waits for the "
+        "running ones.",
+    )
+    dataframe: Annotated[str | None, FUNCTION] = Field(
+        default=None,
+        description="A function from DataFrame to DataFrame, run by Structured Streaming instead "
+        "of HAPAX_TRANSFORM. Unset: records.",
+    )
+    checkpoint: Annotated[str | None, ADDRESS] = Field(
+        default=None,
+        repr=False,
+        description="Where a pipeline keeps its positions and state: a folder or an address on "
+        "durable storage. Required with HAPAX_SPARK__DATAFRAME; records need none.",
+    )
+    trigger_interval_ms: Annotated[int, duration("10ms", "24h")] = Field(
+        default=1_000,
+        alias="trigger_interval",
+        description="Least time between two micro-batches of a pipeline.",
+    )
+    batch_records_max: Annotated[int, whole(1, 100_000_000)] = Field(
+        default=100_000,
+        description="Most input records of one micro-batch of a pipeline: what it writes must "
+        "fit into one transaction.",
+    )
+    jars: Annotated[str | None, PATH] = Field(
+        default=None,
+        description="Folder with Spark's Kafka connector, for a pipeline. Unset: fetched once "
+        "into the user's cache.",
+    )

@@ -1,0 +1,12 @@
+"""What the service reports: one fact becomes one log line and one movement of a metric.
+
+events            Events, the only name that engines call; a file for each subject
+metrics           the one table of metrics; metric_defs builds it, reference prints it
+health            what the probes answer
+http              one port for metrics, probes and the status page
+logs              structlog to JSON lines or to a terminal; recent_errors keeps the last
+log_rate_limiter  what is logged in full, and what is only counted
+tracing           one span for each transaction; tracing_sdk knows where spans go
+
+Nothing here knows Kafka, Redis or the core's steps; it is called with plain values.
+"""

@@ -1,0 +1,23 @@
+"""Events: one method for each thing that happens, noun and past verb, as the log line is named.
+
+Each method makes the log line and moves the metric from the same fact, so that the two can never
+tell different stories. Engines call these; adapters and the core do not.
+"""
+
+from __future__ import annotations
+
+from hapax.telemetry.events.clients import ClientEvents
+from hapax.telemetry.events.group import GroupEvents
+from hapax.telemetry.events.service import ServiceEvents
+from hapax.telemetry.events.spark import SparkEvents
+from hapax.telemetry.events.transaction import TransactionEvents
+
+
+class Events(
+    ServiceEvents,
+    GroupEvents,
+    TransactionEvents,
+    SparkEvents,
+    ClientEvents,
+):
+    """Everything that can be told: ``Events(metrics, health, logger)``."""

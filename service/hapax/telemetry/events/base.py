@@ -1,0 +1,96 @@
+"""Narrator: what all events share. An event's method makes the log line and moves the metric."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Final
+
+from hapax.telemetry.health import Outage
+from hapax.telemetry.log_rate_limiter import Repeats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from structlog.typing import FilteringBoundLogger
+
+    from hapax.core.records import TopicPartition
+    from hapax.telemetry.health import Health
+    from hapax.telemetry.metrics import Metrics
+
+DEBUG: Final = 10
+INFO: Final = 20
+WARNING: Final = 30
+CRITICAL: Final = 50
+
+TEXT_CHARS_MAX: Final = 300
+"""Length of a text from outside (error, log line of a client) in one of our lines."""
+
+
+_USER: Final = re.compile(r"//[^/\s@]*@")
+
+
+class Narrator:
+    """Holds metrics, health and logger, and withholds lines that repeat.
+
+    ``wall_s`` returns Unix time; monotonic time is the health's, so that both agree.
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        health: Health,
+        logger: FilteringBoundLogger,
+        wall_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._metrics = metrics
+        self._health = health
+        self._logger = logger
+        self._wall_s = wall_s
+        self._monotonic_s = health.monotonic_s
+        self._repeats = Repeats()
+        self._tells_info: bool = logger.is_enabled_for(INFO)
+        self._tells_debug: bool = logger.is_enabled_for(DEBUG)
+
+    def log_lines_suppressed(self, of: str, about: list[str], count: int) -> None:
+        """So many lines like ``of`` were counted only, within a minute that is over."""
+        self._logger.warning("log_lines_suppressed", of=of, about=about, count=count)
+
+    def _first(self, *key: str, lines: int = 1) -> bool:
+        """Return true when a line like this is among the first ``lines`` of its minute."""
+        return self._repeats.admit(key, self._monotonic_s(), lines)
+
+    def _outage(self, known: Outage | None, reason: str) -> Outage:
+        """Return an outage that goes on, or one that begins now, with its latest reason."""
+        told = printable(without_user(reason))
+        if known is not None:
+            return known._replace(reason=told)
+        return Outage(self._wall_s(), self._monotonic_s(), told)
+
+    def _tell_withheld(self, until_s: float) -> None:
+        for (of, *about), count in self._repeats.ended(until_s):
+            self.log_lines_suppressed(of, about, count)
+
+
+def printable(text: str, chars_max: int = TEXT_CHARS_MAX) -> str:
+    """Return foreign text bounded, on one line, and without characters that move a terminal."""
+    if len(text) > chars_max:
+        text = text[: chars_max - 1] + "…"
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def without_user(text: str) -> str:
+    """Return a text with user and password struck out of its addresses."""
+    return _USER.sub("//***@", text)
+
+
+def named(partition: TopicPartition) -> str:
+    """Return a partition as lines show it: ``topic/partition``."""
+    return f"{partition[0]}/{partition[1]}"
+
+
+def named_all(partitions: Iterable[TopicPartition]) -> list[str]:
+    """Return partitions as lines show them, in order."""
+    return [named(partition) for partition in sorted(partitions)]

@@ -1,0 +1,172 @@
+"""Events of partitions: which are assigned, where the group stands in them, and the lag.
+
+Those of the lag monitor come from its own thread. A partition that is no longer assigned has no lag
+here; its series disappear with the rebalance as a rule, with the next snapshot at the latest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hapax.telemetry.events.base import Narrator, named, named_all, printable
+from hapax.telemetry.health import skip_command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from hapax.core.lag import PartitionLag
+    from hapax.core.ports import Stuck
+    from hapax.core.records import Progress, TopicPartition
+    from hapax.telemetry.metrics import Metrics
+
+
+class GroupEvents(Narrator):
+    """What happens to our partitions and positions."""
+
+    def partitions_assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        """Say that these are ours too. May be none: more members than partitions."""
+        added = frozenset(partitions)
+        self._health.assigned = True
+        self._changed("partitions_assigned", "assigned", added, self._health.partitions | added)
+
+    def partitions_revoked(self, partitions: Iterable[TopicPartition]) -> None:
+        """Say that these go to another member, in good order."""
+        gone = frozenset(partitions)
+        self._changed("partitions_revoked", "revoked", gone, self._health.partitions - gone)
+
+    def partitions_lost(self, partitions: Iterable[TopicPartition]) -> None:
+        """Say that these went to another member without asking: this one was slow, or cut off."""
+        gone = frozenset(partitions)
+        self._changed("partitions_lost", "lost", gone, self._health.partitions - gone)
+
+    def partitions_unowned(self, partitions: Iterable[TopicPartition]) -> None:
+        """Say that no member owned these partitions, and that the group shares out again."""
+        self._metrics.partitions_unowned.of().inc()
+        self._logger.warning("partitions_unowned", partitions=named_all(frozenset(partitions)))
+
+    def partition_stuck(self, stuck: Mapping[TopicPartition, Stuck]) -> None:
+        """Say which partitions of ours are held up by a set that cannot be decoded: all of them."""
+        before, self._health.stuck = self._health.stuck, dict(stuck)
+        for (topic, partition), one in before.items():
+            if stuck.get((topic, partition)) != one:
+                self._metrics.partition_stuck.remove(topic, str(partition), str(one.offset))
+        for where, one in stuck.items():
+            if before.get(where) == one:
+                continue
+            self._metrics.partition_stuck.of(where[0], str(where[1]), str(one.offset)).set(1)
+            self._logger.critical(
+                "partition_stuck",
+                partition=named(where),
+                offset=one.offset,
+                reason=printable(one.reason),
+                skip=skip_command(where, one),
+            )
+        moved = before.keys() - stuck.keys()
+        if moved:
+            self._logger.warning("partitions_unstuck", partitions=named_all(moved))
+
+    def lag_observed(self, lags: Mapping[TopicPartition, int]) -> None:
+        """Say the lag of a DataFrame pipeline, whose offsets are in its checkpoint.
+
+        Everything else has its lag from the lag monitor (``lag_updated``).
+        """
+        self._health.lags = lags
+        for (topic, partition), lag in lags.items():
+            self._metrics.consumer_lag.of(topic, str(partition)).set(lag)
+        if self._tells_debug:
+            self._logger.debug(
+                "lag_observed", lags={named(partition): lag for partition, lag in lags.items()}
+            )
+
+    def idle_offsets_committed(self, progress: Progress) -> None:
+        """Say that progress alone was committed, behind control records and aborted data."""
+        self._metrics.idle_offsets_committed.of().inc()
+        self._health.succeed()
+        self._metrics.last_commit_timestamp_seconds.of().set(self._wall_s())
+        if self._tells_debug:
+            self._logger.debug(
+                "idle_offsets_committed",
+                offsets={named(partition): offset for partition, offset in progress.items()},
+            )
+
+    def records_redelivered(self, count: int, partition: TopicPartition) -> None:
+        """Say that the client handed out committed records again; they were dropped."""
+        self._metrics.records_skipped.of("redelivered").inc(count)
+        self._logger.info("records_redelivered", partition=named(partition), count=count)
+
+    def lag_updated(
+        self, partition_lags: Sequence[PartitionLag], at_s: float, *, complete: bool
+    ) -> None:
+        """Say how partitions stood at ``at_s``, Unix time: ours, and those that are written to.
+
+        Those that are missing in an incomplete snapshot keep their last values.
+        """
+        ours, before = self._health.partitions, self._health.partition_lags
+        found = {(one.topic, one.partition): one for one in partition_lags}
+        told = found if complete else {**before, **found}
+        kept = {where: one for where, one in told.items() if not one.is_input or where in ours}
+        for where in before.keys() - kept.keys():
+            forget_lag(self._metrics, where)
+        for where in found.keys() & kept.keys():
+            self._record_lag(where, found[where])
+        self._health.partition_lags = kept
+        if complete:
+            self._health.lag_updated_s = at_s
+        if self._tells_debug:
+            self._logger.debug(
+                "lag_updated",
+                partition_lags={named(where): _facts(one) for where, one in found.items()},
+            )
+
+    def lag_monitor_limited(self, remark: str) -> None:
+        """Log what the lag monitor cannot find out here, once."""
+        self._logger.info("lag_monitor_limited", remark=printable(remark))
+
+    def lag_monitor_failed(self, reason: str) -> None:
+        """Say that brokers did not answer, or not all of it."""
+        self._metrics.lag_monitor_errors.of().inc()
+        if self._first("lag_monitor_failed"):
+            self._logger.warning("lag_monitor_failed", reason=printable(reason))
+
+    def _changed(
+        self,
+        event: str,
+        kind: str,
+        changed: frozenset[TopicPartition],
+        ours: frozenset[TopicPartition],
+    ) -> None:
+        # A lag that is no longer updated would alert for ever.
+        for topic, partition in self._health.partitions - ours:
+            forget_lag(self._metrics, (topic, partition))
+        self._health.partitions = ours
+        self._metrics.assigned_partitions.of().set(len(ours))
+        self._metrics.rebalances.of(kind).inc()
+        tell = self._logger.warning if kind == "lost" else self._logger.info
+        tell(event, partitions=named_all(changed), ours=len(ours))
+
+    def _record_lag(self, where: TopicPartition, one: PartitionLag) -> None:
+        labels, metrics = (where[0], str(where[1])), self._metrics
+        metrics.last_stable_offset_lag.of(*labels).set(one.log.last_stable_offset_lag)
+        metrics.open_transaction_seconds.of(*labels).set(one.open_s)
+        if one.is_input:
+            metrics.consumer_lag.of(*labels).set(one.lag)
+        if one.lag_s is not None:
+            metrics.consumer_lag_seconds.of(*labels).set(one.lag_s)
+        if one.margin_s is None:
+            metrics.retention_margin_seconds.remove(*labels)
+        else:
+            metrics.retention_margin_seconds.of(*labels).set(one.margin_s)
+
+
+def forget_lag(metrics: Metrics, where: TopicPartition) -> None:
+    """Remove the series of a partition that are no longer updated: they would alert for ever."""
+    labels = (where[0], str(where[1]))
+    metrics.consumer_lag.remove(*labels)
+    metrics.consumer_lag_seconds.remove(*labels)
+    metrics.retention_margin_seconds.remove(*labels)
+    metrics.open_transaction_seconds.remove(*labels)
+    metrics.last_stable_offset_lag.remove(*labels)
+
+
+def _facts(one: PartitionLag) -> Mapping[str, object]:
+    return one.figures() if one.is_input else one.log_figures()

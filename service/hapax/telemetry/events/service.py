@@ -1,0 +1,193 @@
+"""Events of the process: it starts, gets ready, moves, drains, stops."""
+
+from __future__ import annotations
+
+import math
+import platform
+import sys
+import traceback
+from pathlib import Path
+from threading import Thread, main_thread
+from typing import TYPE_CHECKING, Final
+
+from hapax.core.certificates import EXPIRY_WARNING_S
+from hapax.telemetry.events.base import Narrator, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hapax.core.certificates import Certificate
+    from hapax.core.records import Coordinates
+
+WATCHDOG_LINE_WAIT_S: Final = 1.0
+"""How long the watchdog waits for its own line: a stuck stdout may be what it caught."""
+STACK_MAX: Final = 8
+
+
+def _main_stack() -> list[str]:
+    """Return where the main thread is, innermost first: the only trace that a hang leaves."""
+    frame = sys._current_frames().get(main_thread().ident or 0)
+    return [
+        f"{Path(each.filename).name}:{each.lineno} {each.name}"
+        for each in reversed(traceback.extract_stack(frame))
+    ][:STACK_MAX]
+
+
+class ServiceEvents(Narrator):
+    """What happens to the process as a whole."""
+
+    def service_started(
+        self, settings: Mapping[str, str], *, version: str, engine: str, librdkafka: str
+    ) -> None:
+        """Say what runs, and how. ``settings`` are logged as given: redact them before."""
+        python = platform.python_version()
+        self._metrics.build_info.of(version, engine, python, librdkafka).set(1)
+        self._metrics.last_poll_timestamp_seconds.of().set_function(self._last_poll_s)
+        self._metrics.ready.of().set_function(lambda: float(self._health.readyz().ok))
+        self._logger.info(
+            "service_started",
+            version=version,
+            python=python,
+            librdkafka=librdkafka,
+            settings=dict(settings),
+        )
+
+    def preflight_passed(self, remarks: Sequence[str] = ()) -> None:
+        """Say that the outside is fit to start on; ``remarks``: what could be better."""
+        tell = self._logger.warning if remarks else self._logger.info
+        tell("preflight_passed", remarks=list(remarks))
+
+    def preflight_refused(self, problems: Sequence[str]) -> None:
+        """Say why the outside is not fit to start on: one sentence for each problem."""
+        self._logger.error("preflight_refused", problems=list(problems))
+
+    def service_ready(self) -> None:
+        """Say that transactions are initialised; the loop begins."""
+        self._health.started = True
+        self._logger.info("service_ready")
+
+    def loop_moved(self) -> None:
+        """Note that the loop came round. Called each time, so it only stores the time."""
+        now_s = self._monotonic_s()
+        self._health.loop_s = now_s
+        if now_s >= self._repeats.due_s:
+            self._tell_withheld(now_s)
+
+    def producer_init_retried(self, reason: str) -> None:
+        """Say that nothing can go on before brokers answer again."""
+        self._metrics.brokers_awaited.of().inc()
+        self._health.fail()
+        if self._first("producer_init_retried"):
+            self._logger.error("producer_init_retried", reason=printable(reason))
+
+    def brokers_unreachable(self, places: str) -> None:
+        """Say that no broker answers at all; ``places``: addresses, and what is wrong there."""
+        self._metrics.brokers_awaited.of().inc()
+        away = self._health.brokers_away
+        self._health.brokers_away = outage = self._outage(away, places)
+        if self._first("brokers_unreachable") or away is None:
+            since = f"no broker has answered since {outage.since}"
+            self._logger.error("brokers_unreachable", reason=f"{since} ({outage.reason})")
+
+    @property
+    def brokers_are_away(self) -> bool:
+        """Whether the last word of the brokers was none."""
+        return self._health.brokers_away is not None
+
+    def brokers_reached(self) -> None:
+        """Say that a broker answers again."""
+        away, self._health.brokers_away = self._health.brokers_away, None
+        outage_s = 0.0 if away is None else self._monotonic_s() - away.began_s
+        self._logger.info("brokers_reached", outage_s=round(outage_s, 3))
+
+    def intake_paused(self) -> None:
+        """Say that an operator's wish to take nothing has taken effect."""
+        self._health.paused_s = self._wall_s()
+        self._metrics.paused.of().set(1)
+        self._logger.warning("intake_paused", until="hapax resume, or a restart")
+
+    def intake_resumed(self) -> None:
+        """Say that records are taken again."""
+        since_s, self._health.paused_s = self._health.paused_s, None
+        self._metrics.paused.of().set(0)
+        paused_s = 0.0 if since_s is None else self._wall_s() - since_s
+        self._logger.info("intake_resumed", paused_s=round(paused_s, 3))
+
+    def certificates_seen(self, certificates: Sequence[Certificate]) -> None:
+        """Note when certificates expire; say which do so soon, or have."""
+        now_s = self._wall_s()
+        for each in certificates:
+            if each.expires_s is None:
+                continue
+            family = self._metrics.certificate_expiry_timestamp_seconds
+            family.of(each.role, each.place).set(each.expires_s)
+            left_s = each.expires_s - now_s
+            if left_s < EXPIRY_WARNING_S:
+                tell = self._logger.error if left_s <= 0 else self._logger.warning
+                tell(
+                    "certificate_expires",
+                    role=each.role,
+                    place=each.place,
+                    left_days=round(left_s / 86_400, 1),
+                )
+
+    def batch_abandoned(self, reason: str) -> None:
+        """Say that a stop found a batch unfinished.
+
+        Nothing of it is visible, or the next start finds out whether it is.
+        """
+        self._logger.warning("batch_abandoned", reason=printable(reason))
+
+    def service_draining(self, reason: str) -> None:
+        """Say that the service takes no more records and finishes what it has."""
+        self._health.draining = True
+        self._logger.info("service_draining", reason=reason)
+
+    def service_stopped(self, exit_code: int, reason: str) -> None:
+        """Say why the process leaves, and with which exit code. The last line."""
+        self._tell_withheld(math.inf)
+        tell = self._logger.error if exit_code else self._logger.info
+        tell("service_stopped", exit_code=exit_code, reason=reason)
+
+    def service_crashed(self, error: BaseException) -> None:
+        """Show an unexpected error: its traceback, without values of variables."""
+        self._logger.error("service_crashed", error=type(error).__name__, exc_info=error)
+
+    def watchdog_fired(self, call: str, seconds: float) -> None:
+        """Say that a call overran its deadline; the process is about to end.
+
+        Returns within a second, even when writing the line is what hangs.
+        """
+        self._metrics.watchdog_fired.of(call).inc()
+        line = Thread(
+            target=self._logger.critical,
+            args=("watchdog_fired",),
+            kwargs={"call": call, "seconds": round(seconds, 3), "stack": _main_stack()},
+            daemon=True,
+        )
+        line.start()
+        line.join(WATCHDOG_LINE_WAIT_S)
+
+    def call_hung(self, coordinates: Coordinates, seconds: float) -> None:
+        """Say which record a call of the transform never returns from; the process ends.
+
+        Returns within a second, like ``watchdog_fired``.
+        """
+        line = Thread(target=self._tell_hung, args=(str(coordinates), seconds), daemon=True)
+        line.start()
+        line.join(WATCHDOG_LINE_WAIT_S)
+
+    def _tell_hung(self, record: str, seconds: float) -> None:
+        self._logger.critical(
+            "call_hung", record=record, seconds=round(seconds, 3), stack=_main_stack()
+        )
+        sys.stderr.write(
+            f"hapax: the transform has not returned from record {record} for {seconds:.1f} s"
+            " (HAPAX_CALL__TIMEOUT): the process ends with exit code 8; when the record hangs"
+            " again it becomes a dead letter\n"
+        )
+        sys.stderr.flush()
+
+    def _last_poll_s(self) -> float:
+        loop_s = self._health.loop_s
+        return 0.0 if loop_s is None else self._wall_s() - (self._monotonic_s() - loop_s)

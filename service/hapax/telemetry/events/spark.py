@@ -1,0 +1,133 @@
+"""Events of the two forms on Spark: ranges of offsets, and the micro-batches of a DataFrame.
+
+``range_completed`` is the canonical line of the one: one for each range that a task committed;
+``micro_batch_completed`` that of the other: one for each micro-batch, all numbers in it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hapax.core.batch_result import BatchResult
+from hapax.telemetry.events.base import Narrator, named, named_all, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from hapax.core.micro_batches import Numbers
+    from hapax.core.records import Progress, TopicPartition
+
+
+class SparkEvents(Narrator):
+    """What happens to lanes and their ranges, and to a streaming query."""
+
+    def lanes_assigned(self, lanes: Mapping[int, Iterable[TopicPartition]]) -> None:
+        """Say which lane has which partitions; every earlier task of theirs is fenced."""
+        self._logger.info(
+            "lanes_assigned",
+            lanes={str(lane): named_all(partitions) for lane, partitions in lanes.items()},
+        )
+
+    def range_completed(  # noqa: PLR0913 - the facts of one line
+        self,
+        lane: int,
+        outcome: str,
+        spans: Mapping[TopicPartition, tuple[int, int]],
+        *,
+        transactions: int,
+        records: int,
+        open_s: float,
+        work_s: float,
+        round_s: float,
+    ) -> None:
+        """Say what a task came to. ``round_s``: from planning to the report, as the driver saw."""
+        metrics = self._metrics
+        metrics.ranges.of(outcome).inc()
+        metrics.range_duration_seconds.of("open").observe(open_s)
+        metrics.range_duration_seconds.of("work").observe(work_s)
+        metrics.range_duration_seconds.of("round").observe(round_s)
+        metrics.range_records.of().observe(records)
+        if self._tells_info:
+            self._logger.info(
+                "range_completed",
+                lane=lane,
+                outcome=outcome,
+                offsets={named(where): list(span) for where, span in spans.items()},
+                transactions=transactions,
+                records=records,
+                open_ms=round(open_s * 1000, 3),
+                work_ms=round(work_s * 1000, 3),
+                round_ms=round(round_s * 1000, 3),
+            )
+
+    def task_lost(self, lane: int, reason: str, failures: int, starts: Progress) -> None:
+        """Say that a task ended without a report: its process was killed, or its executor lost.
+
+        What it had committed is found by the next one, which goes on from there.
+        """
+        self._metrics.tasks_lost.of().inc()
+        self._logger.warning(
+            "task_lost",
+            lane=lane,
+            reason=printable(reason),
+            failures=failures,
+            starts={named(where): offset for where, offset in starts.items()},
+        )
+
+    def query_started(self, query: str, run: str, checkpoint: str) -> None:
+        """Say which query runs; its id lives in the checkpoint."""
+        self._health.assigned = True  # the partitions of a query are always its own
+        self._logger.info("query_started", query=query, run=run, checkpoint=checkpoint)
+
+    def micro_batch_completed(self, numbers: Numbers) -> None:
+        """Say what a micro-batch came to."""
+        metrics = self._metrics
+        metrics.micro_batches.of("repeated" if numbers.repeated else "published").inc()
+        for topic, count in numbers.inputs.items():
+            metrics.records_consumed.of(topic).inc(count)
+        for topic, count in numbers.outputs.items():
+            metrics.records_produced.of(topic).inc(count)
+        for phase, seconds in numbers.phases_s.items():
+            metrics.micro_batch_duration_seconds.of(phase).observe(seconds)
+        metrics.late_rows_dropped.of().inc(numbers.late)
+        metrics.state_rows.of().set(numbers.state_rows)
+        metrics.state_bytes.of().set(numbers.state_bytes)
+        metrics.last_commit_timestamp_seconds.of().set(self._wall_s())
+        self._health.last_settled = (self._wall_s(), _settled(numbers))
+        if self._tells_info:
+            self._logger.info("micro_batch_completed", **_line(numbers))
+
+    def marker_refreshed(self, number: int) -> None:
+        """Say that the marker of an idle query was committed again, before it expires."""
+        self._logger.info("marker_refreshed", next=number)
+
+
+def _settled(numbers: Numbers) -> BatchResult:
+    """Return the micro-batch as what the status page knows: a transaction."""
+    phases_s = {phase: each for phase, each in numbers.phases_s.items() if phase != "total"}
+    return BatchResult(
+        outcome="repeated" if numbers.repeated else "committed",
+        attempt=numbers.attempts,
+        offsets={},
+        records=sum(numbers.inputs.values()),
+        inputs=numbers.inputs,
+        outputs=numbers.outputs,
+        phases_s=phases_s,
+    )
+
+
+def _line(numbers: Numbers) -> dict[str, object]:
+    return {
+        "number": numbers.number,
+        "records": sum(numbers.inputs.values()),
+        "inputs": numbers.inputs,
+        "outputs": numbers.outputs,
+        "repeated": numbers.repeated,
+        "attempts": numbers.attempts,
+        "lag": {named(where): lag for where, lag in numbers.lags.items() if lag},
+        "late": numbers.late,
+        "state_rows": numbers.state_rows,
+        "state_bytes": numbers.state_bytes,
+        "watermark": numbers.watermark,
+        "phases_ms": {name: round(s * 1000, 3) for name, s in numbers.phases_s.items()},
+    }

@@ -1,0 +1,192 @@
+"""Events of batches, transactions and their producers.
+
+``transaction_committed`` is the canonical line: one for each transaction, all numbers in it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from hapax.telemetry.events.base import named, printable
+from hapax.telemetry.events.claims import ClaimEvents
+
+if TYPE_CHECKING:
+    from hapax.core.batch_result import BatchResult
+    from hapax.core.records import Coordinates, Progress, TopicPartition
+
+LINES_PER_MINUTE: Final = 10
+"""Failing records told in full per minute; a poisoned topic must not drown its own cause."""
+
+SEVERAL_TOPICS: Final = "several"
+
+
+class TransactionEvents(ClaimEvents):
+    """What happens to batches, from a failing record to a second process of our name."""
+
+    def transaction_committed(self, settled: BatchResult) -> None:
+        """Say what a batch came to, in the canonical line."""
+        now_s = self._wall_s()
+        self._health.succeed()
+        self._health.last_settled = (now_s, settled)
+        self._count(settled)
+        self._measure(settled, now_s)
+        self._claims_settled(settled)
+        if self._tells_info:
+            self._logger.info("transaction_committed", **_line(settled, now_s), **_trace(settled))
+
+    def dead_letter_written(
+        self, coordinates: Coordinates, reason: str, attempts: int, error: str = ""
+    ) -> None:
+        """Say which record became a dead letter. ``transaction_committed`` counts it."""
+        if self._first("dead_letter_written", lines=LINES_PER_MINUTE):
+            self._logger.warning(
+                "dead_letter_written",
+                record=str(coordinates),
+                reason=reason,
+                attempts=attempts,
+                error=printable(error),
+            )
+
+    def records_isolated(
+        self, partition: TopicPartition, first: int, until: int, deaths: int
+    ) -> None:
+        """Say that processes died at ``first``: calls below ``until`` are made in another one."""
+        self._metrics.partitions_isolated.of().inc()
+        self._logger.warning(
+            "records_isolated",
+            partition=named(partition),
+            first=first,
+            until=until,
+            deaths=deaths,
+        )
+
+    def crashing_record_found(self, coordinates: Coordinates, how: str, deaths: int) -> None:
+        """Say which record killed its process: it becomes a dead letter."""
+        self._metrics.crashing_records.of().inc()
+        self._logger.error(
+            "crashing_record_found", record=str(coordinates), how=printable(how), deaths=deaths
+        )
+
+    def isolation_failed(self, reason: str) -> None:
+        """Say that suspects are called in this very process: there is no other one."""
+        self._logger.error("isolation_failed", reason=printable(reason))
+
+    def batch_aborted(self, reason: str, records: int, attempt: int, rewound_to: Progress) -> None:
+        """Say that nothing of the batch is visible; it is taken again from ``rewound_to``."""
+        self._metrics.transactions.of("aborted").inc()
+        self._health.fail()
+        self._logger.warning(
+            "batch_aborted",
+            reason=printable(reason),
+            records=records,
+            attempt=attempt,
+            rewound_to={named(partition): offset for partition, offset in rewound_to.items()},
+        )
+
+    def batch_halved(self, records_max: int, reason: str) -> None:
+        """Say that batches hold at most ``records_max`` until the culprit stands alone."""
+        self._metrics.batches_halved.of().inc()
+        self._logger.warning("batch_halved", records_max=records_max, reason=printable(reason))
+
+    def producer_died(self, reason: str, *, fenced: bool) -> None:
+        """Say that this producer is dead; fenced: the broker saw a newer epoch of our id."""
+        self._metrics.transactions.of("fenced" if fenced else "fatal").inc()
+        self._health.fail()
+        self._logger.error("producer_died", reason=printable(reason), fenced=fenced)
+
+    def member_fenced(self, reason: str, *, explained: bool) -> None:
+        """Say that the group gave our name away; explained: connections broke shortly before."""
+        self._metrics.members_fenced.of().inc()
+        self._logger.error("member_fenced", reason=printable(reason), explained=explained)
+
+    def producer_rebuilt(self, cause: str, duration_s: float) -> None:
+        """Say that a new producer is initialised. ``cause``: one word, it is a label."""
+        self._metrics.producers_rebuilt.of(cause).inc()
+        self._logger.warning("producer_rebuilt", cause=cause, duration_ms=_ms(duration_s))
+
+    def in_doubt_fenced(self, evidence: str) -> None:
+        """Say that a late request might still be applied, which a new epoch forbids."""
+        self._metrics.in_doubt_fences.of().inc()
+        self._logger.warning("in_doubt_fenced", evidence=printable(evidence))
+
+    def _count(self, settled: BatchResult) -> None:
+        metrics = self._metrics
+        metrics.transactions.of(settled.outcome).inc()
+        for topic, count in _inputs(settled).items():
+            metrics.records_consumed.of(topic).inc(count)
+        for topic, count in settled.outputs.items():
+            metrics.records_produced.of(topic).inc(count)
+        for reason, count in settled.dead_letter_reasons.items():
+            metrics.records_dead_lettered.of(reason).inc(count)
+        metrics.records_skipped.of("duplicate").inc(settled.duplicates)
+        metrics.records_skipped.of("filtered").inc(settled.filtered)
+        metrics.records_without_id.of().inc(settled.without_id)
+        metrics.records_unchecked.of().inc(settled.unchecked)
+        metrics.dedup_lookups.of("miss_or_own").inc(settled.claims_new_or_own)
+        metrics.dedup_lookups.of("hit").inc(settled.duplicates)
+        metrics.bytes_consumed.of().inc(settled.bytes_in)
+
+    def _measure(self, settled: BatchResult, now_s: float) -> None:
+        metrics, phases_s = self._metrics, settled.phases_s
+        for phase, seconds in phases_s.items():
+            metrics.transaction_duration_seconds.of(phase).observe(seconds)
+        metrics.transaction_duration_seconds.of("total").observe(sum(phases_s.values()))
+        metrics.transaction_records.of().observe(settled.records)
+        if settled.claims_new_or_own or settled.duplicates:
+            metrics.dedup_latency_seconds.of().observe(phases_s.get("claim", 0.0))
+        if settled.newest_timestamp_ms > 0:
+            latency = metrics.record_latency_seconds.of()
+            latency.observe(_age_s(settled.newest_timestamp_ms, now_s))
+            if settled.records > 1 and settled.oldest_timestamp_ms > 0:
+                latency.observe(_age_s(settled.oldest_timestamp_ms, now_s))
+        metrics.last_commit_timestamp_seconds.of().set(now_s)
+
+
+def _line(settled: BatchResult, now_s: float) -> dict[str, object]:
+    return {
+        "outcome": settled.outcome,
+        "attempt": settled.attempt,
+        "records": settled.records,
+        "offsets": {named(where): list(span) for where, span in settled.offsets.items()},
+        "outputs": settled.outputs,
+        "duplicates": settled.duplicates,
+        "filtered": settled.filtered,
+        "dead_letters": settled.dead_letters,
+        "dead_letter_reasons": settled.dead_letter_reasons,
+        "without_id": settled.without_id,
+        "unchecked": settled.unchecked,
+        "claims_new_or_own": settled.claims_new_or_own,
+        "bytes_in": settled.bytes_in,
+        "latency_ms": {
+            "oldest": _latency_ms(settled.oldest_timestamp_ms, now_s),
+            "newest": _latency_ms(settled.newest_timestamp_ms, now_s),
+        },
+        "phases_ms": {phase: _ms(seconds) for phase, seconds in settled.phases_s.items()},
+        "duration_ms": _ms(sum(settled.phases_s.values())),
+    }
+
+
+def _trace(settled: BatchResult) -> dict[str, str]:
+    if settled.trace is None:
+        return {}
+    return {"trace_id": settled.trace[0], "span_id": settled.trace[1]}
+
+
+def _inputs(settled: BatchResult) -> dict[str, int]:
+    if settled.inputs:
+        return settled.inputs
+    topics = {topic for topic, _ in settled.offsets}
+    return {topics.pop() if len(topics) == 1 else SEVERAL_TOPICS: settled.records}
+
+
+def _age_s(timestamp_ms: int, now_s: float) -> float:
+    """Return seconds since ``timestamp_ms``; a producer's clock may run ahead of ours."""
+    return max(0.0, now_s - timestamp_ms / 1000)
+
+
+def _latency_ms(timestamp_ms: int, now_s: float) -> float | None:
+    return _ms(_age_s(timestamp_ms, now_s)) if timestamp_ms > 0 else None
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 3)

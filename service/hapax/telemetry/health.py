@@ -1,0 +1,211 @@
+"""Health: what the probes answer. It is told, and never asks Kafka or Redis.
+
+The loop's thread writes plain attributes, the server's threads read them; each is replaced as a
+whole, so that no lock is needed.
+
+startupz  initialised: the producer has its epoch, the consumer has subscribed
+livez     the loop moved within the limit; before it runs there is nothing to hang
+readyz    started, assigned for the first time, not draining, claims as the policy wants them, a
+          broker answers, and what is taken gets through: the loop moves, and not from one failure
+          to the next
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from hapax.core.batch_result import BatchResult
+    from hapax.core.lag import PartitionLag
+    from hapax.core.ports import Stuck
+    from hapax.core.records import TopicPartition
+
+
+STALL_S = 5.0
+"""A loop that stands still for so long waits for brokers, or for a very slow record."""
+FAILING_S = 3.0
+"""Failures for so long, without a success among them, are no hiccup."""
+FORGOTTEN_S = 10.0
+"""The last failure counts for so long: with nothing more to do no success may follow it."""
+
+
+class Outage(NamedTuple):
+    """Brokers or the claim store do not answer.
+
+    since_s  Unix time of the first call without an answer; began_s: the same, monotonic
+    reason   addresses, and what is wrong there; no secrets
+    """
+
+    since_s: float
+    began_s: float
+    reason: str
+
+    @property
+    def since(self) -> str:
+        """Return the time of day, in UTC as in the log."""
+        return time.strftime("%H:%M:%S", time.gmtime(self.since_s))
+
+
+class Cause(NamedTuple):
+    """Why a process is not ready. ``page``: where to read on, below the folder of the docs."""
+
+    text: str
+    page: str
+
+
+class ProbeResult(NamedTuple):
+    """A probe's answer; ``reasons`` holds a phrase for each thing that is missing."""
+
+    ok: bool
+    reasons: list[str]
+
+
+class Health:
+    """State of this process.
+
+    ``loop_limit_s``: longer than the longest legal blocking call (the watchdog's deadline), and
+    shorter than ``max.poll.interval.ms``. ``loop_s`` is the monotonic time of the loop's last move.
+    ``partition_lags`` are of the last probe of each partition; ``lag_updated_s`` is the Unix time
+    of the last probe that all brokers answered. ``lags`` is what a DataFrame pipeline reports,
+    which has no offsets of its own; ``paused_s`` is the Unix time since when an operator has
+    paused the intake, None: it is not; ``last_settled`` is the last transaction, with the Unix
+    time of its end.
+    """
+
+    def __init__(
+        self, loop_limit_s: float, monotonic_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.loop_limit_s = loop_limit_s
+        self.monotonic_s = monotonic_s
+        self.started = False
+        self.assigned = False
+        self.draining = False
+        self.paused_s: float | None = None
+        self.claims_ok = True
+        self.claims_away: Outage | None = None
+        self.brokers_away: Outage | None = None
+        self.partitions: frozenset[TopicPartition] = frozenset()
+        self.stuck: Mapping[TopicPartition, Stuck] = {}
+        self.partition_lags: Mapping[TopicPartition, PartitionLag] = {}
+        self.lag_updated_s: float | None = None
+        self.lags: Mapping[TopicPartition, int] = {}
+        self.last_settled: tuple[float, BatchResult] | None = None
+        self.loop_s: float | None = None
+        self._failures_s: tuple[float, float] | None = None  # the first one and the last one
+
+    def fail(self) -> None:
+        """Take note that something did not get through."""
+        now_s, failures_s = self.monotonic_s(), self._failures_s
+        if failures_s is None or now_s - failures_s[1] > FORGOTTEN_S:
+            failures_s = (now_s, now_s)
+        self._failures_s = (failures_s[0], now_s)
+
+    def succeed(self) -> None:
+        """Take note that something was committed."""
+        self._failures_s = None
+
+    def startupz(self) -> ProbeResult:
+        """Say whether the start is over, and what it waits for."""
+        return _verdict([] if self.started else [*self._starting(), *self._outages()])
+
+    def livez(self) -> ProbeResult:
+        """Say whether the loop moves."""
+        loop_s = self.loop_s
+        age_s = 0.0 if loop_s is None else self.monotonic_s() - loop_s
+        if age_s <= self.loop_limit_s:
+            return ProbeResult(ok=True, reasons=[])
+        return ProbeResult(
+            ok=False,
+            reasons=[f"the loop has not moved for {age_s:.1f} s (limit {self.loop_limit_s:g} s)"],
+        )
+
+    def readyz(self) -> ProbeResult:
+        """Say whether records are being processed, or would be if there were any."""
+        return _verdict(self.causes())
+
+    def causes(self) -> list[Cause]:
+        """Return why this process is not ready, what can be cured first."""
+        causes = [*self._outages(), *self._starting()]
+        if not self.assigned:
+            text = "waiting for the first assignment of partitions"
+            causes.append(Cause(text, "alerts.md#hapaxworkernotstarted"))
+        if self.draining:
+            causes.append(Cause("draining", "runbooks.md#exit-code-0-drained"))
+        if self.paused_s is not None:
+            since = time.strftime("%H:%M:%S", time.gmtime(self.paused_s))
+            text = f"paused by an operator since {since}: hapax resume"
+            causes.append(Cause(text, "commands.md#pause-and-resume-take-nothing-for-a-while"))
+        return causes + self._held_up() + self._stalled()
+
+    def _held_up(self) -> list[Cause]:
+        return [
+            Cause(
+                f"{topic}/{partition} is stuck: the set at offset {one.offset} cannot be decoded"
+                f" ({one.reason}); {skip_command((topic, partition), one)} passes it",
+                "alerts.md#hapaxpartitionstuck",
+            )
+            for (topic, partition), one in sorted(self.stuck.items())
+        ]
+
+    def _outages(self) -> list[Cause]:
+        brokers, claims, causes = self.brokers_away, self.claims_away, []
+        # A running worker outlives a moment without brokers; a start waits for them.
+        if brokers is not None and (
+            not self.started or self.monotonic_s() - brokers.began_s > FAILING_S
+        ):
+            told = f"no broker has answered since {brokers.since} ({brokers.reason})"
+            causes.append(Cause(told, "alerts.md#hapaxbrokersaway"))
+        if not self.claims_ok:
+            page = "alerts.md#hapaxclaimstoredown"
+            causes.append(Cause("the claim store does not answer", page))
+            if claims is not None:
+                causes.append(Cause(f"{claims.reason}, since {claims.since}", page))
+        return causes
+
+    def state(self) -> str:
+        """Return one word: starting, running, paused, stuck, stalled or draining.
+
+        paused: by an operator, or the claim store is away and the policy is to wait. stalled: for
+        another reason of readyz. stuck: a partition is held up by a set that cannot be decoded; the
+        others go on.
+        """
+        if not self.started:
+            return "starting"
+        if self.draining:
+            return "draining"
+        if self.paused_s is not None or not self.claims_ok:
+            return "paused"
+        if not self.assigned:
+            return "starting"
+        if self.stuck:
+            return "stuck"
+        return "stalled" if self._outages() or self._stalled() else "running"
+
+    def _stalled(self) -> list[Cause]:
+        now_s, loop_s, failures_s = self.monotonic_s(), self.loop_s, self._failures_s
+        reasons = []
+        if loop_s is not None and now_s - loop_s > STALL_S:
+            text = f"the loop has not moved for {now_s - loop_s:.0f} s"
+            reasons.append(Cause(text, "alerts.md#hapaxloopstuck"))
+        if failures_s is not None and now_s - failures_s[1] < FORGOTTEN_S:
+            failing_s = now_s - failures_s[0]
+            if failing_s > FAILING_S:
+                text = f"nothing has been committed for {failing_s:.0f} s of failures"
+                reasons.append(Cause(text, "alerts.md#hapaxpipelinestalled"))
+        return reasons
+
+    def _starting(self) -> list[Cause]:
+        text = "starting: transactions are not initialised yet"
+        return [] if self.started else [Cause(text, "alerts.md#hapaxworkernotstarted")]
+
+
+def skip_command(where: TopicPartition, one: Stuck) -> str:
+    """Return the command that passes a set that cannot be decoded."""
+    return f"hapax offsets skip {where[0]}/{where[1]}/{one.offset} --dead-letter"
+
+
+def _verdict(causes: list[Cause]) -> ProbeResult:
+    return ProbeResult(ok=not causes, reasons=[cause.text for cause in causes])

@@ -1,0 +1,187 @@
+"""One port for whoever watches: metrics, probes, status. Standard library, daemon threads.
+
+It is started before anything else, so that a probe gets an answer while the service still waits
+for Kafka. Clients that are slow, broken or many cost a bounded number of threads and no log line.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from hapax.core.errors import ConfigurationError
+from hapax.telemetry.http.routes import Answer, Intake, Routes, json_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from prometheus_client import CollectorRegistry
+
+    from hapax.telemetry.health import Health
+
+CLIENTS_MAX: Final = 32
+"""Connections at once; one more closes the oldest, so that a probe always gets through."""
+
+CLIENT_TIMEOUT_S: Final = 10.0
+"""A connection's whole life. A scrape takes milliseconds."""
+
+_CLOSE_POLL_S: Final = 0.1
+"""How soon the server's thread sees that it should end: part of every drain."""
+
+
+class TelemetryServer:
+    """Listens from construction on, answers from ``start`` on.
+
+    ``port`` 0 takes any free one; the attribute ``port`` has the real one. Raises
+    ConfigurationError when the port or the address cannot be had. ``status`` is called by
+    ``/status.json``, in a thread of the server, and returns what JSON can hold. ``intake`` is what
+    a POST to ``/pause`` and ``/resume`` moves, from this machine alone.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        *,
+        registry: CollectorRegistry,
+        health: Health,
+        status: Callable[[], Mapping[str, Any]] = dict,
+        intake: Intake | None = None,
+    ) -> None:
+        try:
+            routes = Routes(registry, health, status, intake)
+            self._server = _Server(address, port, routes)
+        except (OSError, OverflowError) as error:
+            raise ConfigurationError([_refusal(address, port, error)]) from error
+        self.port: int = self._server.server_address[1]
+        self._thread = Thread(
+            target=self._server.serve_forever, args=(_CLOSE_POLL_S,), name="telemetry", daemon=True
+        )
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Answer no more and give the port back."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+        self._server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection, one request."""
+
+    timeout = CLIENT_TIMEOUT_S
+    error_content_type = "application/json"
+    error_message_format = '{"error": %(code)d}'
+
+    def do_GET(self) -> None:
+        try:
+            answer = cast("_Server", self.server).routes.answer(self.path, self.headers)
+        except Exception as error:  # noqa: BLE001 - one page that fails must not end the thread
+            reason = {"error": type(error).__name__}
+            answer = json_answer(HTTPStatus.INTERNAL_SERVER_ERROR, reason)
+        self._send(answer)
+
+    def do_POST(self) -> None:
+        # Whoever shares our own address is on this machine: in its container, on Kubernetes.
+        local = self.client_address[0] == self.connection.getsockname()[0]
+        routes = cast("_Server", self.server).routes
+        answer = routes.command(self.path, self.headers, local=local)
+        if answer is None:
+            self._refuse()
+        else:
+            self._send(answer)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def __getattr__(self, name: str) -> Callable[[], None]:
+        """Refuse every other method: the base class looks for ``do_<METHOD>``."""
+        if name.startswith("do_"):
+            return self._refuse
+        raise AttributeError(name)
+
+    def _refuse(self) -> None:
+        answer = json_answer(HTTPStatus.METHOD_NOT_ALLOWED, {"error": "only GET and HEAD"})
+        self._send(answer._replace(headers=[*answer.headers, ("Allow", "GET, HEAD")]))
+
+    def _send(self, answer: Answer) -> None:
+        self.send_response(answer.status)
+        for name, value in answer.headers:
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(answer.body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer.body)
+
+    def version_string(self) -> str:
+        return "hapax"
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - named by the base class
+        """Say nothing: a probe every few seconds is no event."""
+
+
+class _Server(ThreadingHTTPServer):
+    """Bounds the number of clients and their lives."""
+
+    request_queue_size = 128
+
+    def __init__(self, address: str, port: int, routes: Routes) -> None:
+        self.routes = routes
+        self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self._clients: dict[socket.socket, float] = {}
+        self._lock = Lock()
+        super().__init__((address, port), _Handler)
+
+    def server_bind(self) -> None:
+        """Bind without the base class's reverse look-up: where DNS is down it takes seconds."""
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = "hapax", self.server_address[1]
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            if len(self._clients) >= CLIENTS_MAX:
+                _hang_up(self._clients, next(iter(self._clients)))
+            self._clients[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """Hang up on clients that live by a byte now and then. Called with each poll."""
+        born_s = time.monotonic() - CLIENT_TIMEOUT_S
+        with self._lock:
+            for client in [client for client, since_s in self._clients.items() if since_s < born_s]:
+                _hang_up(self._clients, client)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._clients.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: clients that break off are not our event."""
+
+
+def _hang_up(clients: dict[socket.socket, float], client: socket.socket) -> None:
+    del clients[client]
+    with suppress(OSError):  # it may just have gone by itself
+        client.shutdown(socket.SHUT_RDWR)
+
+
+def _refusal(address: str, port: int, error: OSError | OverflowError) -> str:
+    reason = getattr(error, "strerror", None) or error
+    return (
+        f"HAPAX_TELEMETRY__PORT={port}: cannot listen on {address}:{port} ({reason}); "
+        "choose a free port, or 0 for any"
+    )

@@ -1,0 +1,164 @@
+"""Logs: structlog to JSON lines on stdout, or to a person on a terminal.
+
+structlog is imported when logs are configured and not before: see ``_import_structlog``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, cast
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
+
+    from hapax.settings.secrets import Strike
+    from hapax.telemetry.events.clients import ClientEvents
+    from hapax.telemetry.recent_errors import Troubles
+
+Level = Literal["debug", "info", "warning", "error"]
+Format = Literal["auto", "json", "console"]
+
+_KEPT: Final = frozenset({"app", "instance", "engine", "event", "level", "timestamp", "exc_info"})
+
+
+def configure_logs(
+    level: Level,
+    log_format: Format = "auto",
+    *,
+    stream: TextIO | None = None,
+    troubles: Troubles | None = None,
+    strike: Strike | None = None,
+    **bound: str,
+) -> FilteringBoundLogger:
+    """Return the process's logger; every line carries ``bound`` (app, instance, engine).
+
+    Warnings and worse are kept by ``troubles``, too. ``strike`` takes secrets out of every text
+    but the bound ones, tracebacks included.
+
+    Levels below ``level`` cost a call that returns at once. ``auto``: console when ``stream``
+    (default: stdout) is a terminal, otherwise one JSON object per line, UTF-8.
+    """
+    _import_structlog()
+    import structlog
+
+    stream = stream or sys.stdout
+    console = log_format == "console" or (log_format == "auto" and stream.isatty())
+    processors: list[Processor] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    if troubles is not None:
+        processors.insert(0, troubles)
+    if strike is not None:
+        processors.insert(0, _without(strike))
+    target: object
+    if console:
+        colors = stream.isatty() and not os.environ.get("NO_COLOR")
+        plain = structlog.dev.plain_traceback
+        processors.append(structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain))
+        if strike is not None:
+            processors.append(lambda _logger, _method, text: strike(cast("str", text)))
+        target = structlog.PrintLogger(stream)
+    else:
+        processors.append(structlog.processors.format_exc_info)
+        if strike is not None:
+            processors.append(_without(strike))
+        processors.append(json_line)
+        target = structlog.BytesLogger(stream.buffer)
+    logger = structlog.wrap_logger(
+        target,
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        context_class=dict,
+    )
+    return cast("FilteringBoundLogger", logger.bind(**bound))
+
+
+def _without(strike: Strike) -> Processor:
+    """Return what takes secrets out of a line; who speaks and what happened stay."""
+
+    def struck(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        for key, value in event.items():
+            if key not in _KEPT:
+                event[key] = strike.value(value)
+        return event
+
+    return struck
+
+
+def json_line(_logger: WrappedLogger, _method: str, event: EventDict) -> bytes:
+    """Render one line: time, level and event first, the rest in the order it was told."""
+    import orjson
+
+    line = {key: event.pop(key) for key in ("timestamp", "level", "event")} | dict(event)
+    try:
+        return orjson.dumps(line, default=str)
+    except TypeError:
+        # Lone surrogates and integers beyond 64 bits: rare, slower, but never a lost line.
+        return json.dumps(line, default=str, skipkeys=True).encode("ascii")
+
+
+class ClientLogger:
+    """The ``logger=`` of a confluent-kafka client: its lines become ``librdkafka_logged``.
+
+    The C code calls ``log(level, "%s [%s] %s", facility, handle's name, text)``, with levels as in
+    Python's logging, from within ``poll``; what this raised would come out there.
+    """
+
+    def __init__(self, events: ClientEvents, client: str) -> None:
+        self._events = events
+        self._client = client
+
+    def log(self, level: int, text_format: str, *parts: Any) -> None:
+        """Pass one line on; never raise."""
+        try:
+            match parts:
+                case (facility, _, text):
+                    self._events.librdkafka_logged(self._client, level, str(facility), str(text))
+                case _:
+                    self._events.librdkafka_logged(self._client, level, "?", text_format % parts)
+        except Exception as error:  # noqa: BLE001 - a callback of C code must not raise
+            with suppress(Exception):
+                self._events.telemetry_failed(error)
+
+
+class LibraryHandler(logging.Handler):
+    """Lines of Python's own logging become ``library_logged``."""
+
+    def __init__(self, events: ClientEvents) -> None:
+        super().__init__()
+        self._events = events
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass one line on; never raise into business code."""
+        try:
+            error = record.exc_info[1] if record.exc_info else None
+            self._events.library_logged(record.name, record.levelno, record.getMessage(), error)
+        except Exception as failure:  # noqa: BLE001 - logging must not break who logs
+            with suppress(Exception):
+                self._events.telemetry_failed(failure)
+
+
+def capture_library_logs(events: ClientEvents) -> None:
+    """Send what business code and libraries log to ``events``, in place of stderr."""
+    logging.getLogger().handlers = [LibraryHandler(events)]
+
+
+def _import_structlog() -> None:
+    """Import structlog without rich.
+
+    structlog.dev imports rich, where it is installed, for tracebacks that stay off here because
+    they print the values of variables. That costs a restarted worker 40 ms before its first
+    record, and a traceback of ours should not depend on what else is installed.
+    """
+    if "rich" in sys.modules or "structlog" in sys.modules:
+        return
+    sys.modules["rich"] = None  # type: ignore[assignment] # Python's way to say: not importable
+    try:
+        import structlog  # noqa: F401 - imported for the cache of modules
+    finally:
+        del sys.modules["rich"]

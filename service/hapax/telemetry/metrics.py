@@ -1,0 +1,269 @@
+"""The table of metrics. A row here is a series in ``/metrics`` and a line of docs/metrics.md.
+
+Rules: base units; a counter ends in ``_total``; every label is bounded; buckets are explicit and
+start below 1 ms, because a transaction without a network between takes less than 2 ms.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
+
+from hapax.core.certificates import ROLES
+from hapax.telemetry.metric_defs import Label, Row
+
+PHASES = ("identify", "claim", "transform", "plan", "send", "send_offsets", "commit", "total")
+MICRO_BATCH_PHASES = ("plan", "work", "publish", "total")
+
+_TOPIC = Label("topic", limit=1_000)
+_PARTITION = Label("partition", limit=10_000)
+_DURATIONS = (
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
+    0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+)  # fmt: skip
+_LATENCIES = (
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
+    1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0, 86400.0,
+)  # fmt: skip
+_RANGES = (
+    10.0, 100.0, 1_000.0, 10_000.0, 30_000.0, 100_000.0, 300_000.0, 1_000_000.0, 3_000_000.0,
+)  # fmt: skip
+_SIZES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0, 30_000.0, 100_000.0)
+
+
+class Metrics:
+    """The table, built into a registry of its own.
+
+    Each row is a Family on the instance: ``metrics.records_consumed.of("orders").inc(12)``.
+    """
+
+    records_consumed = Row(Counter, "Input records of committed transactions.", _TOPIC)
+    records_produced = Row(
+        Counter, "Records written by committed transactions, dead letters included.", _TOPIC
+    )
+    records_skipped = Row(
+        Counter,
+        "Input records without an output: duplicate of an earlier event, filtered by the "
+        "transform, or handed out again by the client although already committed (redelivered).",
+        Label("reason", ("duplicate", "filtered", "redelivered")),
+    )
+    records_dead_lettered = Row(
+        Counter,
+        "Input records that became dead letters, by the type of the exception.",
+        Label("reason", limit=50),
+    )
+    records_without_id = Row(Counter, "Records processed although they carry no id.")
+    records_unchecked = Row(
+        Counter, "Records processed without claims while the claim store was away (policy pass)."
+    )
+    bytes_consumed = Row(Counter, "Bytes of input values of committed transactions.")
+    transactions = Row(
+        Counter,
+        "Transactions by how they ended; fenced and fatal cost the producer.",
+        Label("outcome", ("committed", "aborted", "fenced", "fatal")),
+    )
+    idle_offsets_committed = Row(
+        Counter, "Commits of idle offsets: progress alone, after control records and aborted data."
+    )
+    micro_batches = Row(
+        Counter,
+        "Micro-batches of a DataFrame pipeline: published, or repeated after a stop and found to "
+        "have been published.",
+        Label("outcome", ("published", "repeated")),
+    )
+    late_rows_dropped = Row(
+        Counter, "Rows that a DataFrame pipeline dropped because they came after its watermark."
+    )
+    partitions_isolated = Row(
+        Counter,
+        "Times a partition was taken over at an offset at which a process had died: its next "
+        "records go through the transform in a process of their own.",
+    )
+    crashing_records = Row(
+        Counter, "Records found to kill or hang the process that calls the transform with them."
+    )
+    batches_halved = Row(Counter, "Times the batch size was halved to isolate a culprit.")
+    dedup_lookups = Row(
+        Counter,
+        "Ids looked up in the claim store: new or owned by the same record, hit (owned by "
+        "another record), and calls that did not answer (error).",
+        Label("result", ("miss_or_own", "hit", "error")),
+    )
+    dedup_claim_losses = Row(Counter, "Times the claim store was found to have lost its claims.")
+    dedup_clock_jumps = Row(
+        Counter, "Times the claim store's clock was set forward, so that claims ended early."
+    )
+    dedup_claims_taken_over = Row(
+        Counter, "Claims whose owners were not processed and can no longer be read, taken over."
+    )
+    rebalances = Row(
+        Counter,
+        "Changes of the assigned partitions.",
+        Label("kind", ("assigned", "revoked", "lost")),
+    )
+    producers_rebuilt = Row(
+        Counter, "Producers replaced within the process.", Label("cause", limit=20)
+    )
+    partitions_unowned = Row(Counter, "Times partitions of the input had no owner.")
+    members_fenced = Row(Counter, "Times the group gave this instance name to another member.")
+    brokers_awaited = Row(
+        Counter,
+        "Times no broker answered: to a new producer, at a start, or to an idle worker's check.",
+    )
+    in_doubt_fences = Row(
+        Counter, "Producers replaced because a late request of theirs might still be applied."
+    )
+    librdkafka_errors = Row(
+        Counter,
+        "Warnings and errors of the Kafka client, by the facility of its log; ERROR: what a "
+        "consumer handed out instead of records.",
+        Label("facility", limit=100),
+    )
+    ranges = Row(
+        Counter,
+        "Ranges that tasks of the Spark engine reported, by how they ended; what a range had "
+        "committed before it ended counts in any case.",
+        Label("outcome", ("done", "aborted", "fenced", "dead", "claims", "stop")),
+    )
+    tasks_lost = Row(Counter, "Tasks of the Spark engine that ended without a report.")
+    watchdog_fired = Row(Counter, "Calls that overran their deadline.", Label("call", limit=50))
+    telemetry_failures = Row(Counter, "Log lines of the Kafka client that could not be logged.")
+    lag_monitor_errors = Row(
+        Counter,
+        "Queries for log offsets that brokers answered in part or not at all; the lag gauges "
+        "then keep their last values.",
+    )
+
+    transaction_duration_seconds = Row(
+        Histogram,
+        "Time of a committed transaction, by step and in total.",
+        Label("phase", PHASES),
+        buckets=_DURATIONS,
+    )
+    micro_batch_duration_seconds = Row(
+        Histogram,
+        "Time of a micro-batch of a DataFrame pipeline: Spark's planning, its tasks (work), the "
+        "transaction (publish), and in total.",
+        Label("phase", MICRO_BATCH_PHASES),
+        buckets=_DURATIONS,
+    )
+    record_latency_seconds = Row(
+        Histogram,
+        "Age at commit of the oldest and the newest record of each transaction (now minus the "
+        "record's timestamp).",
+        buckets=_LATENCIES,
+    )
+    transaction_records = Row(
+        Histogram, "Input records of a committed transaction.", buckets=_SIZES
+    )
+    dedup_latency_seconds = Row(
+        Histogram, "Time of the claim store's answer for one batch.", buckets=_DURATIONS
+    )
+
+    range_duration_seconds = Row(
+        Histogram,
+        "Time of a range: until its producer was registered and positions were known (open), in "
+        "the task (work), and from planning to the report as the driver saw it (round).",
+        Label("step", ("open", "work", "round")),
+        buckets=_DURATIONS,
+    )
+    range_records = Row(Histogram, "Input records of a range.", buckets=_RANGES)
+
+    consumer_lag = Row(
+        Gauge,
+        "Last stable offset minus committed offset at the last query, of the assigned "
+        "partitions; never negative, control records count. A DataFrame pipeline, which commits "
+        "to its "
+        "checkpoint: records it has not read.",
+        _TOPIC,
+        _PARTITION,
+    )
+    consumer_lag_seconds = Row(
+        Gauge,
+        "Age of the oldest unread record, of the assigned partitions, at least: as old as "
+        "the newest record known to be read before it. 0 when nothing is unread.",
+        _TOPIC,
+        _PARTITION,
+    )
+    retention_margin_seconds = Row(
+        Gauge,
+        "Seconds until retention deletes the next unread record, at the least; 0 or less: now. "
+        "+Inf when nothing is unread or nothing is deleted.",
+        _TOPIC,
+        _PARTITION,
+    )
+    open_transaction_seconds = Row(
+        Gauge,
+        "For how long the last stable offset has not moved while it is below the end of the log, "
+        "of "
+        "inputs and outputs; 0 when no transaction is open.",
+        _TOPIC,
+        _PARTITION,
+    )
+    last_stable_offset_lag = Row(
+        Gauge,
+        "Records between the last stable offset and the end of the log, of inputs and outputs: "
+        "readers of committed records cannot see them yet.",
+        _TOPIC,
+        _PARTITION,
+    )
+    paused = Row(Gauge, "1 while an operator has paused the intake (hapax pause), else 0.")
+    partition_stuck = Row(
+        Gauge,
+        "1 for an assigned partition that is blocked by a set of records that cannot be decoded; "
+        "offset is that of its first record. The series disappears when the partition moves.",
+        _TOPIC,
+        _PARTITION,
+        Label("offset", limit=10_000),
+    )
+    state_rows = Row(Gauge, "Rows that a DataFrame pipeline keeps in its state.")
+    state_bytes = Row(Gauge, "Memory of that state, on all executors together.")
+    last_commit_timestamp_seconds = Row(Gauge, "Unix time of the last commit; 0 before the first.")
+    last_poll_timestamp_seconds = Row(
+        Gauge, "Unix time at which the loop last moved; 0 before it runs."
+    )
+    ready = Row(Gauge, "1 while `/readyz` returns 200; a rollout waits for it.")
+    assigned_partitions = Row(Gauge, "Assigned partitions.")
+    dedup_store_up = Row(
+        Gauge, "0 while the claim store does not answer; 1 otherwise, also without a store."
+    )
+    certificate_expiry_timestamp_seconds = Row(
+        Gauge,
+        "Unix time at which a certificate expires: of the configured files as they were at the "
+        "start (of authorities the last one), and of those that brokers and Redis present, "
+        "checked each hour.",
+        Label("role", values=ROLES),
+        Label("place", limit=100),
+    )
+    build_info = Row(
+        Gauge,
+        "Always 1; the labels name what runs.",
+        Label("version", limit=1),
+        Label("engine", limit=1),
+        Label("python", limit=1),
+        Label("librdkafka", limit=1),
+    )
+
+    def __init__(self) -> None:
+        # A "_created" series for each counter doubles the scrape and no alert here reads it.
+        disable_created_metrics()  # type: ignore[no-untyped-call] # the library has no types here
+        self.registry = CollectorRegistry()
+        for row in rows():
+            setattr(self, row.attribute, row.build(self.registry))
+        ProcessCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+        self.dedup_store_up.of().set(1)
+
+
+def rows() -> list[Row[Any]]:
+    """Return the table in its order."""
+    return [row for row in vars(Metrics).values() if isinstance(row, Row)]

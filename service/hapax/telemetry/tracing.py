@@ -1,0 +1,142 @@
+"""Traces: one span for each transaction, linked to whoever wrote its records.
+
+Imported only where tracing is on. The span wraps the core from outside, so that nothing of the way
+of a record asks whether it is traced. It is current while business code runs: spans that a
+transform opens become its children. Names and attributes follow OpenTelemetry's conventions for
+messaging; what they have no word for begins with ``hapax``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from opentelemetry.trace import Link, SpanKind, Status, StatusCode, get_current_span
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from hapax.core.errors import BatchAbortedError, ClaimsUnavailableError, ProducerDeadError
+from hapax.telemetry.events.base import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from opentelemetry.trace import Span, TracerProvider
+
+    from hapax.core.batch_result import BatchResult
+    from hapax.core.ports import Batch, Core
+    from hapax.core.records import Coordinates, Progress, Record
+    from hapax.core.suspicion import Marks
+    from hapax.core.transform import Failure
+
+LINKS_MAX = 128
+"""What an SDK keeps unless configured otherwise (OTEL_SPAN_LINK_COUNT_LIMIT)."""
+HEADER_CHARS_MAX = 512
+"""The longest ``tracestate`` that the standard asks to be passed on."""
+_CARRIED = frozenset({"traceparent", "tracestate"})
+_PROPAGATOR = TraceContextTextMapPropagator()
+
+Attributes = dict[str, str | int | float]
+
+
+class TracedCore:
+    """Runs batches as the core inside does, each within a span."""
+
+    def __init__(self, core: Core, provider: TracerProvider, *, group: str, client: str) -> None:
+        self._core = core
+        self._tracer = provider.get_tracer("hapax")
+        self._group = group
+        self._client = client
+
+    def run(
+        self, batch: Batch, rejected: Mapping[Coordinates, Failure], attempt: int
+    ) -> BatchResult:
+        """Give every record its one effect, as ``ExactlyOnce.run``; the answer names the span."""
+        topics = sorted({topic for topic, _partition in batch.first})
+        name = f"process {topics[0]}" if len(topics) == 1 else "process"
+        with self._tracer.start_as_current_span(
+            name,
+            kind=SpanKind.CONSUMER,
+            attributes=self._attributes(batch, topics, attempt),
+            links=links(batch.records),
+            record_exception=False,  # a stack trace may hold what a record holds
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                settled = self._core.run(batch, rejected, attempt)
+            except BaseException as error:
+                _fail(span, error)
+                raise
+            span.set_attributes(_outcome(settled))
+            context = span.get_span_context()
+            trace = (f"{context.trace_id:032x}", f"{context.span_id:016x}")
+            return msgspec.structs.replace(settled, trace=trace)
+
+    def end(self, progress: Progress, marks: Marks | None = None) -> None:
+        """Commit progress without records. No span: an idle input would fill the store."""
+        self._core.end(progress, marks)
+
+    def _attributes(self, batch: Batch, topics: list[str], attempt: int) -> Attributes:
+        attributes: Attributes = {
+            "messaging.system": "kafka",
+            "messaging.operation.name": "process",
+            "messaging.operation.type": "process",
+            "messaging.batch.message_count": len(batch.records),
+            "messaging.consumer.group.name": self._group,
+            "messaging.client.id": self._client,
+            "hapax.attempt": attempt,
+        }
+        if len(topics) == 1:
+            attributes["messaging.destination.name"] = topics[0]
+        if len(batch.first) == 1:
+            ((_topic, partition),) = batch.first
+            attributes["messaging.destination.partition.id"] = str(partition)
+        return attributes
+
+
+def links(records: Iterable[Record]) -> list[Link]:
+    """Return links to the contexts that the records carry, each once, at most ``LINKS_MAX``.
+
+    What is no W3C trace context is ignored: it comes from strangers.
+    """
+    found: dict[tuple[int, int], Link] = {}
+    for record in records:
+        carrier = {
+            name: value.decode("ascii", "replace")
+            for name, value in record.headers
+            if name in _CARRIED and value is not None and len(value) <= HEADER_CHARS_MAX
+        }
+        if "traceparent" not in carrier:
+            continue
+        context = get_current_span(_PROPAGATOR.extract(carrier)).get_span_context()
+        if context.is_valid:
+            found.setdefault((context.trace_id, context.span_id), Link(context))
+            if len(found) == LINKS_MAX:
+                break
+    return list(found.values())
+
+
+def _outcome(settled: BatchResult) -> Attributes:
+    phases = {f"hapax.{phase}_ms": 1000 * value for phase, value in settled.phases_s.items()}
+    return {
+        "hapax.outcome": settled.outcome,
+        "hapax.records": settled.records,
+        "hapax.outputs": sum(settled.outputs.values()),
+        "hapax.duplicates": settled.duplicates,
+        "hapax.filtered": settled.filtered,
+        "hapax.dead_letters": settled.dead_letters,
+        **phases,
+    }
+
+
+def _fail(span: Span, error: BaseException) -> None:
+    match error:
+        case BatchAbortedError():
+            outcome = "aborted"
+        case ProducerDeadError():
+            outcome = "fenced" if error.fenced else "fatal"
+        case ClaimsUnavailableError():
+            outcome = "held"
+        case _:
+            outcome = "stopped"
+    span.set_attributes({"hapax.outcome": outcome, "error.type": type(error).__name__})
+    span.set_status(Status(StatusCode.ERROR, printable(str(error))))

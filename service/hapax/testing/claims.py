@@ -1,0 +1,173 @@
+"""The claim store in memory, for tests and the simulator: the same port, no server, given time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hapax.core.claim_store import Owned, Preflight, StoreHealth
+from hapax.core.errors import ClaimsUnavailableError, OtherClusterError, other_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from hapax.core.ports import Clock
+    from hapax.core.records import Coordinates, Record
+
+
+class MemoryClaims:
+    """Claims in a dict. An id is remembered for exactly ``ttl_ms`` from its first sighting.
+
+    outage      while it is set, every call raises ClaimsUnavailableError with this reason
+    lost_answers  so many next calls claim and then raise, as when an answer is lost on its way
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        ttl_ms: int,
+        topic_ids: Mapping[str, str] | None = None,
+        on_emptied: Callable[[], None] | None = None,
+        cluster_id: str | None = None,
+    ) -> None:
+        """Begin empty.
+
+        ``topic_ids``: Kafka's id of each topic, a recreated one is another; the rest as in
+        claims.kind.StoreOptions.
+        """
+        self.outage: str | None = None
+        self.lost_answers = 0
+        self.topic_ids = topic_ids or {}
+        self._clock = clock
+        self._ttl_s = ttl_ms / 1000
+        self._on_emptied = on_emptied
+        self._emptied = False
+        self.cluster_id = cluster_id
+        self.fresh = False
+        self._called = False
+        self._claims: dict[bytes, tuple[float, str | None, Coordinates]] = {}
+        self._meta: dict[str, str] = {}
+
+    def claim(
+        self,
+        ids: Sequence[bytes],
+        records: Sequence[Record],
+        replays: Mapping[int, Coordinates],
+        gone: Sequence[Coordinates] = (),
+    ) -> Mapping[int, Coordinates]:
+        """Claim all ids; see ``ports.Claims``."""
+        if len(ids) != len(records):
+            raise ValueError(f"{len(ids)} ids for {len(records)} records")
+        if gone and len(gone) != len(ids):
+            raise ValueError(f"{len(ids)} ids for {len(gone)} owners")
+        self.ping()
+        if not ids:
+            return {}
+        self._begin()
+        self._notice()
+        foreign = {}
+        now_s = self._clock.monotonic()
+        for index, (each, record) in enumerate(zip(ids, records, strict=True)):
+            owner = replays.get(index) or record.coordinates
+            topic_id = self.topic_ids.get(owner.topic)
+            found = self._claims.get(each)
+            released = found is not None and bool(gone) and found[2] == gone[index]
+            if found is None or found[0] <= now_s or released:
+                self._claims[each] = (now_s + self._ttl_s, topic_id, owner)
+            elif found[1:] != (topic_id, owner):
+                foreign[index] = found[2]
+        if self.lost_answers:
+            self.lost_answers -= 1
+            raise ClaimsUnavailableError("the answer was lost")
+        return foreign
+
+    def seen_by(
+        self, topic_ids: Mapping[str, str] | None = None, *, cluster_id: str | None = None
+    ) -> MemoryClaims:
+        """Return the same claims as another worker sees them, with its own faults."""
+        other = MemoryClaims(
+            clock=self._clock,
+            ttl_ms=round(self._ttl_s * 1000),
+            topic_ids=topic_ids,
+            cluster_id=cluster_id,
+        )
+        other._claims, other._meta = self._claims, self._meta
+        return other
+
+    def check(self) -> Preflight:
+        """Find nothing wrong, or that the claims are of another cluster."""
+        self.ping()
+        try:
+            self._begin()
+        except OtherClusterError as error:
+            return Preflight([str(error)], [])
+        return Preflight([], [])
+
+    def owner(self, claim: bytes) -> Owned | None:
+        """Return who owns it; None when no record does."""
+        self.ping()
+        found = self._claims.get(claim)
+        life_s = 0.0 if found is None else found[0] - self._clock.monotonic()
+        return None if found is None or life_s <= 0 else Owned(found[2], round(life_s * 1000))
+
+    def forget(self, claim: bytes) -> bool:
+        """Forget the claim. Whether it was."""
+        was = self.owner(claim) is not None
+        self._claims.pop(claim, None)
+        return was
+
+    def release(self, owned: Sequence[tuple[bytes, Coordinates]]) -> int:
+        """Forget those claims that belong to the coordinates given with them; return how many."""
+        return sum(
+            self.forget(claim)
+            for claim, at in owned
+            if (found := self.owner(claim)) is not None and found.owner == at
+        )
+
+    def cluster(self) -> str | None:
+        """Return the id of the Kafka cluster that the claims belong to."""
+        self.ping()
+        return self._meta.get("cluster")
+
+    def adopt(self) -> str | None:
+        """Let the claims belong to this cluster from now on; return the one before."""
+        before = self.cluster()
+        self._meta["cluster"] = self.cluster_id or ""
+        return before
+
+    def health(self) -> StoreHealth:
+        """Return what there is to know of a dict."""
+        return StoreHealth(
+            name="Memory",
+            place="this process",
+            problem=self.outage,
+            claimed=bool(self._claims),
+            cluster_id=self._meta.get("cluster"),
+        )
+
+    def ping(self) -> None:
+        """Return when the store answers; raise ClaimsUnavailableError when it does not."""
+        if self.outage is not None:
+            raise ClaimsUnavailableError(self.outage)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def empty(self) -> None:
+        """Forget everything, as FLUSHALL does; the next claim notices."""
+        self._claims.clear()
+        self._emptied = True
+
+    def _begin(self) -> None:
+        """Compare clusters; on the first call find out whether there were claims before."""
+        here = self.cluster_id
+        there = self._meta.setdefault("cluster", here) if here else ""
+        if here and there and here != there:
+            raise OtherClusterError(other_cluster("the claims", there, here))
+        if not self._called:
+            self._called, self.fresh = True, not self._claims
+
+    def _notice(self) -> None:
+        emptied, self._emptied = self._emptied, False
+        if emptied and self._on_emptied is not None:
+            self._on_emptied()

@@ -1,0 +1,244 @@
+"""The Source port in memory, for tests and the simulator, and the faults of both memory ports.
+
+Faults come from a function that is asked at every step. Errors are those that the real adapters
+raise there: nothing of the batch visible before the commit, an open outcome from the commit on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import chain
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from hapax.core.committed_metadata import CommittedMetadata
+from hapax.core.errors import BatchAbortedError, MemberFencedError
+from hapax.core.offset_commit import GroupOffset, OffsetCommit, require_assigned
+from hapax.core.ports import Batch, Changes, Stuck
+from hapax.core.suspicion import marked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from hapax.core.records import Progress, TopicPartition
+    from hapax.core.suspicion import Mark, Marks
+    from hapax.testing.broker import MemoryBroker
+
+
+ANSWER_TIMEOUT_S = 5.0
+
+
+class InjectedFault(msgspec.Struct, frozen=True):
+    """What goes wrong at one step.
+
+    error  ``aborted``, ``dead``, ``fenced``, or None: the call succeeds. A source knows no dead
+           producer: there, ``fenced`` is the member and everything else is no answer
+    after  whether the step has its effect before the error is raised
+    doubt  whether a copy of the request stays under way (send_offsets, commit and abort)
+    """
+
+    error: Literal["aborted", "dead", "fenced"] | None = None
+    after: bool = False
+    doubt: bool = False
+
+
+Faults = Callable[[str], InjectedFault | None]
+"""Asked with the name of a step each time it is reached; may raise what ends the process."""
+
+
+def no_faults(_step: str) -> InjectedFault | None:
+    """Let all go well."""
+    return None
+
+
+class MemorySource:
+    """The Source port as one member of the broker's group. ``wait`` spends idle seconds."""
+
+    def __init__(
+        self,
+        broker: MemoryBroker,
+        name: str,
+        *,
+        wait: Callable[[float], object],
+        faults: Faults = no_faults,
+    ) -> None:
+        self.paused: frozenset[TopicPartition] = frozenset()
+        self._broker = broker
+        self._name = name
+        self._wait = wait
+        self._faults = faults
+        self._position: Progress = {}
+        self._settled: Progress = {}
+        self._ends_told: Progress = {}
+        self._unplaced: set[TopicPartition] = set()
+        self._beside: dict[TopicPartition, Mark | None] = {}
+        self._changes = Changes()
+
+    def take(self, records_max: int, wait_s: float) -> Batch:
+        """Return what has arrived; without records all of ``wait_s`` is spent."""
+        fault = self._before("take")
+        self._shift()
+        batch = Batch([], {}, {})
+        for where in sorted(self._position.keys() - self.paused):
+            self._read(where, batch, records_max - len(batch.records))
+        if not batch.records:
+            self._wait(wait_s)
+        _raise(fault, "take")
+        return batch
+
+    def attend(self, wait_s: float) -> None:
+        """Serve rebalances without taking records."""
+        fault = self._before("attend")
+        self._shift()
+        self._wait(wait_s)
+        _raise(fault, "attend")
+
+    def reopen(self) -> None:
+        """Join the group again, at the committed offsets."""
+        fault = self._before("reopen")
+        self._broker.group.forget(self._name)
+        self._changes.lost += sorted(self.assignment())
+        self._position, self._settled, self._ends_told = {}, {}, {}
+        self._unplaced.clear()
+        self.paused = frozenset()  # the flags end with the client
+        _raise(fault, "reopen")
+
+    def mark_processed(self, progress: Mapping[TopicPartition, int]) -> None:
+        """Take note that everything below these offsets has had its effect."""
+        self._settled.update(progress)
+
+    def processed(self) -> Progress:
+        """Return per partition where to read again when nothing later is certain."""
+        return dict(self._settled)
+
+    def rewind(self, progress: Mapping[TopicPartition, int]) -> None:
+        """Read again from these offsets; partitions that are no longer assigned are ignored."""
+        fault = self._before("rewind")
+        for where in sorted(progress.keys() & self.assignment()):
+            self._unplaced.discard(where)
+            self._position[where] = self._settled[where] = progress[where]
+            self._ends_told.pop(where, None)
+        _raise(fault, "rewind")
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """Return the group's stable committed offsets; None where there is none."""
+        fault = self._before("committed")
+        wanted = list(partitions)
+        if any(self._broker.pending(where) for where in wanted):
+            self._wait(ANSWER_TIMEOUT_S)
+            raise BatchAbortedError("committed: UNSTABLE_OFFSET_COMMIT", resolved=False)
+        _raise(fault, "committed")
+        return {where: self._broker.committed.get(where) for where in wanted}
+
+    def beside(self, where: TopicPartition) -> CommittedMetadata:
+        """Return the metadata of the committed offset as of when the partition was placed."""
+        mark = self._beside.get(where)
+        return CommittedMetadata() if mark is None else CommittedMetadata(**mark._asdict())
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """Return the partitions that are assigned now."""
+        return frozenset(self._position) | self._unplaced
+
+    def offset_commit(
+        self, progress: Mapping[TopicPartition, int], marks: Marks | None = None
+    ) -> OffsetCommit:
+        """Return progress to commit, as a live member that is assigned all of it."""
+        require_assigned(progress, self.assignment())
+        marks = marks or {}
+        offsets = [
+            GroupOffset(*where, offset, marked(None, marks[where]) if where in marks else None)
+            for where, offset in progress.items()
+        ]
+        return OffsetCommit(offsets, self.member())
+
+    def member(self) -> bytes:
+        """Return ``member id:generation``; raise BatchAbortedError without a membership."""
+        member_id, generation = self._broker.group.identity(self._name)
+        if generation < 0:
+            raise BatchAbortedError("no live member of the group: offsets are not sent")
+        return f"{member_id}:{generation}".encode()
+
+    def changes(self) -> Changes:
+        """Return and forget what happened since the last call."""
+        changes, self._changes = self._changes, Changes()
+        return changes
+
+    def pause(self) -> None:
+        """Deliver nothing from the partitions that are assigned now, nor when they come back."""
+        self.paused |= self.assignment()
+
+    def resume(self) -> None:
+        """Deliver again, also what is away and comes back later."""
+        self.paused = frozenset()
+
+    def stuck(self) -> dict[TopicPartition, Stuck]:
+        """Return nothing: every record here can be read."""
+        return {}
+
+    def ends(self) -> Progress:
+        """Return the ends of all partitions of the input topics."""
+        fault = self._before("ends")
+        _raise(fault, "ends")
+        return self._broker.ends()
+
+    def adopt_orphans(self) -> list[TopicPartition]:
+        """Make the group rebalance when partitions are unassigned; return those."""
+        return self._broker.group.adopt_orphans(self._name)
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._broker.group.leave(self._name)
+
+    def _before(self, step: str) -> InjectedFault | None:
+        fault = self._faults(step)
+        if fault is not None and not fault.after:
+            _raise(fault, step)
+        return fault
+
+    def _read(self, where: TopicPartition, batch: Batch, records_max: int) -> None:
+        records = self._broker.fetch(where, self._position[where], records_max)
+        if records:
+            batch.first[where] = records[0].offset
+            batch.next[where] = self._position[where] = records[-1].offset + 1
+            batch.records += records
+        end = self._broker.logs[where].stable_end
+        if self._position[where] >= end or not self._broker.fetch(where, self._position[where], 1):
+            self._tell_end(where, batch, end)
+
+    def _tell_end(self, where: TopicPartition, batch: Batch, end: int) -> None:
+        if self._ends_told.get(where) != end:
+            self._ends_told[where] = batch.next[where] = self._position[where] = end
+
+    def _shift(self) -> None:
+        shift = self._broker.shift(self._name, self.assignment())
+        for where in chain(shift.revoked, shift.lost):
+            for known in (self._position, self._settled, self._ends_told):
+                known.pop(where, None)
+            self._unplaced.discard(where)
+        self._unplaced.update(shift.assigned)
+        if self._unplaced:
+            self._place()
+        if shift.rebalanced:
+            self._changes.assigned = [*(self._changes.assigned or []), *shift.assigned]
+        self._changes.revoked += shift.revoked
+        self._changes.lost += shift.lost
+
+    def _place(self) -> None:
+        """Begin at the group's offsets; not before its answer is stable."""
+        for where in sorted(self._unplaced):
+            if self._broker.pending(where):
+                continue
+            self._unplaced.discard(where)
+            offset = self._broker.committed.get(where)
+            self._beside[where] = self._broker.beside.get(where)
+            if offset is None:
+                offset = self._settled[where] = 0
+            self._position[where] = offset
+
+
+def _raise(fault: InjectedFault | None, step: str) -> None:
+    if fault is not None and fault.error == "fenced":
+        raise MemberFencedError(f"{step}: FENCED_INSTANCE_ID", explained=False)
+    if fault is not None and fault.error is not None:
+        raise BatchAbortedError(f"{step} failed", resolved=False)

@@ -1,0 +1,275 @@
+"""Settings to parts: each builder reads the settings of one thing and returns it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from hapax.core.claim_owners import ClaimOwners
+from hapax.core.claiming import Claiming
+from hapax.core.exactly_once import ExactlyOnce, Steps
+from hapax.core.identity import Identity
+from hapax.core.interrupt import Interrupt
+from hapax.core.isolation import Isolation
+from hapax.core.limits import DeadLetterRate, FenceBudget, Pace
+from hapax.core.plan import Destinations, Planner
+from hapax.core.retry_policy import RetryPolicy
+from hapax.core.transform import Transformer
+from hapax.engines.batch_runner import BatchRunner, Sizing
+from hapax.engines.idle_offsets import Bounds, Ends
+from hapax.engines.isolated_calls import IsolatedCalls
+from hapax.engines.lifecycle import Lifecycle, Process
+from hapax.engines.preflight import Brokers
+from hapax.engines.recovery import Limits, Recovery
+from hapax.engines.suspects import Suspects
+from hapax.engines.watchdog import Watchdog
+from hapax.engines.worker import Worker
+from hapax.kafka.admin.preflight import KafkaPreflight
+from hapax.kafka.consume.source import KafkaSource
+from hapax.kafka.produce.base import ProducerConfig
+from hapax.kafka.produce.transaction import KafkaTransaction
+from hapax.kafka.produce.weaker import KafkaAtLeastOnce, KafkaAtMostOnce
+from hapax.kafka.properties import consumer_properties, producer_properties
+from hapax.kafka.read.claim_owners import KafkaOwners
+from hapax.telemetry.logs import ClientLogger
+from hapax.wiring.claims import claim_store
+from hapax.wiring.tracing import traced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import ExitStack
+
+    from hapax.core.claim_store import ClaimStore
+    from hapax.core.ports import AppliesAll, Watch
+    from hapax.core.records import Coordinates
+    from hapax.core.transform import Transform
+    from hapax.settings import Settings
+    from hapax.telemetry.events import Events
+
+    Producing = KafkaTransaction | KafkaAtLeastOnce
+Consuming = TypeVar("Consuming", bound=KafkaSource)
+
+CUT_AFTER_S = 1.0
+"""Longest that business code holds one batch: revokes, probes and SIGTERM wait for it."""
+FAREWELL_S = 10.0
+"""Longest that clients, Spark and the telemetry port may take to close when the last transaction is
+decided or given up, which takes the transaction timeout."""
+CALL_SHARE = 0.9
+"""Of ``max.poll.interval.ms``: a batch that takes longer is taken from us anyway."""
+ENDS_IDLE_S, ENDS_INTERVAL_S = 0.3, 1.0
+PRODUCER_FENCES_MAX, MEMBER_FENCES_MAX = 4, 2
+
+WEAKER: dict[str, type[KafkaAtLeastOnce]] = {
+    "at_least_once": KafkaAtLeastOnce,
+    "at_most_once": KafkaAtMostOnce,
+}
+
+
+class SystemClock:
+    """The machine's monotonic time."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+        return time.monotonic()
+
+
+class Shared(Process, frozen=True):
+    """What builders start from, beside what the parts share."""
+
+    settings: Settings
+    interrupt: Interrupt
+    watchdog: Watchdog
+
+
+def share(settings: Settings, events: Events) -> Shared:
+    """Return what the other builders start from."""
+    clock, interrupt = SystemClock(), Interrupt()
+    lifecycle = Lifecycle(clock, interrupt, timeout_s=settings.shutdown.timeout_ms / 1000)
+    watchdog = Watchdog(settings.watchdog.timeout_ms / 1000, on_overrun=events.watchdog_fired)
+    watchdog.limit_stop(
+        lambda: lifecycle.overdue, settings.transaction.timeout_ms / 1000 + FAREWELL_S
+    )
+    watchdog.limit_calls(interrupt, call_limit_s(settings), events.call_hung)
+    return Shared(events, clock, lifecycle, settings, interrupt, watchdog)
+
+
+def call_limit_s(settings: Settings) -> float:
+    """Return how long business code may hold one record.
+
+    Unset: so long that the group has all but given the partition to another member.
+    """
+    timeout_ms = settings.call.timeout_ms
+    if timeout_ms is None:
+        return CALL_SHARE * settings.group.max_poll_interval_ms / 1000
+    return timeout_ms / 1000
+
+
+def isolation(
+    settings: Settings,
+    function: Transform,
+    *,
+    on_death: Callable[[Coordinates, str, int], object],
+    on_failure: Callable[[str], object],
+) -> Isolation:
+    """Return business code, with another process for records that may have killed one."""
+    attempts_max = settings.retry.attempts
+    return Isolation(
+        Transformer(function, attempts_max),
+        IsolatedCalls(settings.transform, attempts_max, call_limit_s(settings)),
+        on_death=lambda record, how, deaths: on_death(record.coordinates, how, deaths),
+        on_failure=on_failure,
+    )
+
+
+def source(shared: Shared, kind: type[Consuming]) -> Consuming:
+    """Return the consumer; it connects, and joins nothing yet."""
+    return kind(
+        consumer_properties(shared.settings),
+        shared.settings.input.topics,
+        start=shared.settings.input.start,
+        logger=ClientLogger(shared.events, "consumer"),
+        clock=shared.clock,
+        watch=shared.watchdog.watch,
+    )
+
+
+def brokers(shared: Shared, list_topics: Callable[[float], Any]) -> Brokers:
+    """Return the brokers, as a start waits for them."""
+    return Brokers(shared, shared.settings, KafkaPreflight(shared.settings, list_topics))
+
+
+def transaction(shared: Shared, source: KafkaSource) -> Producing:
+    """Return the producing side of the guarantee that is wanted; it has no producer yet."""
+    config = ProducerConfig.of(shared.settings, producer_properties(shared.settings))
+    around: dict[str, Any] = {
+        "clock": shared.clock,
+        "forward": shared.events.librdkafka_logged,
+        "watch": shared.watchdog.watch,
+        "meet_cluster": source.meet_cluster,
+    }
+    if shared.settings.guarantee == "exactly_once":
+        return KafkaTransaction(config, **around)
+    return WEAKER[shared.settings.guarantee](config, commit_offsets=source.commit, **around)
+
+
+def claims(shared: Shared, stack: ExitStack) -> ClaimStore | None:
+    """Return the claim store, or None where there is none."""
+    events = shared.events
+    store = claim_store(
+        shared.settings, on_emptied=events.claims_lost, on_clock_jump=events.claims_clock_jumped
+    )
+    if store is not None:
+        stack.callback(store.close)
+    return store
+
+
+def owners(settings: Settings, watch: Watch, stack: ExitStack) -> KafkaOwners | None:
+    """Return what looks up the owners of claims; it connects when it is first needed."""
+    if settings.dedup.claims_url is None:
+        return None
+    found = KafkaOwners(settings, watch=watch)
+    stack.callback(found.close)
+    return found
+
+
+def worker(
+    shared: Shared,
+    stack: ExitStack,
+    source: KafkaSource,
+    transaction: Producing,
+    claims: ClaimStore | None,
+    isolation: Isolation,
+) -> Worker:
+    """Return the engine with its core and its recovery."""
+    settings = shared.settings
+    retry = RetryPolicy(settings.retry.attempts)
+    ends = Ends(idle_s=ENDS_IDLE_S, interval_s=ENDS_INTERVAL_S)
+    limits = Limits(
+        retry=retry,
+        producer_fences=FenceBudget(settings.instance, fences_max=PRODUCER_FENCES_MAX),
+        member_fences=FenceBudget(settings.instance, fences_max=MEMBER_FENCES_MAX),
+        transaction_timeout_s=settings.transaction.timeout_ms / 1000,
+    )
+    recovery = Recovery(shared, source, transaction, claims, ends=ends, limits=limits)
+    lookup = owners(settings, shared.watchdog.watch, stack)
+    bare = ExactlyOnce(
+        steps(settings, claims, lookup, isolation),
+        source,
+        transaction,
+        clock=shared.clock,
+        interrupt=shared.interrupt,
+    )
+    core = traced(settings, bare)
+    suspects = Suspects(
+        source, core, isolation, shared.events, records_max=settings.transaction.records_max
+    )
+    runner = BatchRunner(
+        core,
+        source,
+        suspects,
+        sizing(settings, retry, bounds(settings)),
+        interrupt=shared.interrupt,
+        watchdog=shared.watchdog,
+    )
+    return Worker(shared, runner, recovery, ends)
+
+
+def steps(
+    settings: Settings,
+    claims: ClaimStore | None,
+    owners: KafkaOwners | None,
+    transformer: AppliesAll,
+    failed: tuple[int, int] = (0, 0),
+) -> Steps:
+    """Return the steps of a batch. ``failed``: records and failures of the recent past."""
+    rate = dead_letter_rate(settings)
+    if failed[0]:
+        rate.record_batch(*failed)
+    identity = Identity(settings.dedup.id, inputs=settings.input.topics)
+    return Steps(
+        identity=identity,
+        claiming=Claiming(
+            claims,
+            ClaimOwners(owners, identity, batch_max=settings.transaction.records_max),
+            pass_on_outage=settings.dedup.on_outage == "pass",
+        ),
+        transformer=transformer,
+        planner=Planner(
+            Destinations(settings.app, settings.output.topic, settings.dead_letter.topic)
+        ),
+        dead_letter_rate=rate,
+    )
+
+
+def dead_letter_rate(settings: Settings) -> DeadLetterRate:
+    """Return the limit on failing records."""
+    dead_letter = settings.dead_letter
+    return DeadLetterRate(
+        topic=dead_letter.topic,
+        rate_max=dead_letter.rate_max,
+        records_min=dead_letter.records_min,
+    )
+
+
+def bounds(settings: Settings) -> Bounds:
+    """Return what ends a bounded run."""
+    return Bounds(records_max=settings.stop_after.records, at_end=settings.stop_after.at_end)
+
+
+def sizing(
+    settings: Settings, retry: RetryPolicy, bounds: Bounds, *, start: int = Pace.START
+) -> Sizing:
+    """Return what decides about the size of batches; the first holds ``start`` records."""
+    limits = settings.transaction
+    return Sizing(
+        pace=Pace(
+            interval_s=limits.interval_ms / 1000,
+            records_max=limits.records_max,
+            bytes_max=limits.bytes_max,
+            transaction_timeout_s=limits.timeout_ms / 1000,
+            start=start,
+        ),
+        retry=retry,
+        bounds=bounds,
+        cut_after_s=CUT_AFTER_S,
+    )

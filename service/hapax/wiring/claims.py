@@ -1,0 +1,44 @@
+"""The claim store that the settings name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hapax.claims.kind import StoreOptions, TlsFiles
+from hapax.claims.store import kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hapax.core.claim_store import ClaimStore
+    from hapax.settings import Settings
+
+
+def claim_store(
+    settings: Settings,
+    on_emptied: Callable[[], None] | None = None,
+    *,
+    on_clock_jump: Callable[[float], None] | None = None,
+    cluster_id: str | None = None,
+    timeout_s: float | None = None,
+) -> ClaimStore | None:
+    """Return the store, or None where there is none.
+
+    ``timeout_s``: for connecting and for each answer, in place of the worker's.
+    """
+    dedup = settings.dedup
+    if dedup.claims_url is None:
+        return None
+    password = None if dedup.key_password is None else dedup.key_password.get_secret_value()
+    options = StoreOptions(
+        app=settings.app,
+        ttl_ms=dedup.ttl_ms,
+        on_emptied=on_emptied,
+        on_clock_jump=on_clock_jump,
+        cluster_id=cluster_id,
+        tls=TlsFiles(dedup.ca_file, dedup.certificate_file, dedup.key_file, password),
+        answer_timeout_s=dedup.timeout_ms / 1000,
+    )
+    if timeout_s is not None:
+        options = options._replace(connect_timeout_s=timeout_s, answer_timeout_s=timeout_s)
+    return kind_of(dedup.claims_url).open(dedup.claims_url, options)

@@ -1,0 +1,86 @@
+"""The DataFrame form, put together: a pipeline as one streaming query.
+
+1. what can be refused without Spark: the function, brokers, topics, a foreign checkpoint
+2. Spark, the input, the pipeline's own DataFrame
+3. the query; from here on Spark drives (engines/spark/dataframe/run.py)
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hapax.engines.preflight import await_brokers
+from hapax.engines.spark.connector import connector_jars
+from hapax.engines.spark.dataframe import query as spark_pipeline
+from hapax.engines.spark.dataframe.run import QueryRun, check_checkpoint
+from hapax.engines.spark.dataframe.source_options import session_properties
+from hapax.engines.spark.dataframe.staging import Place, query_id
+from hapax.engines.spark.jvm_start import StartAbandonedError
+from hapax.engines.spark.session import SparkOptions, open_session
+from hapax.spark import open_publisher, register
+from hapax.wiring import builders as parts
+from hapax.wiring.watches import start_lag_monitor
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from hapax.core.micro_batches import Marker
+    from hapax.settings import Settings
+    from hapax.wiring.builders import Shared
+
+
+def run_pipeline(shared: Shared, stack: ExitStack) -> None:
+    """Run the pipeline until it is asked to stop, or until its bounded input is used up."""
+    settings, spark = shared.settings, shared.settings.spark
+    shared.lifecycle.unpausable = (
+        "Spark drives the micro-batches of HAPAX_SPARK__DATAFRAME: stop the process instead"
+    )
+    pipeline = spark_pipeline.load_pipeline(spark.dataframe or "")
+    if not _check_outside(shared):
+        return
+    shared.events.preflight_passed()
+    options = SparkOptions(
+        settings.app, spark.master, session_properties(settings), connector_jars(spark.jars)
+    )
+    try:
+        session = open_session(options, lambda: shared.lifecycle.stopping)
+    except StartAbandonedError:
+        return
+    stack.callback(spark_pipeline.close, session)
+    spark_pipeline.prepare(session, settings)
+    register(session)
+    records = spark_pipeline.read_input(session, settings)
+    result = spark_pipeline.apply(pipeline, records, spark.dataframe or "")
+    if shared.lifecycle.stopping:
+        return
+    query = spark_pipeline.start(result, settings)
+    shared.events.query_started(str(query.id), str(query.runId), spark.checkpoint or "")
+    start_lag_monitor(shared, stack)  # a query's positions are in its checkpoint: outputs only
+    shared.events.service_ready()
+    try:
+        QueryRun(shared, query, settings, partial(_refresh, settings)).run()
+    except spark_pipeline.DEATHS as error:
+        raise spark_pipeline.died(error) from error
+
+
+def _refresh(settings: Settings) -> Marker | None:
+    with open_publisher(settings) as publisher:
+        return publisher.refresh()
+
+
+def _check_outside(shared: Shared) -> bool:
+    """Raise PreflightError or PositionLostError before anything is started.
+
+    Returns false when the service is to stop meanwhile.
+
+    The marker is refreshed here, too, so that it expires only while nothing runs.
+    """
+    settings = shared.settings
+    query = query_id(Place(settings.spark.checkpoint or ""))
+    with open_publisher(settings) as publisher:
+        if not await_brokers(parts.brokers(shared, publisher.list_topics)):
+            return False
+        marker = publisher.refresh()
+    check_checkpoint(settings, query, marker)
+    return True

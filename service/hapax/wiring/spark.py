@@ -1,0 +1,87 @@
+"""The Spark engine, put together: a member of the group, Spark's jobs, and what runs in a task."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hapax.core.errors import ConfigurationError
+from hapax.core.limits import FenceBudget
+from hapax.core.transform import load_transform
+from hapax.engines.preflight import check
+from hapax.engines.spark.driver import SparkEngine
+from hapax.engines.spark.jobs import SparkJobs
+from hapax.engines.spark.jvm_start import StartAbandonedError
+from hapax.engines.spark.ports import Pacing
+from hapax.engines.spark.reports import Reports
+from hapax.engines.spark.session import SparkOptions, open_context
+from hapax.kafka.consume.group_member import KafkaMember
+from hapax.kafka.produce.fences import LaneFences, fence_predecessor
+from hapax.wiring import builders as parts
+from hapax.wiring.task import run_plans
+from hapax.wiring.watches import start_lag_monitor
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from hapax.settings import Settings
+    from hapax.wiring.builders import Shared
+
+
+def run_records(shared: Shared, stack: ExitStack) -> None:
+    """Run the records form until it is asked to stop."""
+    settings = shared.settings
+    if "spark" not in settings.mode.engines:
+        problem = f"HAPAX_GUARANTEE={settings.guarantee} is for the worker; Spark runs exactly_once"
+        raise ConfigurationError([problem])
+    load_transform(settings.transform)  # a mistake in it is told here, not by every task
+    claims = parts.claims(shared, stack)
+    member = parts.source(shared, KafkaMember)
+    remarks = check(parts.brokers(shared, member.list_topics), member, claims)
+    if remarks is None:
+        return
+    former = member.of_earlier_version()
+    shared.events.preflight_passed(
+        [*remarks, *fence_predecessor(settings, member.of_earlier_version)]
+    )
+    options = SparkOptions(settings.app, settings.spark.master, settings.spark.properties)
+    try:
+        context = open_context(options, lambda: shared.lifecycle.stopping)
+    except StartAbandonedError:
+        return
+    run = partial(run_plans, settings, cluster_id=None if claims is None else claims.cluster_id)
+    jobs = SparkJobs(context, run, lanes=settings.spark.lanes)
+    stack.callback(jobs.close)
+    if shared.lifecycle.stopping:
+        return
+    stack.callback(member.close)
+    member.subscribe()
+    engine = SparkEngine(
+        shared,
+        member,
+        jobs,
+        fences=LaneFences(settings, former=former),
+        reports=Reports(
+            events=shared.events,
+            claims=claims,
+            fences=FenceBudget(settings.instance, fences_max=parts.PRODUCER_FENCES_MAX),
+            member_fences=FenceBudget(settings.instance, fences_max=parts.MEMBER_FENCES_MAX),
+            dead_letter_rate=parts.dead_letter_rate(settings),
+        ),
+        pacing=_pacing(settings),
+    )
+    start_lag_monitor(shared, stack, engine.group_progress)
+    shared.events.service_ready()
+    engine.run()
+    shared.events.service_draining(shared.lifecycle.reason)
+
+
+def _pacing(settings: Settings) -> Pacing:
+    range_ms = settings.spark.range_interval_ms
+    return Pacing(
+        duration_s=range_ms / 1000,
+        task_max_s=(range_ms + settings.group.max_poll_interval_ms) / 1000,
+        attempts_max=settings.retry.attempts,
+        sticky=settings.group.protocol == "consumer",
+        bounds=parts.bounds(settings),
+    )

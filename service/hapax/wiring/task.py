@@ -1,0 +1,118 @@
+"""A task of Spark, put together on an executor. What happens in it is in engines/spark/task.py."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hapax.core.exactly_once import ExactlyOnce
+from hapax.core.interrupt import Interrupt
+from hapax.core.retry_policy import RetryPolicy
+from hapax.core.transform import load_transform
+from hapax.engines.idle_offsets import Bounds
+from hapax.engines.spark.plan import RangePlan, RangeReport
+from hapax.engines.spark.task import RangeLog, Task, hung, overrun
+from hapax.engines.watchdog import Watchdog
+from hapax.kafka.consume.range_source import KafkaRange
+from hapax.kafka.produce.fences import named_transaction
+from hapax.kafka.properties import consumer_properties, lane_id
+from hapax.wiring import builders as parts
+from hapax.wiring.claims import claim_store
+from hapax.wiring.tracing import flush_traces, traced
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from contextlib import ExitStack
+
+    from hapax.core.isolation import Isolation
+    from hapax.core.ports import Core, Source, Transaction
+    from hapax.engines.spark.ports import RangeSource, TaskTransaction
+    from hapax.settings import Settings
+
+FETCH_WAIT_MS = 5
+"""A range has an end that is known to be there; brokers need not wait for more than that. The last
+records' control record is only noticed by an empty fetch, so its wait would be added to the range.
+"""
+
+
+def run_plans(
+    settings: Settings, plans: Iterable[RangePlan], *, cluster_id: str | None = None
+) -> Iterator[RangeReport]:
+    """Run each plan of a Spark partition; this is the function that executors import.
+
+    ``cluster_id``: of the brokers, as the driver knows it; claims of another cluster are refused.
+    """
+    for plan in plans:
+        yield Task(plan, RangeParts(settings, plan, cluster_id=cluster_id)).run()
+
+
+class RangeParts:
+    """The TaskParts of one plan."""
+
+    def __init__(
+        self, settings: Settings, plan: RangePlan, *, cluster_id: str | None = None
+    ) -> None:
+        self._settings = settings
+        self._plan = plan
+        self._cluster_id = cluster_id
+        self._clock = parts.SystemClock()
+        self.report = RangeReport(lane=plan.lane, pace=plan.pace)
+        self.interrupt = Interrupt()
+        self.watchdog = Watchdog(settings.watchdog.timeout_ms / 1000, on_overrun=overrun)
+        self.watchdog.limit_calls(self.interrupt, parts.call_limit_s(settings), hung)
+        retry = RetryPolicy(settings.retry.attempts)
+        retry.records_max = plan.batch_max
+        bounds = Bounds(records_max=plan.records_max, at_end=False)
+        self.sizing = parts.sizing(settings, retry, bounds, start=plan.pace)
+        self.records_max = settings.transaction.records_max
+        self.transaction_timeout_s = settings.transaction.timeout_ms / 1000
+
+    def clients(self) -> tuple[RangeSource, TaskTransaction]:
+        """Return consumer and producer of the lane."""
+        settings, plan, lines = self._settings, self._plan, RangeLog(self.report)
+        name = lane_id(settings, plan.lane)
+        source = KafkaRange(
+            consumer_properties(settings) | {"client.id": name, "fetch.wait.max.ms": FETCH_WAIT_MS},
+            plan.starts,
+            member=plan.member,
+            cluster_id=plan.cluster_id,
+            start=settings.input.start,
+            logger=lines,
+            clock=self._clock,
+            watch=self.watchdog.watch,
+        )
+        return source, named_transaction(
+            settings,
+            name,
+            clock=self._clock,
+            forward=lines.librdkafka_logged,
+            watch=self.watchdog.watch,
+            meet_cluster=source.meet_cluster,
+        )
+
+    def isolation(self) -> Isolation:
+        """Return the transform, with another process for suspects."""
+        settings, report = self._settings, self.report
+        return parts.isolation(
+            settings,
+            load_transform(settings.transform),
+            on_death=lambda *killer: report.killers.append(killer),
+            on_failure=report.isolation_failures.append,
+        )
+
+    def core(
+        self, source: Source, transaction: Transaction, isolation: Isolation, on: ExitStack
+    ) -> Core:
+        """Return the core, with claims and spans where there are any."""
+        settings = self._settings
+        claims = claim_store(settings, on_emptied=self._emptied, cluster_id=self._cluster_id)
+        if claims is not None:
+            on.callback(claims.close)
+        owners = parts.owners(settings, self.watchdog.watch, on)
+        steps = parts.steps(settings, claims, owners, isolation, self._plan.failed)
+        bare = ExactlyOnce(steps, source, transaction, clock=self._clock, interrupt=self.interrupt)
+        core = traced(settings, bare)
+        on.callback(flush_traces, settings)
+        return core
+
+    def _emptied(self) -> None:
+        self.report.emptied += 1

@@ -1,0 +1,56 @@
+"""What looks at logs and certificates alongside the engine, put together."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hapax.claims.store import kind_of
+from hapax.core.lag import GroupProgress
+from hapax.engines.certificate_watch import CertificateWatch
+from hapax.engines.lag_monitor import LagMonitor
+from hapax.kafka.admin.certificates import own_certificates, server_certificates
+from hapax.kafka.properties import consumer_properties
+from hapax.kafka.read.lag_probe import KafkaLagProbe
+from hapax.telemetry.logs import ClientLogger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import ExitStack
+
+    from hapax.wiring.builders import Shared
+
+
+def start_lag_monitor(
+    shared: Shared, stack: ExitStack, progress: Callable[[], GroupProgress] = GroupProgress
+) -> None:
+    """OffsetSnapshot until the stack unwinds. Without a progress: only what is written to."""
+    settings = shared.settings
+    outputs = [settings.output.topic]
+    if settings.dead_letter.topic is not None:
+        outputs.append(settings.dead_letter.topic)
+    probe = KafkaLagProbe(
+        consumer_properties(settings), outputs, logger=ClientLogger(shared.events, "lag-monitor")
+    )
+    lag_monitor = LagMonitor(
+        probe,
+        progress,
+        shared.events,
+        interval_s=settings.telemetry.lag_interval_ms / 1000,
+    )
+    lag_monitor.start()
+    stack.callback(lag_monitor.stop)
+
+
+def start_certificate_watch(shared: Shared, stack: ExitStack) -> None:
+    """Watch until the stack unwinds; do nothing where no connection is encrypted."""
+    settings = shared.settings
+    url = settings.dedup.claims_url
+    encrypted = url is not None and kind_of(url).transport(url).encrypted
+    if not encrypted and not settings.kafka.security.protocol.endswith("ssl"):
+        return
+    watch = CertificateWatch(
+        shared.events, partial(own_certificates, settings), partial(server_certificates, settings)
+    )
+    watch.start()
+    stack.callback(watch.stop)

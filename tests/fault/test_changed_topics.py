@@ -1,0 +1,248 @@
+"""Topics that change under a worker: made again, widened, offline in part, truncated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import NewPartitions, NewTopic
+
+from tests.kit.at_work import (
+    QUICK,
+    TEN,
+    admin,
+    at_work,
+    await_exit,
+    await_told,
+    delete_topic,
+    numbers,
+    partitions_known,
+    values,
+)
+from tests.kit.orders import told
+from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.topics import Given, produce, unmarked
+from tests.kit.waiting import await_
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from hapax.sandbox import Sandbox
+    from tests.kit.managed_process import WorkerProcess
+    from tests.kit.proof import Proof
+
+# -- made again ---------------------------------------------------------------------------
+
+
+def await_idle(route: PipelineUnderTest, worker: WorkerProcess) -> None:
+    """Wait until a worker has done all there is, and has nothing left to commit.
+
+    What it commits for a topic that was deleted a moment before, the brokers keep.
+    """
+    at_work(worker)
+    route.await_lag_0()
+    await_(lambda: unmarked(route.bootstrap, route.app, route.source), 30, worker.text)
+
+
+@pytest.mark.row("M1")
+def test_an_input_that_is_made_again_shorter_is_never_read_from_a_stale_offset(
+    sandbox: Sandbox, route: PipelineUnderTest, proof: Proof
+) -> None:
+    worker = route.worker()
+    await_idle(route, worker)
+    delete_topic(route, route.source)
+    sandbox.create_topic(route.source)
+    route.write(b"new 0", b"new 1")
+    await_exit(worker, 6, f"{route.source}/0", "next record is 10", "deleted and recreated")
+    assert values(route) == sorted(TEN)
+    # The brokers have forgotten the group's offsets with the topic: a new start is a new beginning.
+    route.run_to_end()
+    assert values(route) == sorted([*TEN, b"new 0", b"new 1"])
+    proof.note(struck=1, note="input deleted and made again: exit 6, then from the beginning")
+
+
+@pytest.mark.row("M1")
+def test_an_input_that_is_made_again_longer_is_never_read_from_a_stale_offset(
+    sandbox: Sandbox, route: PipelineUnderTest, proof: Proof
+) -> None:
+    worker = route.worker()
+    await_idle(route, worker)
+    delete_topic(route, route.source)
+    sandbox.create_topic(route.source)
+    again = numbers(range(100, 120))
+    route.write(*again)
+    proof.note(struck=1, note="input deleted and made again longer than the offset")
+    await_exit(worker, 6, f"{route.source}/0", "next record is 10", "deleted and recreated")
+    assert values(route) == sorted(TEN)
+    route.run_to_end()
+    assert values(route) == sorted([*TEN, *again])
+
+
+@pytest.mark.row("M1")
+def test_an_offset_that_was_committed_for_a_topic_before_this_one_is_never_read_from(
+    route: PipelineUnderTest, proof: Proof
+) -> None:
+    route.run_to_end()
+    assert values(route) == sorted(TEN)
+    # The brokers forget a group's offsets with the topic; what a batch under way commits a moment
+    # later they keep.
+    group = Consumer({"bootstrap.servers": route.bootstrap, "group.id": route.app, "log_level": 0})
+    late = TopicPartition(route.source, 0, 5, "hapax topic=of-the-topic-before-00")
+    await_(lambda: _committed_outside(group, late), 60, lambda: "the group has a member")
+    group.close()
+    worker = route.worker()
+    await_exit(worker, 6, f"{route.source}/0", "belongs to a topic that was deleted")
+    assert route.committed() == {0: 5}
+    assert values(route) == sorted(TEN)
+    proof.note(struck=1, note="offset of another topic: exit 6, nothing read, nothing committed")
+
+
+def _committed_outside(group: Consumer, offset: TopicPartition) -> bool:
+    """Commit for a group without members; false while a static member is still known to it."""
+    try:
+        group.commit(offsets=[offset], asynchronous=False)
+    except KafkaException as error:
+        if error.args[0].code() not in {
+            KafkaError.UNKNOWN_MEMBER_ID,
+            KafkaError.REBALANCE_IN_PROGRESS,
+        }:
+            raise
+        return False
+    return True
+
+
+@pytest.mark.row("M1")
+def test_an_output_that_is_deleted_stops_the_worker_and_nothing_is_skipped_once_it_is_back(
+    sandbox: Sandbox, route: PipelineUnderTest, proof: Proof
+) -> None:
+    worker = route.worker()
+    at_work(worker)
+    route.await_lag_0()
+    delete_topic(route, route.target)
+    later = numbers(range(10, 20))
+    route.write(*later)
+    await_exit(worker, 1, "output topic", "no longer exists")
+    assert route.committed() == {0: 10}
+    sandbox.create_topic(route.target)
+    route.run_to_end()
+    assert values(route) == sorted(later)
+    assert route.dead() == []
+    proof.note(struck=1, note="output deleted: exit 1, offsets unmoved")
+
+
+# -- widened ------------------------------------------------------------------------------
+
+
+@pytest.mark.row("M2")
+def test_partitions_that_are_added_under_a_worker_are_read_from_their_beginning(
+    route: PipelineUnderTest, proof: Proof
+) -> None:
+    # The client looks for new partitions when it refreshes what it knows of its topics.
+    refresh = '{"topic.metadata.refresh.interval.ms": 1000}'
+    worker = route.worker(INPUT__START="latest", KAFKA__PROPERTIES=refresh)
+    await_(lambda: None not in route.committed().values(), 30, worker.text)
+    client = admin(route)
+    for topic in (route.source, route.target):
+        client.create_partitions([NewPartitions(topic, 3)])[topic].result(30)
+    await_(lambda: len(route.committed()) == 3, 30, lambda: "no new partitions")
+    route.write(*(Given(b"%d" % number, b"key", partition=number % 3) for number in range(30)))
+    await_told(worker, "partitions_assigned", 2)
+    route.await_lag_0(60)
+    assert values(route) == sorted(numbers(range(30)))
+    assert worker.terminate() == 0
+    proof.note(struck=2, note="partitions added to input and output")
+
+
+# -- three brokers ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def wide(cluster: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    """A route on three brokers."""
+    route = PipelineUnderTest(cluster, tmp_path, **QUICK)
+    yield route
+    route.close()
+
+
+def create_at(
+    route: PipelineUnderTest, topic: str, replicas: list[list[int]], **config: str
+) -> None:
+    """Create a topic with these replicas for each partition, the first of them the leader."""
+    client = admin(route)
+    new = NewTopic(topic, num_partitions=len(replicas), replica_assignment=replicas, config=config)
+    client.create_topics([new], operation_timeout=30)[topic].result(30)
+
+
+def leader(route: PipelineUnderTest, topic: str, partition: int = 0) -> int:
+    known = partitions_known(route, topic)
+    return int(known[partition].leader) if partition in known else -1
+
+
+@pytest.mark.row("M3")
+def test_while_one_output_partition_is_offline_nothing_of_a_batch_is_visible(
+    cluster: Sandbox, wide: PipelineUnderTest, proof: Proof
+) -> None:
+    route, broker = wide, cluster.kafka.brokers[2]
+    create_at(route, route.source, [[1, 2]])
+    create_at(route, route.dead_letters, [[1, 2]])
+    create_at(route, route.target, [[1], [broker.node_id]], **{"min.insync.replicas": "1"})
+    both = told({"value": "a", "partition": 0}, {"value": "b", "partition": 1})
+    route.write(*(Given(value, headers=(both,)) for value in TEN))
+    worker = route.worker()
+    route.await_lag_0(60)
+    broker.kill()
+    try:
+        await_(lambda: leader(route, route.target, 1) == -1, 60, worker.text)
+        route.write(*(Given(value, headers=(both,)) for value in TEN))
+        await_told(worker, "batch_aborted", 2)
+        assert route.committed() == {0: 10}
+        assert worker.running
+    finally:
+        broker.start()
+        broker.await_ready()
+    route.await_lag_0(60)
+    assert worker.terminate() == 0
+    assert values(route) == sorted([b"a", b"b"] * 20)
+    aborted = len(worker.lines("batch_aborted"))
+    proof.note(struck=aborted, note="batches aborted while one of two partitions was offline")
+
+
+@pytest.mark.row("M6")
+def test_an_unclean_election_that_cuts_off_what_was_read_makes_the_worker_leave_with_6(
+    cluster: Sandbox, wide: PipelineUnderTest, proof: Proof
+) -> None:
+    route = wide
+    _one, behind, ahead = cluster.kafka.brokers
+    unclean = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+    create_at(route, route.source, [[ahead.node_id, behind.node_id]], **unclean)
+    for topic in (route.target, route.dead_letters):
+        create_at(route, topic, [[1, 2, 3]])
+    route.write(*TEN)
+    worker = route.worker()
+    route.await_lag_0(60)
+    behind.kill()
+    try:
+        # What is written now is on one broker only, which is then lost for good.
+        await_(lambda: _in_sync(route) == [ahead.node_id], 60, worker.text)
+        produce(route.bootstrap, route.source, *numbers(range(10, 20)))
+        route.await_lag_0(60)
+        ahead.kill()
+    finally:
+        behind.start()
+        behind.await_ready()
+    try:
+        await_(lambda: leader(route, route.source) == behind.node_id, 60, worker.text)
+        # A writer at once grows the log beyond the position again.
+        produce(route.bootstrap, route.source, *numbers(range(20, 45)))
+        await_exit(worker, 6, f"{route.source}/0", "next record is 20", within_s=60)
+        assert values(route) == sorted(numbers(range(20)))
+        proof.note(struck=10, note="records that were read and are gone from the log")
+    finally:
+        ahead.start()
+        ahead.await_ready()
+
+
+def _in_sync(route: PipelineUnderTest) -> list[int]:
+    return list(partitions_known(route, route.source)[0].isrs)

@@ -1,0 +1,187 @@
+"""The claim store hangs, fills up, loses what it knew: nothing is lost, and it is said."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.kit.at_work import QUICK, at_work, await_told, event, values
+from tests.kit.claim_stores import admin, redis_server, tell
+from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.probes import free_port, ready
+from tests.kit.redis_cluster import move_slot, redis_cluster
+from tests.kit.waiting import await_
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from hapax.sandbox import Redis, Sandbox
+    from tests.kit.proof import Proof
+
+EVENTS = range(2500)
+NAMES = sorted(b"event-%d" % number for number in EVENTS)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Redis]:
+    """A Redis of one's own."""
+    with redis_server(tmp_path / "redis") as server:
+        yield server
+
+
+@pytest.fixture
+def route(sandbox: Sandbox, store: Redis, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    route = PipelineUnderTest(
+        sandbox,
+        tmp_path,
+        DEDUP__REDIS_URL=store.url,
+        DEDUP__TIMEOUT="500ms",
+        TRANSFORM="tests.kit.orders:slow",
+        TRANSACTION__RECORDS_MAX="100",
+        **QUICK,
+    )
+    route.create()
+    yield route
+    route.close()
+
+
+# -- away ---------------------------------------------------------------------------------
+
+
+@pytest.mark.row("R2")
+def test_a_store_that_hangs_holds_the_batch_and_a_slow_one_only_costs_time(
+    route: PipelineUnderTest, store: Redis, proof: Proof
+) -> None:
+    route.write(*map(event, EVENTS))
+    worker = route.worker()
+    for outage in (1, 2):
+        at_work(worker, 2)
+        store.pause()
+        await_told(worker, "claims_unavailable", outage)
+        settled = len(worker.lines("transaction_committed"))
+        store.resume()
+        await_told(worker, "claims_recovered", outage)
+        at_work(worker, 1)
+        assert len(worker.lines("transaction_committed")) > settled
+    route.await_lag_0(60)
+    assert values(route) == NAMES
+    proof.note(struck=2, note="frozen; the batch was put back each time")
+
+
+@pytest.mark.row("R5")
+def test_a_full_store_counts_as_away_and_nothing_is_evicted(
+    route: PipelineUnderTest, store: Redis, proof: Proof
+) -> None:
+    port = free_port()
+    route.write(*map(event, EVENTS))
+    worker = route.worker(TELEMETRY__PORT=str(port))
+    at_work(worker, 2)
+    tell(store, "config", "set", "maxmemory", 1)
+    await_told(worker, "claims_unavailable")
+    await_(lambda: not ready(port)[0], 10, worker.text)
+    assert any("claim store" in reason for reason in ready(port)[1])
+    before = route.committed()
+    refused = _refused(store)
+    await_(lambda: _refused(store) > refused + 2, 20, worker.text)
+    assert route.committed() == before
+    assert len(worker.lines()) < 1000, "it must not spin"
+    tell(store, "config", "set", "maxmemory", 0)
+    route.await_lag_0(60)
+    route.write(*map(event, EVENTS))
+    route.await_lag_0(60)
+    assert values(route) == NAMES
+    proof.note(struck=_refused(store), note="refused calls; no claim was evicted")
+
+
+def _refused(store: Redis) -> int:
+    """Return how many calls the server has refused."""
+    stats = admin(store).info("errorstats")
+    return sum(int(entry["count"]) for name, entry in stats.items() if "OOM" in name)
+
+
+# -- emptied ------------------------------------------------------------------------------
+
+
+@pytest.mark.row("R3")
+def test_a_store_that_is_emptied_under_load_loses_nothing_and_is_noticed_each_time(
+    route: PipelineUnderTest, store: Redis, proof: Proof
+) -> None:
+    route.write(*map(event, EVENTS))
+    worker = route.worker()
+    for emptied in (1, 2):
+        at_work(worker, 3)
+        store.flush()
+        await_told(worker, "claims_lost", emptied)
+    store.kill()
+    for path in (store.log.parent).glob("appendonly*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    store.start()
+    store.await_ready()
+    await_told(worker, "claims_lost", 3)
+    route.await_lag_0(60)
+    assert values(route) == NAMES
+    # What was claimed before and comes again passes, which is said; what was claimed since, not.
+    route.write(*map(event, (*range(100), *range(EVENTS.stop - 100, EVENTS.stop))))
+    route.await_lag_0(60)
+    twice = [name for name, count in Counter(values(route)).items() if count > 1]
+    assert sorted(twice) == sorted(b"event-%d" % number for number in range(100))
+    assert len(worker.lines("claims_lost")) == 3
+    proof.note(struck=3, note="twins of events from before pass once, as documented")
+
+
+@pytest.mark.row("R3")
+def test_a_store_that_was_emptied_while_nobody_ran_is_noticed_at_the_start(
+    route: PipelineUnderTest, store: Redis, proof: Proof
+) -> None:
+    route.write(*map(event, range(10)))
+    route.run_to_end()
+    store.flush()
+    route.write(*map(event, range(10, 20)))
+    worker = route.run_to_end()
+    proof.note(struck=1)
+    assert worker.lines("claims_lost")
+
+
+# -- time to live -------------------------------------------------------------------------
+
+
+@pytest.mark.row("R6")
+def test_a_time_to_live_below_that_of_a_batch_is_refused_at_the_start(
+    route: PipelineUnderTest, proof: Proof
+) -> None:
+    """How long a record may wait in the input, the operator has to compare."""
+    worker = route.worker(DEDUP__TTL="2m")
+    assert worker.process.wait(60) == 2
+    proof.note(struck=1)
+    assert (
+        "HAPAX_GROUP__MAX_POLL_INTERVAL=5m must be shorter than HAPAX_DEDUP__TTL=2m"
+        in worker.text()
+    )
+
+
+@pytest.mark.row("R9")
+def test_claims_that_move_to_another_node_of_a_cluster_hold_the_batch_until_they_are_back(
+    sandbox: Sandbox, tmp_path: Path, proof: Proof, request: pytest.FixtureRequest
+) -> None:
+    settings = {"TRANSFORM": "tests.kit.orders:slow", "TRANSACTION__RECORDS_MAX": "100"}
+    with redis_cluster(tmp_path / "cluster") as (ours, other):
+        route = PipelineUnderTest(
+            sandbox, tmp_path, DEDUP__REDIS_URL=ours.url, **(QUICK | settings)
+        )
+        request.addfinalizer(route.close)
+        route.create()
+        route.write(*map(event, EVENTS), *map(event, EVENTS[:100]))
+        worker = route.worker()
+        at_work(worker)
+        keys = move_slot(f"hapax:{{{route.app}}}:claims", ours, other)
+        await_told(worker, "claims_unavailable")
+        assert "another node of the cluster" in worker.text()
+        assert move_slot(f"hapax:{{{route.app}}}:claims", other, ours) == keys
+        route.await_lag_0()
+        assert worker.terminate() == 0
+    assert values(route) == NAMES
+    proof.note(struck=keys, note="keys of claims moved to another node and back")

@@ -1,0 +1,174 @@
+"""Clocks that jump by hours under a worker, and under its brokers."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hapax.sandbox import Sandbox, machine
+from tests.kit.at_work import QUICK, at_work, event, numbers, values
+from tests.kit.managed_process import WorkerProcess
+from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.waiting import await_
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.kit.proof import Proof
+
+MANY = numbers(range(3000))
+HOUR_S = 3600
+JUMPS_H = (1, -1, 0)
+
+
+class Clock:
+    """The wall clock of processes that run with ``environment``; monotonic ones stay right."""
+
+    def __init__(self, library: Path, file: Path) -> None:
+        self._file = file
+        self._file.write_bytes(bytes(8))
+        self.environment = {"LD_PRELOAD": str(library), "WALL_CLOCK": str(file)}
+
+    def jump_to(self, hours: int) -> None:
+        """Let it be so far from the truth."""
+        with self._file.open("r+b") as file:
+            file.write(struct.pack("=q", hours * HOUR_S))
+
+
+def _compiler() -> Path | None:
+    found = shutil.which("cc")
+    return None if found is None else Path(found)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = machine._find(_compiler, ("build-essential",))
+    assert compiler is not None, "cc is missing. Run: sudo apt-get install build-essential"
+    made = tmp_path_factory.mktemp("library") / "wall_clock.so"
+    source = Path(__file__).with_name("wall_clock.c")
+    options = ("-shared", "-fPIC", "-O1", "-o")
+    subprocess.run([compiler, *options, made, source, "-ldl"], check=True, timeout=120)
+    return made
+
+
+@pytest.fixture
+def clock(library: Path, tmp_path: Path) -> Clock:
+    return Clock(library, tmp_path / "clock")
+
+
+@pytest.fixture
+def skewed(clock: Clock) -> type[WorkerProcess]:
+    """Workers that live by that clock."""
+
+    class Skewed(WorkerProcess):
+        def __init__(self, environment: dict[str, str], *names: Any) -> None:
+            super().__init__(environment | clock.environment, *names)
+
+    return Skewed
+
+
+@pytest.fixture
+def route(sandbox: Sandbox, redis_url: str, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    route = PipelineUnderTest(sandbox, tmp_path, DEDUP__REDIS_URL=redis_url, **QUICK)
+    route.create()
+    yield route
+    route.close()
+
+
+def away_h(worker: WorkerProcess) -> int:
+    """Return by how many hours a worker's last line is off, rounded."""
+    last = datetime.fromisoformat(str(worker.lines()[-1]["timestamp"]))
+    return round((last - datetime.now(last.tzinfo)).total_seconds() / HOUR_S)
+
+
+@pytest.mark.row("C1")
+def test_a_worker_whose_clock_jumps_back_and_forth_by_an_hour_goes_on_as_if_nothing_was(
+    route: PipelineUnderTest, clock: Clock, skewed: type[WorkerProcess], proof: Proof
+) -> None:
+    route.write(*MANY)
+    slow = {"TRANSFORM": "tests.kit.orders:slow", "TRANSACTION__RECORDS_MAX": "100"}
+    worker = route.start(skewed, "w-0", **slow)
+    at_work(worker, 2)
+    for hours in JUMPS_H:
+        clock.jump_to(hours)
+        at_work(worker, 3)
+        assert away_h(worker) == hours
+    route.await_lag_0(60)
+    assert worker.terminate() == 0
+    assert values(route) == sorted(MANY)
+    for trouble in ("batch_aborted", "producer_died", "partitions_lost", "watchdog_fired"):
+        assert worker.lines(trouble) == []
+    proof.note(struck=len(JUMPS_H), note="+1 h, -1 h, back: no abort, no partition lost")
+
+
+@pytest.mark.row("C1")
+def test_an_idle_worker_whose_clock_is_set_back_goes_on_or_leaves_by_its_watchdog(
+    route: PipelineUnderTest, clock: Clock, skewed: type[WorkerProcess], proof: Proof
+) -> None:
+    route.write(*MANY[:100])
+    worker = route.start(skewed, "w-0", WATCHDOG__TIMEOUT="10s")
+    route.await_lag_0(60)
+    clock.jump_to(-1)
+    time.sleep(2)  # nothing comes: the client waits until a moment that is an hour away
+    route.write(*MANY[100:200])
+    await_(lambda: not worker.running or route.lag() == 0, 60, worker.text)
+    went_on = worker.running
+    if not went_on:
+        assert worker.process.wait() == 7, worker.text()
+        worker.start()
+    route.await_lag_0(60)
+    assert worker.terminate() == 0
+    assert values(route) == sorted(MANY[:200])
+    proof.note(struck=1, note="goes on" if went_on else "exit 7, goes on after its restart")
+
+
+@pytest.mark.row("R8")
+def test_claims_live_by_the_clock_of_redis_whatever_a_worker_takes_for_the_time(
+    route: PipelineUnderTest, clock: Clock, skewed: type[WorkerProcess], proof: Proof
+) -> None:
+    events = [event(number) for number in range(100)]
+    worker = route.start(skewed, "w-0")
+    for hours in (0, 72, -72):
+        clock.jump_to(hours)
+        route.write(*events)
+        route.await_lag_0()
+        assert away_h(worker) == hours
+    assert values(route) == sorted(record.value or b"" for record in events)
+    proof.note(struck=2, note="three times the time to live forward, and back: all twins dropped")
+
+
+@pytest.mark.row("C1")
+def test_a_coordinator_whose_clock_jumps_by_an_hour_ends_transactions_and_doubles_nothing(
+    clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proof: Proof
+) -> None:
+    with monkeypatch.context() as brokers:
+        for name, value in clock.environment.items():
+            brokers.setenv(name, value)
+        sandbox = Sandbox(redis=False)
+        sandbox.start()
+    try:
+        route = PipelineUnderTest(sandbox, tmp_path, TRANSFORM="tests.kit.orders:slow", **QUICK)
+        route.create(target={"message.timestamp.type": "LogAppendTime"})
+        route.write(*MANY)
+        worker = route.worker(TRANSACTION__RECORDS_MAX="100")
+        for hours in JUMPS_H:
+            at_work(worker, 3)
+            clock.jump_to(hours)
+        at_work(worker, 1)
+        route.await_lag_0(60)
+        assert worker.terminate() == 0
+        assert values(route) == sorted(MANY)
+        now_s = time.time()
+        written_h = {round((one.timestamp_ms / 1000 - now_s) / HOUR_S) for one in route.outputs()}
+        assert written_h == set(JUMPS_H), "the broker's clock has not jumped"
+        route.close()
+    finally:
+        sandbox.stop()
+    proof.note(struck=len(JUMPS_H), note="the broker's clock: +1 h, -1 h, back")

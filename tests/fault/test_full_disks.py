@@ -1,0 +1,120 @@
+"""A disk that is full: that of a broker, and what a worker writes to."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hapax.sandbox import Sandbox
+from tests.kit.at_work import QUICK, at_work, numbers, values
+from tests.kit.managed_process import WorkerProcess
+from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.waiting import await_
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.kit.proof import Proof
+
+MANY = numbers(range(2500))
+DISK_BYTES = 160 << 20
+"""What a broker with its few topics needs is less than half of it."""
+
+
+@contextmanager
+def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
+    """Give a file system of this size, in memory; only root may do that."""
+    folder.mkdir(parents=True)
+    _run(f"mount -t tmpfs -o size={size_bytes} small {folder}")
+    try:
+        yield folder
+    finally:
+        _run(f"umount --lazy {folder}")
+
+
+def _run(command: str) -> None:
+    subprocess.run(command.split(), check=True, timeout=60)
+
+
+def fill(disk: Path) -> Path:
+    """Leave no byte free; return the file that holds them."""
+    ballast = disk / "ballast"
+    with ballast.open("wb", buffering=0) as file:
+        for size_bytes in (1 << 20, 1 << 12):
+            with suppress(OSError):
+                while file.write(bytes(size_bytes)):
+                    pass
+    return ballast
+
+
+@pytest.mark.row("F1")
+def test_a_broker_whose_disk_is_full_ends_itself_and_the_others_go_on(
+    tmp_path: Path, proof: Proof
+) -> None:
+    """One of three. Alone it would keep offsets of its last transaction pending for ever."""
+    assert os.geteuid() == 0, "a small disk is a mount, which only root may make: run as root"
+    with (
+        small_disk(tmp_path / "sandbox" / "broker-1", DISK_BYTES) as disk,
+        Sandbox(nodes=3, redis=False, data_dir=tmp_path / "sandbox") as sandbox,
+        ExitStack() as stack,
+    ):
+        route = PipelineUnderTest(
+            sandbox, tmp_path, partitions=3, TRANSFORM="tests.kit.orders:slow", **QUICK
+        )
+        route.create()
+        route.write(*MANY)
+        worker = route.worker()
+        stack.callback(route.close)
+        at_work(worker, 2)
+        victim = sandbox.kafka.brokers[0]
+        ballast = fill(disk)
+        await_(lambda: not victim.running, 60, victim.last_words)
+        began_s = time.monotonic()
+        route.await_lag_0(90)
+        recovered_s = time.monotonic() - began_s
+        ballast.unlink()
+        victim.start()
+        sandbox.kafka.await_ready()
+        assert worker.terminate() == 0
+        assert values(route) == sorted(MANY)
+    proof.note(struck=1, note=f"the broker ended itself; all done {recovered_s:.0f} s later")
+
+
+CONFINED = """
+import resource, runpy, signal, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (30000, 30000))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+sys.argv = ["hapax", "run"]
+runpy.run_module("hapax", run_name="__main__")
+"""
+
+
+class Confined(WorkerProcess):
+    """A worker that can write no file beyond 30 kB: its log is full after some lines."""
+
+    command = ("-c", CONFINED)
+
+
+@pytest.mark.row("F2")
+def test_a_worker_whose_log_can_take_no_more_goes_on_or_leaves_and_nothing_is_lost(
+    sandbox: Sandbox, tmp_path: Path, proof: Proof, request: pytest.FixtureRequest
+) -> None:
+    settings = {"TRANSFORM": "tests.kit.orders:slow", "TRANSACTION__RECORDS_MAX": "20"}
+    route = PipelineUnderTest(sandbox, tmp_path, **(QUICK | settings))
+    request.addfinalizer(route.close)
+    route.create()
+    route.write(*MANY)
+    worker = route.start(Confined, "w-0")
+    await_(lambda: len(worker.text()) > 29_000 or not worker.running, 60, worker.text)
+    struck = len(worker.lines("transaction_committed"))
+    await_(lambda: route.lag() == 0 or not worker.running, 60, worker.text)
+    code = worker.terminate() if worker.running else worker.process.wait()
+    route.run_to_end(TRANSFORM="tests.kit.orders:obey")
+    assert values(route) == sorted(MANY)
+    proof.note(struck=len(MANY) // 20 - struck, note=f"lines lost; exit {code}")

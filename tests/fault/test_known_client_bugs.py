@@ -1,0 +1,230 @@
+"""Bugs that other clients and services had: each as a scenario on a real broker."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.kit.at_work import QUICK, at_work, await_told, numbers, values
+from tests.kit.faults import Rule
+from tests.kit.orders import told
+from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.topics import Given, produce_aborted, produce_committed, read_back
+from tests.kit.waiting import await_
+from tests.kit.worlds import KafkaWorld, joined, message, take
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from hapax.sandbox import Sandbox
+    from tests.kit.proof import Proof
+    from tests.kit.proxy import ProxiedBroker
+
+    MakeRoute = Callable[..., PipelineUnderTest]
+
+TWENTY = numbers(range(10, 30))
+
+
+@pytest.fixture
+def route_of(
+    sandbox: Sandbox, proxied_broker: ProxiedBroker, tmp_path: Path
+) -> Iterator[MakeRoute]:
+    """Routes whose workers reach the broker through the proxy."""
+    routes = []
+
+    def make(partitions: int = 1) -> PipelineUnderTest:
+        proxied = proxied_broker.proxied
+        route = PipelineUnderTest(
+            sandbox, tmp_path, partitions=partitions, KAFKA__BOOTSTRAP_SERVERS=proxied, **QUICK
+        )
+        route.create()
+        routes.append(route)
+        return route
+
+    yield make
+    for route in routes:
+        route.close()
+
+
+@pytest.fixture
+def world(sandbox: Sandbox) -> Iterator[KafkaWorld]:
+    world = KafkaWorld(sandbox)
+    yield world
+    world.close()
+
+
+def client_of(route: PipelineUnderTest, instance: str = "w-0") -> str:
+    return f"{route.app}-{instance}"
+
+
+@pytest.mark.row("KAFKA-9079")
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_an_aborted_first_transaction_of_a_group_without_offsets_is_taken_again(
+    route_of: MakeRoute, proxied_broker: ProxiedBroker, proof: Proof, start: str
+) -> None:
+    route = route_of()
+    if start == "latest":
+        route.write(*numbers(range(10)))
+    fault = proxied_broker.proxy.add(
+        Rule("TxnOffsetCommit", "drop", times=1000, client_id=client_of(route))
+    )
+    worker = route.worker(INPUT__START=start)
+    await_told(worker, "partitions_assigned")
+    began = None
+    if start == "latest":  # its beginning is committed outside of transactions (beginning.py)
+        await_(lambda: route.committed() != {0: None}, 60, worker.text)
+        began = 10
+    route.write(*TWENTY)
+    await_told(worker, "producer_rebuilt")
+    fault.wait_hit()
+    assert route.committed() == {0: began}
+    proxied_broker.proxy.clear()
+    route.await_lag_0()
+    assert values(route) == sorted(TWENTY)
+    proof.note(struck=fault.hits, note="offsets lost before any progress was committed")
+
+
+@pytest.mark.row("KAFKA-6607")
+def test_logs_that_begin_with_a_control_record_or_hold_nothing_else_are_read_to_their_end(
+    sandbox: Sandbox, route_of: MakeRoute, proof: Proof
+) -> None:
+    route = route_of(4)
+    for partition in range(4):
+        batch = [Given(value, partition=partition) for value in TWENTY[:5]]
+        produce_committed(route.bootstrap, route.source, *batch)
+        if partition < 3:
+            produce_committed(route.bootstrap, route.source, *batch)
+        produce_aborted(route.bootstrap, route.source, *batch)
+    # Offsets: 0-4, marker 5, 6-10, marker 11, aborted 12-16, marker 17.
+    begins = {0: 5, 1: 11, 2: 17, 3: 6}
+    for partition, offset in begins.items():
+        sandbox.delete_records(route.source, partition, offset)
+    route.run_to_end()
+    assert route.committed() == {0: 18, 1: 18, 2: 18, 3: 12}
+    assert values(route) == sorted(TWENTY[:5])
+    proof.note(struck=len(begins), note="first offset: a marker, aborted data, the last marker")
+
+
+@pytest.mark.row("G4", "aiokafka-844")
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_that_joins_between_outputs_and_offsets_makes_no_double(
+    route_of: MakeRoute, proxied_broker: ProxiedBroker, proof: Proof, protocol: str
+) -> None:
+    route = route_of(2)
+    route.write(*(Given(value, partition=place % 2) for place, value in enumerate(TWENTY)))
+    group = {"GROUP__PROTOCOL": protocol, "GROUP__MEMBERSHIP": "dynamic"}
+    late = proxied_broker.proxy.add(Rule("AddOffsetsToTxn", "hold", client_id=client_of(route)))
+    first = route.worker("w-0", **group)
+    late.wait_hit()
+    api = "JoinGroup" if protocol == "classic" else "ConsumerGroupHeartbeat"
+    joins = proxied_broker.proxy.seen(api)
+    second = route.worker("w-1", **group)
+    await_(lambda: proxied_broker.proxy.seen(api) > joins + 1, 30, second.text)
+    late.release()
+    route.await_lag_0(60)
+    await_(lambda: bool(second.lines("partitions_assigned")), 60, second.text)
+    assert {first.terminate(), second.terminate()} == {0}
+    assert values(route) == sorted(TWENTY)
+    proof.note(struck=late.hits, note=protocol)
+
+
+@pytest.mark.row("librdkafka-4849")
+def test_aborts_right_behind_the_first_produce_never_kill_the_producer(
+    sandbox: Sandbox, world: KafkaWorld, proof: Proof
+) -> None:
+    world.write(b"in")
+    joined(world)
+    transaction = world.twin()
+    transaction.open()
+    batch = take(world, 1)[-1]
+    aborts = 200
+    for number in range(aborts):
+        transaction.begin()
+        transaction.send([message(world, b"never %d" % number)])
+        transaction.abort()
+        assert transaction.doubts == []
+    transaction.begin()
+    transaction.send([message(world, b"out")])
+    transaction.send_offsets(batch.next)
+    transaction.commit()
+    assert [record.value for record in world.outputs()] == [b"out"]
+    everything = read_back(sandbox.bootstrap_servers, world.target, "read_uncommitted")
+    proof.note(struck=aborts, note=f"{len(everything) - 1} of the aborted records had arrived")
+
+
+@pytest.mark.row("KAFKA-6906")
+def test_outputs_without_offsets_are_committed(world: KafkaWorld, proof: Proof) -> None:
+    world.transaction.open()
+    world.transaction.begin()
+    world.transaction.send([message(world, b"out")])
+    world.transaction.commit()
+    assert [record.value for record in world.outputs()] == [b"out"]
+    proof.note(struck=1)
+
+
+@pytest.mark.row("FLINK-31363")
+def test_offsets_without_outputs_are_committed_also_when_the_answer_is_lost(
+    route_of: MakeRoute, proxied_broker: ProxiedBroker, proof: Proof
+) -> None:
+    route = route_of()
+    route.write(*(Given(value, headers=(told(),)) for value in TWENTY))
+    lost = proxied_broker.proxy.add(Rule("EndTxn", "reset_after", client_id=client_of(route)))
+    route.run_to_end()
+    assert route.committed() == {0: 20}
+    assert route.outputs() == []
+    proof.note(struck=lost.hits)
+
+
+@pytest.mark.row("librdkafka-3297")
+def test_a_commit_that_is_held_up_until_the_broker_has_given_up_is_done_anew(
+    route_of: MakeRoute, proxied_broker: ProxiedBroker, proof: Proof
+) -> None:
+    route = route_of()
+    route.write(*TWENTY)
+    fault = proxied_broker.proxy.add(Rule("EndTxn", "drop", times=1000, client_id=client_of(route)))
+    worker = route.worker()
+    fault.wait_hit()
+    await_told(worker, "producer_died")
+    proxied_broker.proxy.clear()
+    route.await_lag_0(60)
+    assert worker.terminate() == 0
+    assert values(route) == sorted(TWENTY)
+    proof.note(struck=fault.hits)
+
+
+@pytest.mark.row("P16", "librdkafka-3265")
+def test_a_new_owner_waits_for_what_a_killed_one_left_between_offsets_and_commit(
+    route_of: MakeRoute, proxied_broker: ProxiedBroker, proof: Proof
+) -> None:
+    route = route_of()
+    route.write(*TWENTY)
+    fault = proxied_broker.proxy.add(Rule("EndTxn", "drop", times=1000, client_id=client_of(route)))
+    dead = route.worker("w-0", GROUP__MEMBERSHIP="dynamic")
+    fault.wait_hit()
+    dead.kill()
+    began_s = time.monotonic()
+    heir = route.worker("w-1", GROUP__MEMBERSHIP="dynamic")
+    at_work(heir)
+    waited_s = time.monotonic() - began_s
+    route.await_lag_0()
+    assert values(route) == sorted(TWENTY)
+    # The session is 6 s, the transaction 4 s, and brokers look once a second.
+    assert waited_s < 6 + 4 + 1 + 4
+    proof.note(struck=fault.hits, note=f"another instance commits {waited_s:.1f} s after the kill")
+
+
+@pytest.mark.row("P1", "KAFKA-13412")
+def test_a_start_whose_first_requests_to_the_coordinator_are_lost_comes_to_work(
+    route_of: MakeRoute, proxied_broker: ProxiedBroker, proof: Proof
+) -> None:
+    route = route_of()
+    route.write(*TWENTY)
+    lost = proxied_broker.proxy.add(
+        Rule("InitProducerId", "drop", times=2, client_id=client_of(route))
+    )
+    route.run_to_end(60)
+    assert values(route) == sorted(TWENTY)
+    proof.note(struck=lost.hits)

@@ -1,0 +1,49 @@
+"""Positions that are lost: by retention, with the group's offsets, with the topic itself."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.kit.at_work import TEN, admin, at_work, await_exit, refused, values
+
+if TYPE_CHECKING:
+    from hapax.sandbox import Sandbox
+    from tests.kit.pipeline_under_test import PipelineUnderTest
+    from tests.kit.proof import Proof
+
+
+@pytest.mark.row("M4")
+def test_retention_that_overtakes_a_frozen_worker_makes_it_leave_with_6_and_skip_nothing(
+    sandbox: Sandbox, route: PipelineUnderTest, proof: Proof
+) -> None:
+    worker = route.worker()
+    at_work(worker)
+    worker.freeze()
+    time.sleep(0.5)  # the fetch that is under way brings nothing: brokers hold it for 100 ms
+    route.write(*TEN)
+    sandbox.delete_records(route.source, 0, 15)
+    worker.thaw()
+    await_exit(worker, 6, f"{route.source}/0", "next record is 10", "15 to 20")
+    assert route.committed() == {0: 10}
+    assert values(route) == sorted(TEN)
+    proof.note(struck=5, note="records deleted before they were read")
+
+
+@pytest.mark.row("M5")
+def test_a_group_whose_offsets_were_deleted_does_not_start_over_where_that_is_refused(
+    route: PipelineUnderTest, proof: Proof
+) -> None:
+    route.run_to_end(GROUP__MEMBERSHIP="dynamic")
+    assert route.committed() == {0: 10}
+    client = admin(route)
+    client.delete_consumer_groups([route.app])[route.app].result(30)
+    assert route.committed() == {0: None}
+    refused(route, 6, f"{route.source}/0", "HAPAX_INPUT__START=refuse", INPUT__START="refuse")
+    assert values(route) == sorted(TEN)
+    # The control: where starting over is allowed it does, and nobody can tell.
+    route.run_to_end()
+    assert values(route) == sorted(TEN * 2)
+    proof.note(struck=1, note="with START=earliest the same deletion doubles, as documented")

@@ -1,0 +1,138 @@
+"""Rights that are revoked and passwords that change while a worker is at work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from hapax.sandbox import Sandbox
+from tests.kit.at_work import (
+    QUICK,
+    at_work,
+    await_exit,
+    await_told,
+    numbers,
+    refused,
+    untouched,
+    values,
+)
+from tests.kit.pipeline_under_test import PipelineUnderTest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from hapax.sandbox import Rights
+    from tests.kit.proof import Proof
+
+USER, PASSWORD, ANOTHER = "hapax", "open-sesame", "close-sesame"
+
+
+class Right(NamedTuple):
+    """One grant, by the words of Rights; ``named`` is what the reason of a stop must say."""
+
+    resource: str
+    name: str
+    operation: str
+    named: str
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Sandbox]:
+    """A broker that asks for a password and knows rights; no Redis."""
+    with Sandbox(redis=False, guarded=True) as sandbox:
+        sandbox.rights.set_password(USER, PASSWORD)
+        yield sandbox
+
+
+@pytest.fixture
+def rights(guarded: Sandbox) -> Rights:
+    return guarded.rights
+
+
+@pytest.fixture
+def route(guarded: Sandbox, rights: Rights, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    route = PipelineUnderTest(
+        guarded,
+        tmp_path,
+        KAFKA__BOOTSTRAP_SERVERS=guarded.kafka.guarded_bootstrap_servers,
+        KAFKA__SECURITY__PROTOCOL="sasl_plaintext",
+        KAFKA__SECURITY__SASL_MECHANISM="SCRAM-SHA-256",
+        KAFKA__SECURITY__USERNAME=USER,
+        KAFKA__SECURITY__PASSWORD=PASSWORD,
+        TRANSFORM="tests.kit.orders:slow",
+        **QUICK,
+    )
+    route.create()
+    for right in needed(route).values():
+        rights.grant(USER, right.resource, right.name, right.operation)
+    yield route
+    route.close()
+
+
+def needed(route: PipelineUnderTest) -> dict[str, Right]:
+    """Return all that a worker needs, and no more."""
+    return {
+        "topic read": Right("TOPIC", route.source, "READ", "TOPIC_AUTHORIZATION"),
+        "topic write": Right("TOPIC", route.target, "WRITE", "TOPIC_AUTHORIZATION"),
+        "dead letters": Right("TOPIC", route.dead_letters, "WRITE", "TOPIC_AUTHORIZATION"),
+        "group": Right("GROUP", route.app, "READ", "GROUP_AUTHORIZATION"),
+        "transactional id": Right(
+            "TRANSACTIONAL_ID", f"{route.app}:w-0", "ALL", "TRANSACTIONAL_ID_AUTHORIZATION"
+        ),
+    }
+
+
+@pytest.mark.row("A1")
+@pytest.mark.parametrize("which", ["topic read", "topic write", "group", "transactional id"])
+def test_a_worker_whose_right_is_revoked_says_so_and_goes_on_exactly_once_after_the_grant(
+    route: PipelineUnderTest, rights: Rights, proof: Proof, which: str
+) -> None:
+    right = needed(route)[which]
+    route.write(*numbers(range(3000)))
+    worker = route.worker()
+    at_work(worker, 2)
+    revoked = rights.revoke(USER, right.resource, right.name, right.operation)
+    await_exit(worker, 1, "not allowed", right.named)
+    (done,) = route.committed().values()
+    assert done is not None
+    assert 0 < done < 3000
+    assert len(route.outputs()) == done
+    rights.grant(USER, right.resource, right.name, right.operation)
+    route.run_to_end(TRANSFORM="tests.kit.orders:obey")
+    assert values(route) == sorted(numbers(range(3000)))
+    proof.note(struck=revoked, note=f"{which}: exit 1")
+
+
+@pytest.mark.row("A2")
+def test_a_password_that_changes_stops_nothing_once_it_is_known_again(
+    route: PipelineUnderTest, rights: Rights, proof: Proof
+) -> None:
+    route.write(*numbers(range(3000)))
+    worker = route.worker()
+    at_work(worker, 2)
+    rights.set_password(USER, ANOTHER)
+    try:
+        await_told(worker, "producer_init_retried", within_s=60)
+        assert worker.running
+    finally:
+        rights.set_password(USER, PASSWORD)
+    route.await_lag_0(60)
+    assert worker.terminate() == 0
+    assert values(route) == sorted(numbers(range(3000)))
+    proof.note(struck=1, note="sessions end after 3 s; logs in again with the password of before")
+
+
+@pytest.mark.row("A1", "A2")
+def test_control_without_rights_or_with_another_password_nothing_starts(
+    route: PipelineUnderTest, rights: Rights
+) -> None:
+    route.write(b"1")
+    await_exit(
+        route.worker(KAFKA__SECURITY__PASSWORD=ANOTHER), 3, "no broker answered", "credentials"
+    )
+    for right in needed(route).values():
+        assert rights.revoke(USER, right.resource, right.name, right.operation) == 1
+    refused(route, 3, route.source, route.target, "may not be read")
+    assert untouched(route)

@@ -1,0 +1,96 @@
+"""Batches that take longer than a timeout allows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.kit.at_work import QUICK, TEN, await_told, numbers, values
+from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.topics import Given
+from tests.kit.waiting import await_
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from hapax.sandbox import Sandbox
+    from tests.kit.managed_process import WorkerProcess
+    from tests.kit.proof import Proof
+
+
+@pytest.fixture
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    route = PipelineUnderTest(sandbox, tmp_path, **QUICK)
+    route.create()
+    yield route
+    route.close()
+
+
+STUCK = Given(b"stuck", headers=(("sleep-s", b"10"),))
+
+
+def overrun(route: PipelineUnderTest, transform: str) -> tuple[WorkerProcess, WorkerProcess]:
+    """Return a worker that gets stuck in its batch, and the next owner, which has done it."""
+    route.write(*TEN, STUCK)
+    slow = route.worker(
+        "w-0",
+        TRANSFORM=transform,
+        GROUP__MEMBERSHIP="dynamic",
+        GROUP__MAX_POLL_INTERVAL="7s",
+        WATCHDOG__TIMEOUT="5s",
+    )
+    await_told(slow, "partitions_assigned")
+    heir = route.worker("w-1", GROUP__MEMBERSHIP="dynamic")
+    await_told(heir, "transaction_committed")
+    route.await_lag_0(60)
+    assert values(route) == sorted([*TEN, b"stuck"])
+    return slow, heir
+
+
+@pytest.mark.row("G2")
+def test_a_batch_that_overruns_the_poll_interval_is_given_up_and_done_by_the_next_owner(
+    route: PipelineUnderTest, proof: Proof
+) -> None:
+    """C code that keeps the interpreter lock: the limit of a call cannot end the process first."""
+    slow, heir = overrun(route, "tests.fault.slowness:hold")
+    await_told(slow, "partitions_lost")
+    route.write(b"after")
+    route.await_lag_0()
+    assert {slow.terminate(), heir.terminate()} == {0}
+    assert values(route) == sorted([*TEN, b"stuck", b"after"])
+    assert slow.lines("call_hung") == []
+    aborted = len(slow.lines("batch_aborted"))
+    proof.note(struck=aborted, note="batches given up by the one that overran")
+
+
+@pytest.mark.row("G2")
+def test_a_call_that_would_overrun_the_poll_interval_ends_with_8_before_and_the_next_owner_does_it(
+    route: PipelineUnderTest, proof: Proof
+) -> None:
+    slow, heir = overrun(route, "tests.fault.slowness:sleep")
+    await_(lambda: not slow.running, 30, slow.text)
+    assert slow.process.wait() == 8, slow.text()
+    (hung,) = slow.lines("call_hung")
+    assert hung["record"] == f"{route.source}/0/10"
+    assert float(str(hung["seconds"])) < 7
+    assert slow.lines("transaction_committed") == slow.lines("partitions_lost") == []
+    route.write(b"after")
+    route.await_lag_0()
+    assert heir.terminate() == 0
+    assert values(route) == sorted([*TEN, b"stuck", b"after"])
+    assert route.dead() == []
+    proof.note(struck=1, note="calls cut at 0.9 of the poll interval")
+
+
+@pytest.mark.row("T1")
+def test_a_transform_that_is_slower_than_the_transaction_timeout_aborts_nothing(
+    route: PipelineUnderTest, proof: Proof
+) -> None:
+    route.write(*(Given(b"%d" % number, headers=(("sleep-s", b"0.5"),)) for number in range(16)))
+    worker = route.run_to_end(60, TRANSFORM="tests.fault.slowness:sleep", TRANSACTION__TIMEOUT="2s")
+    assert values(route) == sorted(numbers(range(16)))
+    assert worker.lines("batch_aborted") == worker.lines("producer_died") == []
+    settled = worker.lines("transaction_committed")
+    proof.note(struck=16 // 4, note=f"8 s of work, {len(settled)} transactions of 2 s at most")

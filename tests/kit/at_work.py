@@ -1,0 +1,111 @@
+"""Workers at work, workers that must leave, records with ids, and what came of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka.admin import AdminClient
+
+from tests.kit.spark_process import SparkProcess
+from tests.kit.topics import Given
+from tests.kit.waiting import WORDS_MAX, await_, patient
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import PartitionMetadata
+
+    from tests.kit.managed_process import WorkerProcess
+    from tests.kit.pipeline_under_test import PipelineUnderTest
+
+QUICK: dict[str, Any] = {"GROUP__SESSION_TIMEOUT": "6s", "TRANSACTION__TIMEOUT": "4s"}
+"""Names after ``HAPAX_``: as a route takes them."""
+LEAVES_WITHIN_S = 15
+
+
+def at_work(worker: WorkerProcess, more: int = 1) -> None:
+    """Wait for so many transactions more; a process that has left never comes to them."""
+    settled = len(worker.lines("transaction_committed"))
+    await_told(worker, "transaction_committed", settled + more, within_s=120)
+    assert worker.running, worker.text()
+
+
+def await_told(worker: WorkerProcess, event: str, times: int = 1, within_s: float = 60) -> None:
+    """Wait until the log holds an event so many times; fail at once when the worker is gone."""
+    await_(lambda: not worker.running or len(worker.lines(event)) >= times, within_s, worker.text)
+    exit_code = None if worker.running else worker.process.returncode
+    assert len(worker.lines(event)) >= times, f"exit code {exit_code}: {worker.text()[-WORDS_MAX:]}"
+
+
+def await_exit(worker: WorkerProcess, code: int, *words: str, within_s: float = 60) -> str:
+    """Wait for the exit; the reason holds ``words``. Return the reason."""
+    await_(lambda: not worker.running, within_s, worker.text)
+    assert worker.process.wait() == code, worker.text()
+    assert "Traceback" not in worker.text(), worker.text()
+    (stopped,) = worker.lines("service_stopped")[-1:]
+    reason = str(stopped["reason"])
+    for word in words:
+        assert word in reason, reason
+    return reason
+
+
+def refused(route: PipelineUnderTest, code: int, *words: str, **settings: str | None) -> str:
+    """Start a worker that must leave by itself; return all it said (see ``left``)."""
+    return left(route.worker("w-0", **settings), code, *words)
+
+
+def left(worker: WorkerProcess, code: int, *words: str) -> str:
+    """Wait for its exit; its reasons, without the list of all settings, hold ``words``."""
+    assert worker.process.wait(LEAVES_WITHIN_S) == code, worker.text()
+    text = worker.text()
+    reasons = [line for line in text.splitlines() if '"service_started"' not in line]
+    for word in words:
+        assert any(word in line for line in reasons), text
+    assert not worker.lines("service_crashed"), text
+    if not isinstance(worker, SparkProcess):  # PySpark itself prints some when it is ended
+        assert "Traceback" not in text
+    return text
+
+
+def untouched(route: PipelineUnderTest) -> bool:
+    """Whether nothing has had an effect; offset 0 may be committed, with a mark (suspicion.py)."""
+    done = {offset for offset in route.committed().values() if offset}
+    return (done, route.outputs(), route.dead()) == (set(), [], [])
+
+
+def numbers(*spans: range) -> list[bytes]:
+    """Return values for these numbers."""
+    return [b"%d" % number for span in spans for number in span]
+
+
+TEN = numbers(range(10))
+
+
+def event(number: int, value: bytes = b"", partition: int = -1) -> Given:
+    """Return a record that carries an id; the same number is the same event."""
+    name = b"event-%d" % number
+    return Given(value or name, name, (("message-id", name),), partition)
+
+
+def values(route: PipelineUnderTest) -> list[bytes]:
+    """Return the values of all outputs, sorted."""
+    return sorted(record.value or b"" for record in route.outputs())
+
+
+def admin(route: PipelineUnderTest) -> AdminClient:
+    """Return a client for what the owner of the topics does."""
+    return AdminClient({"bootstrap.servers": route.bootstrap, "log_level": 0})
+
+
+@patient
+def partitions_known(route: PipelineUnderTest, topic: str) -> dict[int, PartitionMetadata]:
+    """Return what the brokers tell of a topic's partitions, by number."""
+    known: dict[int, PartitionMetadata] = (
+        admin(route).list_topics(topic, timeout=10).topics[topic].partitions
+    )
+    return known
+
+
+def delete_topic(route: PipelineUnderTest, topic: str) -> None:
+    """Delete a topic; return when no broker knows it any more."""
+    client = admin(route)
+    client.delete_topics([topic], operation_timeout=30)[topic].result(30)
+    await_(lambda: topic not in client.list_topics(timeout=10).topics, 30, lambda: "still there")

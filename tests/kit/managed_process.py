@@ -1,0 +1,124 @@
+"""Processes that tests start, harm and end: each with an environment and a log file of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+from tests.kit.waiting import WORDS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+SERVICE = (sys.executable, "-m", "hapax", "run")
+
+
+def clean_environment() -> dict[str, str]:
+    """Return the environment of this process without any settings of the service."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("HAPAX_")}
+
+
+class ManagedProcess:
+    """One command that may be started many times; all of its starts append to one log."""
+
+    def __init__(
+        self, words: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._words = tuple(words)
+        self._log = log
+        self._environment = None if environment is None else dict(environment)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(
+        self, words: Sequence[str] | None = None, settings: Mapping[str, str] | None = None
+    ) -> None:
+        """Start it; ``words`` and ``settings`` are another command and more for this start."""
+        assert not self.running
+        more = dict(settings or {})
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                words or self._words,
+                env=None if self._environment is None else self._environment | more,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None
+        return self._process
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def freeze(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def terminate(self, timeout_s: float = 30.0) -> int:
+        self.process.terminate()
+        return self.process.wait(timeout_s)
+
+    def finish(self, timeout_s: float) -> None:
+        """Wait for exit code 0; RuntimeError with the end of its log if that does not come."""
+        try:
+            code = self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.close()
+            code = None
+        if code != 0:
+            raise RuntimeError(f"{self._words} ended with {code}: {self.text()[-WORDS_MAX:]}")
+
+    def close(self) -> None:
+        """End it, however it is; nothing that it started stays."""
+        if self.running:
+            self.thaw()
+            self.kill()
+
+    def lines(self, event: str | None = None) -> list[dict[str, object]]:
+        """Return the log's JSON lines, oldest first."""
+        lines = []
+        # The last line of a process that is frozen or killed may be torn.
+        for text in self.text().rpartition("\n")[0].splitlines():
+            if text.startswith("{"):
+                line = json.loads(text)
+                if event is None or line["event"] == event:
+                    lines.append(line)
+        return lines
+
+    def text(self) -> str:
+        return self._log.read_text(errors="replace")
+
+
+class WorkerProcess(ManagedProcess):
+    """One ``python -m hapax run`` with its own instance name."""
+
+    command: ClassVar[Sequence[str]] = SERVICE[1:]
+
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        instance: str,
+        log: Path,
+        words: Sequence[str] | None = None,
+    ) -> None:
+        named = {**environment, "HAPAX_INSTANCE": instance}
+        super().__init__(words or (sys.executable, *self.command), log, named)
+        self.instance = instance
+
+
+Kind = TypeVar("Kind", bound=WorkerProcess)

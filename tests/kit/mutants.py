@@ -1,0 +1,43 @@
+"""Rules that are broken in the same way wherever the service runs: in the simulation, on brokers.
+
+``patch`` sets an attribute: ``setattr`` in a process of its own, ``monkeypatch.setattr`` in this.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hapax.core import exactly_once
+from hapax.engines.recovery import Recovery
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hapax.core.ports import Batch
+    from hapax.core.records import Progress
+
+    Patch = Callable[[Any, str, Any], None]
+
+
+def no_rewind(patch: Patch) -> None:
+    """Go on behind a batch that was aborted."""
+
+    def rewind(_self: Recovery, _batch: Batch, *, resolved: bool) -> Progress:
+        return {}
+
+    patch(Recovery, "_rewind", rewind)
+
+
+def progress_by(distance: int, patch: Patch) -> None:
+    """Commit offsets that are wrong by so much; 1: behind the next record."""
+    right = exactly_once._progress
+
+    def wrong(batch: Batch, done: int) -> Progress:
+        return {where: max(0, at + distance) for where, at in right(batch, done).items()}
+
+    patch(exactly_once, "_progress", wrong)
+
+
+def no_fence_on_doubt(patch: Patch) -> None:
+    """Keep the producer although a request of it may still be on its way; it would refuse."""
+    patch(Recovery, "fence_doubt", lambda _self: None)

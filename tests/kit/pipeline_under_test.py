@@ -1,0 +1,149 @@
+"""One pipeline as its users see it: topics, environment, processes, and what can be read."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import TYPE_CHECKING
+
+from tests.kit.managed_process import WorkerProcess, clean_environment
+from tests.kit.topics import Given, committed, lag, produce, read_back
+from tests.kit.waiting import await_
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from hapax.core.records import Record
+    from hapax.sandbox import Sandbox
+    from tests.kit.managed_process import Kind
+
+LEAVE_S = 30.0
+
+
+def environment(app: str, source: str, target: str, dead: str, **more: str) -> dict[str, str]:
+    """Return the whole environment of a process of the service; ``more`` with ``HAPAX_``."""
+    return {
+        **clean_environment(),
+        "HAPAX_APP": app,
+        "HAPAX_INPUT__TOPICS": source,
+        "HAPAX_OUTPUT__TOPIC": target,
+        "HAPAX_DEAD_LETTER__TOPIC": dead,
+        "HAPAX_TELEMETRY__PORT": "0",
+        "HAPAX_TELEMETRY__ADDRESS": "127.0.0.1",
+        "HAPAX_TELEMETRY__LOG_FORMAT": "json",
+        **more,
+    }
+
+
+class PipelineUnderTest:
+    """Topics of its own, ``in``, ``out`` and ``dead``, and the workers between them.
+
+    ``settings`` are the group and name after ``HAPAX_``; None takes a variable away.
+    ``kind`` is what its workers are.
+    """
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        folder: Path,
+        *,
+        partitions: int = 1,
+        kind: type[WorkerProcess] = WorkerProcess,
+        **settings: str | None,
+    ) -> None:
+        self.bootstrap = sandbox.bootstrap_servers
+        self.app = f"route-{uuid.uuid4().hex[:12]}"
+        self.source, self.target, self.dead_letters = (
+            f"{self.app}-{name}" for name in ("in", "out", "dead")
+        )
+        self.sandbox = sandbox
+        self._folder = folder
+        self.workers: list[WorkerProcess] = []
+        self._partitions = partitions
+        self._kind = kind
+        names = (self.app, self.source, self.target, self.dead_letters)
+        self._environment = environment(
+            *names,
+            HAPAX_KAFKA__BOOTSTRAP_SERVERS=self.bootstrap,
+            HAPAX_TRANSFORM="tests.kit.orders:obey",
+        )
+        self._environment = self._with(settings)
+
+    def create(self, **config: Mapping[str, str]) -> None:
+        """Create all topics; ``config`` by role: source, target, dead_letters."""
+        for role, partitions in (
+            ("source", self._partitions),
+            ("target", self._partitions),
+            ("dead_letters", 1),
+        ):
+            self.sandbox.create_topic(getattr(self, role), partitions, config.get(role))
+
+    # -- processes ------------------------------------------------------------------------
+
+    def worker(self, instance: str = "w-0", **settings: str | None) -> WorkerProcess:
+        """Start one."""
+        return self.start(self._kind, instance, **settings)
+
+    def start(self, kind: type[Kind], instance: str, **settings: str | None) -> Kind:
+        """Start a process of some kind."""
+        log = self._folder / f"{self.app}-{len(self.workers)}.log"
+        worker = kind(self._with(settings), instance, log)
+        self.workers.append(worker)
+        worker.start()
+        return worker
+
+    def environment(self, **settings: str | None) -> dict[str, str]:
+        """Return the whole environment of a worker but for its name."""
+        return self._with(settings)
+
+    def run_to_end(self, within_s: float = LEAVE_S, **settings: str | None) -> WorkerProcess:
+        """Let one worker do all there is; it leaves by itself, content."""
+        worker = self.worker("w-0", STOP_AFTER__AT_END="true", **settings)
+        assert worker.process.wait(within_s) == 0, worker.text()
+        return worker
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.close()
+
+    # -- topics ---------------------------------------------------------------------------
+
+    def write(self, *records: bytes | Given) -> None:
+        produce(self.bootstrap, self.source, *records)
+
+    def outputs(self) -> list[Record]:
+        return read_back(self.bootstrap, self.target)
+
+    def dead(self) -> list[Record]:
+        return read_back(self.bootstrap, self.dead_letters)
+
+    def committed(self) -> dict[int, int | None]:
+        return committed(self.bootstrap, self.app, self.source)
+
+    def lag(self) -> int:
+        return lag(self.bootstrap, self.app, self.source)
+
+    def await_lag_0(self, within_s: float = LEAVE_S) -> None:
+        await_(lambda: self.lag() == 0, within_s, self._logs)
+
+    def await_outputs(self, count: int, within_s: float = LEAVE_S) -> None:
+        await_(lambda: len(self.outputs()) >= count, within_s, self._logs)
+
+    def _logs(self) -> str:
+        return "\n".join(worker.text()[-3000:] for worker in self.workers)
+
+    def _with(self, settings: Mapping[str, str | None]) -> dict[str, str]:
+        environment = dict(self._environment)
+        for name, value in settings.items():
+            environment.pop(f"HAPAX_{name}", None)
+            if value is not None:
+                environment[f"HAPAX_{name}"] = value
+        return environment
+
+
+def metric(exposition: str, name: str) -> float:
+    """Return the value of a series without labels, or the sum of all that have some."""
+    found = re.findall(rf"^{name}(?:{{.*}})? (\S+)$", exposition, re.MULTILINE)
+    assert found, f"{name} is not among the metrics"
+    return sum(map(float, found))

@@ -1,0 +1,73 @@
+"""docs/events.md has a row for every event that is logged, with the levels of the code."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from hapax.telemetry.events import Events
+from tests.meta.statements import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LEVELS = ("debug", "info", "warning", "error", "critical")
+PAGE = ROOT / "docs/events.md"
+UNLOGGED = {"brokers_are_away", "certificates_seen", "loop_moved"}
+"""Names of ``Events`` that only store a fact, or log under another name."""
+
+
+def logged(source: str) -> dict[str, set[str]]:
+    """Return by event the levels at which a module logs it, as far as the calls show them."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for call in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)):
+        name = ast.unparse(call.func)
+        *_, last = name.split(".")
+        of_logger = name == f"self._logger.{last}" and last in LEVELS
+        if not of_logger and last not in {"tell", "_tell", "_changed"}:
+            continue
+        for given in call.args[:2]:
+            if isinstance(given, ast.Constant) and "_" in str(given.value):
+                found[str(given.value)] |= {last} if of_logger else set()
+    return found
+
+
+def all_logged() -> Mapping[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for file in sorted((ROOT / "service/hapax/telemetry").rglob("*.py")):
+        for event, levels in logged(file.read_text()).items():
+            found[event] = found.get(event, set()) | levels
+    public = {name for name in dir(Events) if not name.startswith("_")}
+    return {name: set[str]() for name in public - UNLOGGED} | found
+
+
+def rows() -> dict[str, set[str]]:
+    found = re.findall(r"(?m)^\| `(\w+)` \| ([a-z, ]+) \| .+ \| .+ \|$", PAGE.read_text())
+    assert len(found) == PAGE.read_text().count("\n| `")
+    assert len(found) == len(dict(found))
+    return {event: set(re.findall(r"\w+", levels)) - {"or"} for event, levels in found}
+
+
+def test_every_event_that_is_logged_has_a_row_and_every_row_an_event() -> None:
+    assert sorted(rows()) == sorted(all_logged())
+
+
+def test_the_levels_are_those_of_the_code() -> None:
+    listed = rows()
+    assert set().union(*listed.values()) <= set(LEVELS)
+    wrong = {event for event, levels in all_logged().items() if not levels <= listed[event]}
+    assert wrong == set()
+
+
+def test_an_event_is_found_however_it_is_logged() -> None:
+    source = (
+        'self._logger.error("bell_broke")\ntell("bell_rang", by=1)\n'
+        'self._tell(level, "bell_heard")\nself._changed("bell_moved", "x_y", 1)\n'
+        'other("bell_stolen")\n'
+    )
+    found = logged(source)
+    assert found["bell_broke"] == {"error"}
+    assert {"bell_broke", "bell_rang", "bell_heard", "bell_moved"} <= set(found)
+    assert "bell_stolen" not in found

@@ -1,0 +1,93 @@
+"""Ids of topics, as brokers answer for them; tests/integration/test_recommit.py has brokers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from hapax.core.errors import PreflightError
+from hapax.kafka.admin import adoption
+from hapax.kafka.admin.adoption import recommit_here, topic_ids
+from hapax.settings import load_settings
+from tests.unit.test_settings import REQUIRED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SETTINGS = load_settings({**REQUIRED, "HAPAX_INPUT__TOPICS": "a, b"})
+NO_ID = "A" * 22
+
+
+class Answer:
+    def __init__(self, answer: str | Exception) -> None:
+        self._answer = answer
+
+    def result(self, _timeout_s: float) -> Any:
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return type("Topic", (), {"topic_id": self._answer})
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | Exception], None]:
+    def answered(of_b: str | Exception) -> None:
+        class Admin:
+            def __init__(self, _properties: dict[str, Any]) -> None:
+                pass
+
+            def describe_topics(self, _asked: Any, request_timeout: float) -> dict[str, Answer]:
+                return {"a": Answer("x+y/z"), "b": Answer(of_b)}
+
+        monkeypatch.setattr(adoption, "AdminClient", Admin)
+
+    return answered
+
+
+def failure(code: int) -> KafkaException:
+    return KafkaException(KafkaError(code))
+
+
+def test_ids_are_spelled_as_kafkas_tools_spell_them(
+    answers: Callable[[str | Exception], None],
+) -> None:
+    answers(NO_ID)
+    assert topic_ids(SETTINGS) == {"a": "x-y_z", "b": None}
+
+
+def test_a_topic_that_is_not_there_is_left_out(
+    answers: Callable[[str | Exception], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers(failure(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    assert topic_ids(SETTINGS) == {"a": "x-y_z"}
+
+    class Consumer:
+        def list_topics(self, timeout: float) -> Any:
+            return type("Metadata", (), {"cluster_id": "here", "topics": {}})
+
+        def close(self) -> None:
+            """Nothing is open."""
+
+    def client(_properties: dict[str, Any], *, logger: object) -> Consumer:
+        return Consumer()
+
+    monkeypatch.setattr(adoption, "Consumer", client)
+    with pytest.raises(PreflightError, match="topic b does not exist"):
+        recommit_here(SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (failure(KafkaError._TIMED_OUT), "the id of topic b cannot be read: _TIMED_OUT"),
+        (failure(KafkaError.TOPIC_AUTHORIZATION_FAILED), "TOPIC_AUTHORIZATION_FAILED"),
+        (TimeoutError(), "the id of topic b was not returned in time"),
+    ],
+)
+def test_an_id_that_is_not_known_moves_no_offset(
+    answers: Callable[[str | Exception], None], answer: Exception, why: str
+) -> None:
+    answers(answer)
+    with pytest.raises(PreflightError, match=why):
+        topic_ids(SETTINGS)

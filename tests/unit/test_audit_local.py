@@ -1,0 +1,98 @@
+"""The audit in this process: what it imports, and what it refuses to conclude from."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from hapax.commands.tree import app
+from hapax.kafka.read.offset_range import OffsetRange
+from hapax.operations.audit import run as audit_run
+from hapax.operations.audit.local import LocalAudit
+from hapax.operations.audit.local_rows import AuditRows
+from hapax.operations.audit.result import IncompleteError
+from tests.unit.test_settings import REQUIRED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+RUN = CliRunner()
+IMPORTS = """
+import sys, hapax.commands.audit, hapax.operations.audit.run
+print(sorted({name.split(".")[0] for name in sys.modules} & {"pyspark", "pyarrow", "pandas"}))
+"""
+
+
+class Ranges:
+    """Two ranges of inputs, of which the second may end early."""
+
+    def __init__(self, *, whole: bool) -> None:
+        self.stretches = [OffsetRange(0, "in", 0, 0, 1), OffsetRange(0, "in", 0, 1, 2)]
+        self._whole = whole
+
+    def __call__(self, number: int) -> Iterator[list[tuple[Any, ...]]]:
+        yield [(0, number, True, 0, number, None, 1, None, ["t"], None)]
+        if self._whole or number == 0:
+            yield [(0, *([None] * 8), 1)]
+
+
+def test_it_needs_no_library_but_those_of_the_worker() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_progress_is_reported_in_offsets_up_to_all_of_them() -> None:
+    reports: list[tuple[str, int, int]] = []
+    with LocalAudit.opened(lambda *report: reports.append(report)) as engine:
+        engine.read_inputs(Ranges(whole=True), "reading")  # type: ignore[arg-type]  # same shape
+        assert engine.named_topics() == {"t"}
+    assert reports[0] == ("reading", 0, 2)
+    assert reports[-1] == ("reading", 2, 2)
+
+
+def test_a_range_that_was_not_read_to_its_end_is_no_verdict() -> None:
+    with (
+        LocalAudit.opened(lambda *_report: None) as engine,
+        pytest.raises(IncompleteError, match="in/0 was not read to its end"),
+    ):
+        engine.read_inputs(Ranges(whole=False), "reading")  # type: ignore[arg-type]  # same shape
+
+
+def test_a_full_disk_is_one_sentence_that_says_what_to_do() -> None:
+    rows = AuditRows()
+    rows._base.execute("pragma max_page_count = 1")
+    many = ((0, 0, at, at, 1, 1, None, 0, b"x" * 1000) for at in range(1000))
+    with pytest.raises(IncompleteError, match=r"disk is full.*TMPDIR"):
+        rows.add("effects", many, 9)
+    rows.close()
+
+
+def test_a_statement_that_fails_while_it_reads_is_the_same_sentence() -> None:
+    rows = AuditRows()
+    rows._base.set_progress_handler(lambda: 1, 1)  # as an interrupt or a failing disk does
+    with pytest.raises(IncompleteError, match="workspace") as refused:
+        list(rows.inputs())
+    assert isinstance(refused.value.__cause__, sqlite3.Error)
+    rows.close()
+
+
+def test_where_spark_runs_is_an_option_of_spark() -> None:
+    done = RUN.invoke(app, ["audit", "--master", "local[2]"], env=REQUIRED)
+    assert done.exit_code == 2
+    assert "--master is an option of --engine spark" in done.stderr
+
+
+def test_spark_that_is_not_installed_is_named_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(audit_run, "find_spec", lambda _name: None)
+    done = RUN.invoke(app, ["audit", "--engine", "spark"], env=REQUIRED)
+    assert done.exit_code == 2
+    assert "pip install 'hapax-kafka[spark]'" in done.stderr

@@ -1,0 +1,113 @@
+"""Records of owners, on a client made by hand; tests/integration has brokers."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from hapax.core.errors import BatchAbortedError, StopError
+from hapax.core.records import Coordinates
+from hapax.kafka.read import claim_owners
+from hapax.kafka.read.claim_owners import KafkaOwners
+from hapax.settings import load_settings
+from tests.unit.test_range_reader import EOF, Said, Saying
+from tests.unit.test_settings import REQUIRED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+P0 = ("in", 0)
+
+
+class Log(Saying):
+    """A log of offsets 2 to 9, and what its messages are."""
+
+    watermarks: tuple[int, int] | int = (2, 9)
+    unassigned = 0
+
+    def get_watermark_offsets(self, _where: TopicPartition, timeout: float) -> tuple[int, int]:
+        if isinstance(self.watermarks, int):
+            raise KafkaException(KafkaError(self.watermarks))
+        return self.watermarks
+
+    def unassign(self) -> None:
+        self.unassigned += 1
+
+
+@pytest.fixture
+def owners() -> Callable[..., tuple[KafkaOwners, Log]]:
+    def made(*batches: list[Said]) -> tuple[KafkaOwners, Log]:
+        log = Log(*batches)
+        found = KafkaOwners(
+            load_settings({**REQUIRED, "HAPAX_INPUT__TOPICS": "in"}),
+            watch=lambda _call: nullcontext(),
+        )
+        found._queries.read_committed = log  # type: ignore[assignment]
+        return found, log
+
+    return made
+
+
+def test_owners_are_read_with_their_neighbours_and_nothing_stays_paused(
+    owners: Callable[..., tuple[KafkaOwners, Log]],
+) -> None:
+    found, log = owners([Said(3), Said(4)], [Said(5), Said(6)])
+    batch = found.records([Coordinates(*P0, 3), Coordinates(*P0, 5), Coordinates("old", 0, 1)])
+    assert [record.offset for record in batch.records] == [3, 4, 5]
+    assert log.assigned == [(0, 3)]
+    # The next look-up reads with the same client, and a pause would stay.
+    assert (log.paused, log.unassigned) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    "code", [EOF, KafkaError._AUTO_OFFSET_RESET, KafkaError.UNKNOWN_TOPIC_OR_PART]
+)
+def test_a_log_that_ends_early_holds_no_more_owners(
+    owners: Callable[..., tuple[KafkaOwners, Log]], code: int
+) -> None:
+    found, _log = owners([Said(3), Said(4, code)])
+    batch = found.records([Coordinates(*P0, 3), Coordinates(*P0, 6)])
+    assert [record.offset for record in batch.records] == [3]
+
+
+@pytest.mark.parametrize("marks", [(6, 9), (0, 5), KafkaError._UNKNOWN_PARTITION])
+def test_what_is_deleted_or_not_there_yet_is_not_read(
+    owners: Callable[..., tuple[KafkaOwners, Log]], marks: tuple[int, int] | int
+) -> None:
+    found, log = owners()
+    log.watermarks = marks
+    assert found.records([Coordinates(*P0, 5)]).records == []
+    assert log.assigned == []
+
+
+def test_without_an_answer_nothing_is_concluded(
+    owners: Callable[..., tuple[KafkaOwners, Log]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim_owners, "ANSWER_TIMEOUT_S", -1.0)
+    found, log = owners()
+    with pytest.raises(BatchAbortedError, match="owners in in/0: no answer"):
+        found.records([Coordinates(*P0, 5)])
+    assert log.unassigned == 1
+    log.watermarks = KafkaError._TIMED_OUT
+    with pytest.raises(BatchAbortedError, match="cannot be looked up"):
+        found.records([Coordinates(*P0, 5)])
+
+
+def test_a_set_that_cannot_be_decoded_hides_its_owners_for_now(
+    owners: Callable[..., tuple[KafkaOwners, Log]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, _log = owners([Said(3), Said(4, KafkaError._BAD_MSG), Said(5)])
+    monkeypatch.setattr(claim_owners, "ANSWER_TIMEOUT_S", 0.1)
+    with pytest.raises(BatchAbortedError, match="no answer"):
+        found.records([Coordinates(*P0, 5)])
+
+
+def test_a_right_that_is_missing_stops_the_service(
+    owners: Callable[..., tuple[KafkaOwners, Log]],
+) -> None:
+    found, _log = owners([Said(3, KafkaError.TOPIC_AUTHORIZATION_FAILED)])
+    with pytest.raises(StopError, match=r"owners of claims \(in/0\)"):
+        found.records([Coordinates(*P0, 5)])

@@ -1,0 +1,218 @@
+"""Reading ranges, on a client whose messages are said beforehand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import KafkaError, TopicPartition
+
+from hapax.core.errors import PreflightError
+from hapax.kafka.read import offset_range, range_reader
+from hapax.kafka.read.offset_range import AuditRangeReader, OffsetRange, RangeReadError
+from hapax.kafka.read.range_reader import RangeFetch, RangeReader
+from hapax.settings import load_settings
+from tests.unit.test_settings import REQUIRED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+P0, P1 = ("in", 0), ("in", 1)
+EOF = KafkaError._PARTITION_EOF
+
+
+class Said:
+    """A message: a record at an offset, or an error there."""
+
+    def __init__(self, at: int, code: int | None = None, partition: int = 0) -> None:
+        self._at, self._code, self._partition = at, code, partition
+
+    def topic(self) -> str:
+        return "in"
+
+    def partition(self) -> int:
+        return self._partition
+
+    def offset(self) -> int:
+        return self._at
+
+    def error(self) -> KafkaError | None:
+        return None if self._code is None else KafkaError(self._code)
+
+    def headers(self) -> None:
+        return None
+
+    key = value = headers
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 0
+
+
+class Saying:
+    """A consumer that says one batch of messages for each poll."""
+
+    def __init__(self, *batches: list[Said]) -> None:
+        self._batches = list(batches)
+        self._rest: list[Said] = []
+        self.assigned: list[tuple[int, int]] = []
+        self.paused: list[int] = []
+        self.closed = 0
+
+    def assign(self, places: list[TopicPartition]) -> None:
+        self.assigned = [(one.partition, one.offset) for one in places]
+
+    def poll(self, _timeout_s: float) -> Said | None:
+        batch = self._batches.pop(0) if self._batches else []
+        self._rest = batch[1:]
+        return batch[0] if batch else None
+
+    def consume(self, _most: int, _timeout_s: float) -> list[Said]:
+        return self._rest
+
+    def pause(self, places: list[TopicPartition]) -> None:
+        self.paused += [one.partition for one in places]
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def refused(place: str, error: KafkaError) -> Exception:
+    return PermissionError(f"{place} {error.name()}")
+
+
+def fetch(consumer: Saying, *, over: tuple[int, ...] = ()) -> RangeFetch:
+    spans = {P0: (2, 5), P1: (0, 9), ("in", 2): (7, 7)}
+    return RangeFetch(consumer, spans, refused=refused, over=over)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def say(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Saying]:
+    def saying(*batches: list[Said]) -> Saying:
+        consumer = Saying(*batches)
+
+        def client(properties: dict[str, Any], *, logger: object) -> Saying:
+            return consumer
+
+        monkeypatch.setattr(range_reader, "Consumer", client)
+        monkeypatch.setattr(offset_range, "Consumer", client)
+        return consumer
+
+    return saying
+
+
+@pytest.mark.parametrize(
+    ("last", "kept"),
+    [
+        (Said(4), [2, 4]),  # the last offset of the range
+        (Said(5), [2]),  # a record behind it: what was between is not delivered
+        (Said(6, EOF), [2]),  # markers at the end
+        (Said(5, KafkaError._BAD_MSG), [2]),  # a set behind it that cannot be decoded
+    ],
+)
+def test_a_range_ends_with_an_event_or_a_record_at_its_end(last: Said, kept: list[int]) -> None:
+    consumer = Saying([Said(2), last, Said(3)])
+    reading = fetch(consumer)
+    assert [message.offset() for message in reading.poll()] == kept
+    assert (reading.ends, reading.undecodable) == ({P1: 9}, {})
+    assert consumer.assigned == [(0, 2), (1, 0)]
+
+
+def test_an_end_before_the_end_is_none_unless_the_caller_says_so() -> None:
+    early = [Said(3, EOF), Said(4, EOF, partition=1)]
+    reading = fetch(Saying(early))
+    assert (reading.poll(), reading.ends) == ([], {P0: 5, P1: 9})
+    reading = fetch(Saying(early), over=(EOF,))
+    assert (reading.poll(), reading.ends) == ([], {})
+
+
+def test_nothing_after_a_set_that_cannot_be_decoded_is_read() -> None:
+    reading = fetch(Saying([Said(2), Said(3, KafkaError._BAD_MSG), Said(4)]))
+    assert [message.offset() for message in reading.poll()] == [2]
+    assert reading.undecodable[P0].offset == 3
+    assert reading.ends == {P0: 5, P1: 9}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._AUTO_OFFSET_RESET,
+    ],
+)
+def test_what_no_patience_heals_is_raised_with_its_place(code: int) -> None:
+    with pytest.raises(PermissionError, match=r"^in/1 "):
+        fetch(Saying([Said(0, code, partition=1)])).poll()
+    assert fetch(Saying([Said(0, KafkaError._TRANSPORT)])).poll() == []
+
+
+def test_only_records_and_ends_of_the_ranges_break_the_silence() -> None:
+    others = [Said(2, KafkaError._TRANSPORT), Said(9, partition=7), Said(1, EOF)]
+    stuck = [Said(3, KafkaError._BAD_MSG, partition=1), Said(4, partition=1)]
+    reading = fetch(Saying(others, stuck, [Said(3)]))
+    reading.heard_s -= 30
+    reading.poll()
+    reading.poll()
+    assert reading.silent(20)
+    reading.poll()
+    assert not reading.silent(20)
+
+
+def test_a_reader_reads_every_partition_to_its_end_and_closes(
+    say: Callable[..., Saying],
+) -> None:
+    consumer = say([Said(0), Said(0, partition=1)], [Said(1), Said(2, EOF, partition=1)])
+    seen = RangeReader(load_settings(REQUIRED)).read({P0: (0, 2), P1: (0, 2)})
+    assert [[one.record.coordinates[1:] for one in batch] for batch in seen] == [
+        [(0, 0), (1, 0)],
+        [(0, 1)],
+    ]
+    assert (sorted(consumer.paused), consumer.closed) == ([0, 1], 1)
+
+
+def test_a_reader_names_the_set_that_stops_it(say: Callable[..., Saying]) -> None:
+    say([Said(0, KafkaError._BAD_MSG)])
+    reader = RangeReader(load_settings(REQUIRED))
+    with pytest.raises(PreflightError, match="in/0/0: the set that begins there"):
+        list(reader.read({P0: (0, 2)}))
+    assert P0 in reader.undecodable
+
+
+def test_firsts_are_the_first_records_of_their_spans(say: Callable[..., Saying]) -> None:
+    consumer = say(
+        [Said(3), Said(4), Said(5, EOF, partition=1)],
+        [Said(0, KafkaError._BAD_MSG, partition=2)],
+    )
+    reader = RangeReader(load_settings(REQUIRED))
+    found = reader.firsts({P0: (1, 9), P1: (2, 5), ("in", 2): (0, 1), ("in", 3): (4, 4)}, 5.0)
+    assert found.pop(P0).record.offset == 3  # type: ignore[union-attr]
+    assert found == {P1: None}
+    assert reader.undecodable.keys() == {("in", 2)}
+    assert sorted(consumer.paused) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        (KafkaError._AUTO_OFFSET_RESET, "in/0: records were deleted while they were read"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "in/0: cannot be read: TOPIC_AUTHORIZATION_FAILED"),
+        (KafkaError._BAD_MSG, "in/0/1: the set that begins there cannot be decoded"),
+    ],
+)
+def test_an_audit_concludes_nothing_from_half_a_stretch(
+    say: Callable[..., Saying], code: int, why: str
+) -> None:
+    say([Said(0), Said(1, code)])
+    with pytest.raises(RangeReadError, match=why):
+        list(AuditRangeReader({}, OffsetRange(0, "in", 0, 0, 4)).committed())
+
+
+def test_an_audit_looks_for_aborted_records_where_no_committed_one_was(
+    say: Callable[..., Saying],
+) -> None:
+    reader = AuditRangeReader({}, OffsetRange(0, "in", 0, 0, 4))
+    say([Said(0), Said(3)])
+    assert [len(records) for records, _unreadable in reader.committed()] == [2]
+    consumer = say([Said(1), Said(2)])
+    assert list(reader.hidden()) == [[1, 2]]
+    assert consumer.assigned == [(0, 1)]
