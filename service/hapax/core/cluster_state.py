@@ -30,12 +30,12 @@ class Address(msgspec.Struct, frozen=True):
 
 
 class BrokerAnswers(NamedTuple):
-    """One look at the brokers.
+    """What one query of the brokers found.
 
     away      addresses with what is wrong there, when no broker answered; else empty
     refusals  why no broker will answer, however long the wait: one sentence each
     suspect   whether that may be so
-    absent    topics that are not there, or may not be read: one sentence each
+    absent    topics that do not exist, or may not be read: one sentence each
     cluster   Kafka's id of the cluster that answered (KIP-78); None: none did, or it has none
     open      whether an address that did not answer accepts connections: it may be slow
     """

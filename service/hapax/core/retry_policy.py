@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class RetryPolicy:
     """Bounds the attempts at a batch.
 
-    After ``attempts_max`` attempts the batch is halved, again and again, until the culprit
-    stands alone; then it is rejected.
+    After ``attempts_max`` attempts the batch is halved, again and again, until it holds
+    the culprit only; then that is rejected.
 
     rejected  records that become dead letters when they are taken again
     """

@@ -46,7 +46,7 @@ class BatchRunner:
         interrupt: Interrupt,
         watchdog: Watchdog,
     ) -> None:
-        self.core = core
+        self._core = core
         self.source = source
         self.suspects = suspects
         self.sizing = sizing
@@ -78,7 +78,7 @@ class BatchRunner:
         if stopping():  # asked after it: a signal in between sets it, too
             self._interrupt.due = True
         self._watchdog.alarm(self.sizing.cut_after_s, self._interrupt)
-        result = self.core.run(self.batch, rejected, attempt)
+        result = self._core.run(self.batch, rejected, attempt)
         self.drop()
         return result
 
@@ -96,7 +96,7 @@ class BatchRunner:
 
     def end(self, progress: Progress) -> None:
         """Commit what lies behind the last records."""
-        self.core.end(progress)
+        self._core.end(progress)
         self.source.mark_processed(progress)
         self.suspects.record_progress(progress)
 

@@ -228,7 +228,7 @@ def _into_the_next(stand: Stand, late: Rule) -> None:
 
 
 def _await_open(stand: Stand, busy: Rule) -> None:
-    """Wait until a transaction has written what it has to, which nobody sees yet.
+    """Wait until all outputs of a transaction are written, and none is visible yet.
 
     That is so when nothing was added while the client asked again and again to add its offsets: a
     slow process sends neither.
