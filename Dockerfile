@@ -33,14 +33,21 @@ RUN python -m venv --without-pip /opt/hapax \
     && /opt/build/bin/pip --python /opt/hapax/bin/python install --no-compile \
         --only-binary :all: --require-hashes --requirement requirements/worker.txt
 
+# The native record path is compiled here, for this very Python; the image has no compiler.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends gcc libc6-dev \
+    && rm -rf /var/lib/apt/lists/*
+
 COPY LICENSE README.md pyproject.toml ./
 COPY service/ service/
+COPY fast/ fast/
 # The sandbox and the demo are for a machine to try things on: no image has them.
 # Bytecode is compiled here, once: the running container may not write it. Unchecked hashes
 # spare a stat per module and do not depend on file times. What pip compiled would be left as it is,
 # hence its --no-compile.
 RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --check-build-dependencies \
-        --wheel-dir wheels . \
+        --wheel-dir wheels . ./fast \
     && /opt/build/bin/pip --python /opt/hapax/bin/python install --no-compile --no-deps wheels/*.whl \
     && rm -r /opt/hapax/lib/python3*/site-packages/hapax/sandbox \
         /opt/hapax/lib/python3*/site-packages/hapax/demo \

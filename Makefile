@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
 # Python's own environment variables could point a command at another installation.
 unexport PYTHONPATH PYTHONHOME
 
-SOURCES   := $(wildcard service tests bench deploy templates)
+SOURCES   := $(wildcard service tests bench deploy templates fast/hapax_fast fast/setup.py)
 FAST      := tests/unit tests/contract tests/meta tests/simulation tests/deploy
 REAL      := tests/integration
 PROOF     := build/proof
@@ -21,8 +21,8 @@ LANES     ?= 3
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup sandbox demo test unit lint format integration simulate fault fault-long proof \
-        sbom generate bench lock upgrade clean
+.PHONY: help setup sandbox demo test unit sanitize lint format integration simulate fault fault-long proof \
+        sbom generate bench guard lock upgrade clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
@@ -31,7 +31,8 @@ help:  ## this list
 setup: $(READY)  ## .venv with the locked libraries and the project in it
 
 # The stamp is newer than everything that decides what is installed, so a second run does nothing.
-$(READY): pyproject.toml service/hapax/__init__.py requirements/build.txt requirements/test.txt
+$(READY): pyproject.toml service/hapax/__init__.py requirements/build.txt requirements/test.txt \
+          $(wildcard fast/*.py fast/*.toml fast/src/* fast/hapax_fast/*)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo 'Python 3.11 or newer is needed. Name one: make setup PYTHON=python3.12' >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
@@ -44,6 +45,9 @@ $(READY): pyproject.toml service/hapax/__init__.py requirements/build.txt requir
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --require-hashes -r requirements/build.txt -r requirements/test.txt
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@$(PIP) install --quiet --no-deps --no-build-isolation ./fast 2>$(VENV)/fast.log || { \
+	    echo 'The native record path (docs/fast.md) was not built: it needs a C compiler and the headers' \
+	        'of this Python. Everything works without it, slower. Why: $(VENV)/fast.log' >&2; }
 	@$(BIN)/python -m compileall -q service/hapax  # or the first worker to start would do it
 	@touch $@
 
@@ -70,6 +74,9 @@ unit: setup  ## tests without a broker, and the contract suites
 	@.ci/part 'tests: $(FAST)' $(BIN)/pytest -n 2 --dist loadfile -m 'not long' $(FAST)
 	@.ci/part 'tests: the fault suite without brokers' \
 	    $(BIN)/pytest -n 2 --dist loadfile -m 'not real' tests/fault
+
+sanitize: setup  ## tests of the native path with address and undefined-behaviour sanitizers
+	@.ci/part 'tests: hapax_fast with sanitizers' .ci/sanitize
 
 integration: setup  ## tests on a real broker
 	@.ci/part 'tests: $(REAL)' \
@@ -134,8 +141,12 @@ format: setup  ## write what lint would complain about
 	@$(BIN)/ruff check --fix-only $(SOURCES)
 	@$(BIN)/ruff format $(SOURCES)
 
-bench: setup  ## throughput, latency and claims, measured against a plain loop
-	$(BIN)/python -m bench
+# JSON=FILE keeps every run; BENCH='--quick' or '--only NAME': python -m bench --help.
+bench: setup  ## CPU a record, rate, latency: Hapax alongside a plain loop and other libraries
+	$(BIN)/python -m bench $(BENCH) $(if $(JSON),--json $(JSON))
+
+guard: setup  ## fail when the record path costs more of the plain loop than it may
+	@.ci/part 'guard of the record path' $(BIN)/python -m bench guard
 
 # Each file keeps to the versions of the one before, so that they install side by side.
 UV      := $(or $(shell command -v uv),$(wildcard $(BIN)/uv))
@@ -150,6 +161,10 @@ lock:  ## regenerate requirements/ from pyproject.toml, keeping versions where i
 	    -o requirements/test.txt
 	$(subst pip compile pyproject.toml,pip compile,$(COMPILE)) --group build \
 	    -c requirements/test.txt -o requirements/build.txt
+	for peer in quixstreams aiokafka; do \
+	    $(subst pyproject.toml,bench/peers/$$peer/requirements.in --python-version 3.11,$(COMPILE)) \
+	        -o bench/peers/$$peer/requirements.txt || exit 1; \
+	done
 
 upgrade:  ## lock, with the newest versions
 	@$(MAKE) --no-print-directory lock UPGRADE=--upgrade

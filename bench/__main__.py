@@ -1,119 +1,91 @@
-"""``python -m bench``: what Hapax costs. ``make bench`` runs all of it."""
+"""What Hapax costs, alongside a loop written by hand and other libraries.
+
+python -m bench                                   # everything, as make bench
+python -m bench --quick                           # everything in a few minutes, roughly
+python -m bench --only throughput --only streams  # one part, and contenders by words
+python -m bench --json build/bench/found.json     # keep every run
+python -m bench report --keep build/bench/found.json   # docs/performance.md from it
+python -m bench guard                             # the record path did not become slower
+"""
 
 from __future__ import annotations
 
-import json
-import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from bench import claims as claims_bench
-from bench import latency as latency_bench
+from bench import course, guard
+from bench import report as reporting
+from bench import results as kept
 from bench import spark as spark_bench
-from bench import throughput as throughput_bench
-from hapax.sandbox import Sandbox
+from bench.course import PARTS, Plan
+from bench.measure import percentile
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-app = typer.Typer(help=__doc__, pretty_exceptions_enable=False)
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, not tables.")]
-Records = Annotated[int, typer.Option(help="Records of the backlog.", min=1000)]
-Rounds = Annotated[int, typer.Option(help="Runs of each contender, in turn.", min=1)]
-Seconds = Annotated[float, typer.Option(help="Measured seconds of each latency run.", min=1)]
-Rate = Annotated[list[int] | None, typer.Option(help="Records a second, again for more.")]
-Ids = Annotated[int, typer.Option(help="Ids of each pass.", min=1000)]
-
-
-@app.command()
-def throughput(records: Records = 1_000_000, rounds: Rounds = 3, *, as_json: Json = False) -> None:
-    """CPU per record and records a second under a backlog, against a plain loop."""
-    found = _with_sandbox(lambda *on: throughput_bench.measure(on[0], records, rounds, on[1]))
-    _tell({"throughput": found}, as_json=as_json)
-
-
-@app.command()
-def latency(
-    rate: Rate = None, rounds: Rounds = 3, seconds: Seconds = 12.0, *, as_json: Json = False
-) -> None:
-    """End to end latency at a fixed pace, against a plain loop."""
-    rates = tuple(rate or latency_bench.RATES)
-    found = _with_sandbox(lambda *on: latency_bench.measure(on[0], rates, rounds, seconds, on[1]))
-    _tell({"latency": found}, as_json=as_json)
-
-
-@app.command()
-def claims(ids: Ids = 1_000_000, *, as_json: Json = False) -> None:
-    """What claims cost: ids a second, CPU on both sides, bytes in Redis."""
-    _tell({"claims": claims_bench.run(ids, claims_bench.BATCH)}, as_json=as_json)
-
-
-@app.command()
-def spark(records: Records = 2_400_000, rounds: Rounds = 3, *, as_json: Json = False) -> None:
-    """The Spark engine under a backlog, against Spark's own Kafka source and sink."""
-    found = _with_sandbox(lambda *on: spark_bench.measure(on[0], records, rounds, on[1]))
-    _tell({"spark": found}, as_json=as_json)
-
-
-@app.command()
-def rounds(seconds: Seconds = 20.0, *, as_json: Json = False) -> None:
-    """How long a round of the Spark engine takes at 1,000 records/s."""
-    found = _with_sandbox(lambda *on: spark_bench.rounds(on[0], seconds, on[1]))
-    _tell({"rounds": found}, as_json=as_json)
-
-
-@app.command(name="all")
-def everything(
-    records: Records = 1_000_000,
-    rounds: Rounds = 3,
-    seconds: Seconds = 12.0,
-    *,
-    as_json: Json = False,
-) -> None:
-    """All of it, about ten minutes."""
-    rates = latency_bench.RATES
-    _tell(
-        {
-            "throughput": _with_sandbox(
-                lambda *on: throughput_bench.measure(on[0], records, rounds, on[1])
-            ),
-            "latency": _with_sandbox(
-                lambda *on: latency_bench.measure(on[0], rates, rounds, seconds, on[1])
-            ),
-            "claims": claims_bench.run(records, claims_bench.BATCH),
-        },
-        as_json=as_json,
-    )
+# typer would join the lines of the examples where this mark is missing.
+app = typer.Typer(
+    help=__doc__.replace("\n\n", "\n\n\b\n", 1),
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Write every run to this file.")]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(
+        help=f"A part ({', '.join(PARTS)}), or words of a contender's name. Again for more."
+    ),
+]
 
 
 @app.callback(invoke_without_command=True)
-def default(context: typer.Context) -> None:
-    """``make bench`` names no command: it means all."""
-    if context.invoked_subcommand is None:
-        everything()
-
-
-def _with_sandbox(measured: Callable[[Sandbox, Path], dict[str, Any]]) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder, Sandbox(nodes=1) as sandbox:
-        return measured(sandbox, Path(folder))
-
-
-def _tell(found: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(found))
+def run(
+    context: typer.Context,
+    *,
+    only: Only = None,
+    records: Annotated[int, typer.Option(help="Records of a backlog.", min=1000)] = 1_000_000,
+    rounds: Annotated[int, typer.Option(help="Runs of each contender, in turn.", min=1)] = 3,
+    seconds: Annotated[float, typer.Option(help="Of each run at a fixed pace.", min=1)] = 12.0,
+    quick: Annotated[bool, typer.Option("--quick", help="A tenth of it, once.")] = False,
+    to: JsonFile = None,
+) -> None:
+    """What Hapax costs, alongside a loop written by hand and other libraries."""
+    if context.invoked_subcommand is not None:
         return
-    tables = {
-        "throughput": throughput_bench.table,
-        "latency": latency_bench.table,
-        "claims": claims_bench.table,
-        "spark": spark_bench.table,
-        "rounds": spark_bench.rounds_table,
-    }
-    for name, part in found.items():
-        print(f"\n{name}\n")
-        print("\n".join(tables[name](part)))
+    plan = Plan(records, rounds, seconds, tuple(only or ()))
+    if quick:
+        plan = Plan(100_000, 1, 4.0, tuple(only or ()))
+    found = course.run(plan, to)
+    print(reporting.tables_of(found))
+    if found.voids:
+        raise typer.Exit(1)
+
+
+@app.command()
+def report(
+    keep: Annotated[
+        list[Path] | None,
+        typer.Option(help="Join what --json wrote to docs/performance first. Again for more."),
+    ] = None,
+) -> None:
+    """Write docs/performance.md, its pictures and the table of the README."""
+    reporting.keep([kept.read(path) for path in keep or ()])
+
+
+@app.command(name="guard")
+def guarded() -> None:
+    """Fail when the record path costs more of the plain loop than bench/guard.json allows."""
+    raise typer.Exit(guard.main())
+
+
+@app.command()
+def rounds(seconds: Annotated[float, typer.Option(min=1)] = 20.0) -> None:
+    """How long a round of the Spark engine takes at 1,000 records/s."""
+    with course.sandbox_and_folder() as (sandbox, folder):
+        found = spark_bench.rounds(sandbox, seconds, folder)
+    for name, title in (("round_ms", "a round"), ("oldest_ms", "oldest record at its commit")):
+        cells = [percentile(found[name], share) for share in (0.5, 0.95, 1)]
+        print(f"{title}: median, p95, most: {', '.join(f'{cell:,.0f}' for cell in cells)} ms")
+    print(f"{found['rounds']} rounds at {spark_bench.RATE:,} records/s, {found['load']}")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
     python -m bench.baseline --help
 
 It does the same work on the wire as the worker: key, value and headers go through, the same two
-headers are added, offsets travel in the transaction. It has none of the rest: no claims, no
+headers are added, offsets travel in the transaction. With ``--headers 0`` only key and value go
+through, with ``--at-least-once`` there are no transactions. It has none of the rest: no claims, no
 dead letters, no recovery (an error ends it), no metrics, no logs. It even knows where the id
 stands among the headers. So it is a lower bound for Python, not a rival.
 """
@@ -23,7 +24,11 @@ CALL_TIMEOUT_S = 10.0
 class Loop:
     """Consume, produce, commit; one transaction for each batch."""
 
-    def __init__(self, servers: str, group: str, source: str, target: str) -> None:
+    def __init__(
+        self, servers: str, group: str, source: str, target: str, *, headers: bool, weaker: bool
+    ) -> None:
+        self.copy = self.copy_with_headers if headers else self.copy_bare
+        self.weaker = weaker
         # What both sides set, so that settings are not what is compared (adapters/kafka_clients).
         common = {"bootstrap.servers": servers, "socket.nagle.disable": True}
         self.consumer = Consumer(
@@ -43,8 +48,8 @@ class Loop:
         )
         self.producer = Producer(
             common
+            | ({"enable.idempotence": True} if weaker else {"transactional.id": group})
             | {
-                "transactional.id": group,
                 "transaction.timeout.ms": 10_000,
                 "retry.backoff.ms": 5,
                 "linger.ms": 1,
@@ -68,7 +73,8 @@ class Loop:
 
     def run(self, *, at_end: bool, wait_ms: int) -> None:
         """``wait_ms``: how long a batch gathers; 0 takes what is there behind the first record."""
-        self.producer.init_transactions(CALL_TIMEOUT_S)
+        if not self.weaker:
+            self.producer.init_transactions(CALL_TIMEOUT_S)
         self.consumer.subscribe([self.source])
         ends = self.ends() if at_end else {}
         while not self.stopping:
@@ -86,9 +92,34 @@ class Loop:
         self.consumer.close()
 
     def transact(self, messages: list[Any]) -> None:
-        producer = self.producer
-        produce, target, next_offsets = producer.produce, self.target, self.next_offsets
-        producer.begin_transaction()
+        """One batch: outputs, then offsets, in one transaction or one after the other."""
+        if self.weaker:
+            self.copy(messages)
+            if self.producer.flush(CALL_TIMEOUT_S):
+                raise TimeoutError("outputs could not be written")
+            self.consumer.commit(offsets=self.offsets(), asynchronous=False)
+            return
+        self.producer.begin_transaction()
+        self.copy(messages)
+        self.producer.send_offsets_to_transaction(
+            self.offsets(), self.consumer.consumer_group_metadata(), CALL_TIMEOUT_S
+        )
+        self.producer.commit_transaction(CALL_TIMEOUT_S)
+
+    def offsets(self) -> list[TopicPartition]:
+        return [TopicPartition(self.source, *where) for where in self.next_offsets.items()]
+
+    def copy_bare(self, messages: list[Any]) -> None:
+        """Key and value alone go through: the least that such a loop can do."""
+        produce, target, next_offsets = self.producer.produce, self.target, self.next_offsets
+        for message in messages:
+            if (error := message.error()) is not None:
+                raise KafkaException(error)
+            produce(target, message.value(), message.key())
+            next_offsets[message.partition()] = message.offset() + 1
+
+    def copy_with_headers(self, messages: list[Any]) -> None:
+        produce, target, next_offsets = self.producer.produce, self.target, self.next_offsets
         for message in messages:
             if (error := message.error()) is not None:
                 raise KafkaException(error)
@@ -99,12 +130,6 @@ class Loop:
             # By position: keywords make this call a third slower.
             produce(target, message.value(), message.key(), -1, None, None, 0, headers)
             next_offsets[partition] = offset + 1
-        producer.send_offsets_to_transaction(
-            [TopicPartition(self.source, *where) for where in next_offsets.items()],
-            self.consumer.consumer_group_metadata(),
-            CALL_TIMEOUT_S,
-        )
-        producer.commit_transaction(CALL_TIMEOUT_S)
 
     def stop(self, *_: object) -> None:
         self.stopping = True
@@ -116,8 +141,11 @@ def main() -> None:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--at-end", action="store_true")
     parser.add_argument("--wait-ms", type=int, default=100)
+    parser.add_argument("--headers", type=int, default=1)
+    parser.add_argument("--at-least-once", action="store_true")
     asked = parser.parse_args()
-    loop = Loop(asked.servers, asked.group, asked.source, asked.target)
+    names = (asked.servers, asked.group, asked.source, asked.target)
+    loop = Loop(*names, headers=bool(asked.headers), weaker=asked.at_least_once)
     signal.signal(signal.SIGTERM, loop.stop)
     loop.run(at_end=asked.at_end, wait_ms=asked.wait_ms)
 

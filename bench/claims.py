@@ -1,16 +1,19 @@
-"""What claims cost: ids a second, client and server microseconds and Redis bytes for each id.
+"""What claims cost: server CPU and Redis bytes for each id, of the store and of the format before.
 
-    python bench/claims.py [--ids 1000000] [--batch 5000] [--json]
+    python -m bench.claims [--ids 330000] [--batch 5000] [--rounds 6] [--json]
 
-Starts a Redis of its own, with an append-only file as in production. Four passes over the same
-ids: new ones, the same again (own), the same at other coordinates (foreign), and new ones while
-an older time slice is looked up first, as in a store that has run for more than one TTL.
+Each format has a Redis of its own, with an append-only file as in production. Both are filled with
+the same ids first, so that buckets have grown as they do; what that costs, growth and all, is told
+apart ("filling"). Then they take turns, batch by batch, so that a noisy machine hits both: ids that
+are new, the same again (own), the same at other coordinates (foreign). Told are the least and the
+median of the rounds, and the median of the ratios within a round. Expiry times are set throughout.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -26,50 +29,66 @@ from hapax.sandbox.redis_server import Redis
 from hapax.sandbox.watchdog import ChildWatchdog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 APP = "bench"
 PARTITIONS = 4
 DAY_MS = 86_400_000
 BATCH = 5_000
+IDS, ROUNDS = 330_000, 6
+"""From the end of one growth of the buckets (327,680 ids) to the beginning of the next (393,216):
+an app that claims as many ids as it forgets has none. With other numbers the rows may hold some."""
+OLD, NOW = "before", "now"
+KINDS = ("new", "own", "foreign")
 
 
-def batches(total: int, size: int, *, kind: str, shift: int) -> Iterator[tuple[list[bytes], Any]]:
-    """Yield ids as a producer would make them, and records in runs of their partitions."""
+class Contender:
+    """One format, on a server of its own."""
+
+    def __init__(self, name: str, server: Redis) -> None:
+        self.name = name
+        self.admin = redis.Redis(port=server.port)
+        if name == OLD:
+            # What the first call of an earlier version leaves behind.
+            self.admin.hset(f"hapax:{{{APP}}}:claims", "epoch", "0" * 8)
+        self.store = RedisClaims(server.url, StoreOptions(APP, DAY_MS))
+        self.store.claim([b"warm"], [Record("orders", 0, 0, None, None)], {})
+        self.memory = used_memory(self.admin)
+        self.server_us: dict[str, list[float]] = {kind: [] for kind in KINDS}
+        self.client_us: dict[str, list[float]] = {kind: [] for kind in KINDS}
+        self.filling_us = self.bytes_per_id = 0.0
+
+    def claim(self, ids: list[bytes], records: Sequence[Record]) -> tuple[float, float, int]:
+        """Return microseconds of CPU an id, on the server and here, and how many were foreign."""
+        server_s, client_s = cpu_s(self.admin), time.process_time()
+        foreign = len(self.store.claim(ids, records, {}))
+        client_s = time.process_time() - client_s
+        server_s = cpu_s(self.admin) - server_s
+        return server_s / len(ids) * 1e6, client_s / len(ids) * 1e6, foreign
+
+    def fill(self, ids: int, size: int) -> None:
+        server_s = cpu_s(self.admin)
+        for start in range(0, ids, size):
+            self.store.claim(*batch(start, min(size, ids - start)), {})
+        self.filling_us = (cpu_s(self.admin) - server_s) / ids * 1e6
+        self.bytes_per_id = (used_memory(self.admin) - self.memory) / ids
+
+    def round(self, kind: str, start: int, size: int) -> None:
+        shift = 10**9 if kind == "foreign" else 0
+        server_us, client_us, foreign = self.claim(*batch(start, size, shift=shift))
+        assert foreign == (size if kind == "foreign" else 0), (kind, foreign)
+        self.server_us[kind].append(server_us)
+        self.client_us[kind].append(client_us)
+
+
+def batch(start: int, size: int, *, shift: int = 0) -> tuple[list[bytes], list[Record]]:
+    """Return ids as a producer would make them, and records in runs of their partitions."""
     run = size // PARTITIONS or 1
-    for start in range(0, total, size):
-        places = range(start, min(start + size, total))
-        ids = [b"%b-%012d-9f2c41d8" % (kind.encode(), place) for place in places]
-        yield (
-            ids,
-            [
-                Record("orders", (place - start) // run, shift + place, None, None)
-                for place in places
-            ],
-        )
-
-
-def measure(
-    name: str, store: RedisClaims, admin: redis.Redis, made: Iterator[tuple[list[bytes], Any]]
-) -> dict[str, Any]:
-    count = foreign = 0
-    wall_s = client_s = 0.0
-    server_s, memory = cpu_s(admin), used_memory(admin)
-    for ids, records in made:
-        wall, client = time.perf_counter(), time.process_time()
-        foreign += len(store.claim(ids, records, {}))
-        wall_s += time.perf_counter() - wall
-        client_s += time.process_time() - client
-        count += len(ids)
-    return {
-        "pass": name,
-        "ids": count,
-        "foreign": foreign,
-        "ids_per_s": round(count / wall_s),
-        "client_us_per_id": round(client_s / count * 1e6, 3),
-        "server_us_per_id": round((cpu_s(admin) - server_s) / count * 1e6, 3),
-        "bytes_per_id": round((used_memory(admin) - memory) / count, 1),
-    }
+    places = range(start, start + size)
+    ids = [b"first-%012d-9f2c41d8" % place for place in places]
+    return ids, [
+        Record("orders", (place - start) // run, shift + place, None, None) for place in places
+    ]
 
 
 def cpu_s(admin: redis.Redis) -> float:
@@ -83,31 +102,65 @@ def used_memory(admin: redis.Redis) -> int:
     return int(found["used_memory"] - found["mem_clients_normal"] - found["mem_aof_buffer"])
 
 
-def passes(server: Redis, total: int, size: int) -> Iterator[dict[str, Any]]:
-    admin = redis.Redis(port=server.port)
-    store = RedisClaims(server.url, StoreOptions(APP, DAY_MS))
-    store.claim([b"warm"], [Record("orders", 0, 0, None, None)], {})
-    for name, shift in (("new", 0), ("own", 0), ("foreign", total)):
-        made = batches(total, size, kind="first", shift=shift)
-        yield measure(name, store, admin, made)
-    # A longer TTL closes the segment: it stays live, and is looked up before the next one.
-    older = RedisClaims(server.url, StoreOptions(APP, 3 * DAY_MS))
-    yield measure(
-        "new, two slices", older, admin, batches(total, size, kind="second", shift=2 * total)
-    )
+def servers(folder: Path, watchdog: ChildWatchdog, ports: Ports) -> Iterator[tuple[str, Redis]]:
+    for name in (OLD, NOW):
+        yield name, Redis(folder / name, ports, watchdog)
 
 
-def run(ids: int, batch: int) -> dict[str, Any]:
-    """Measure all passes on a Redis of their own."""
+def measured(contenders: Sequence[Contender], ids: int, size: int, rounds: int) -> dict[str, Any]:
+    for each in contenders:
+        each.fill(ids, size)
+    for number in range(rounds):
+        # A kind at a time, and both right after one another; who is first changes by turns.
+        for kind in KINDS:
+            for each in contenders[:: 1 if number % 2 else -1]:
+                # The first batches of a kind show a store what to expect; they do not count.
+                start = ids + number * 4 * size
+                for step in range(2):
+                    at = start + (2 * KINDS.index("new") + step) * size
+                    each.round(kind, at, size)
+    before, now = contenders
+    return {
+        "ids": ids,
+        "batch": size,
+        "rounds": rounds,
+        "passes": [row(kind, before, now) for kind in KINDS],
+        "filling": {each.name: round(each.filling_us, 2) for each in contenders},
+        "bytes_per_id": {each.name: round(each.bytes_per_id, 1) for each in contenders},
+    }
+
+
+def row(kind: str, before: Contender, now: Contender) -> dict[str, Any]:
+    # Every second batch: the one that its kind was expected in.
+    old, new = before.server_us[kind][1::2], now.server_us[kind][1::2]
+    ratios = [b / a for a, b in zip(old, new, strict=True)]
+    return {
+        "pass": kind,
+        "before: server us/id": f"{min(old):.2f} ({statistics.median(old):.2f})",
+        "now: server us/id": f"{min(new):.2f} ({statistics.median(new):.2f})",
+        "now / before": round(statistics.median(ratios), 3),
+        "of the least": round(min(new) / min(old), 3),
+        "before: client us/id": round(min(before.client_us[kind][1::2]), 2),
+        "now: client us/id": round(min(now.client_us[kind][1::2]), 2),
+    }
+
+
+def run(ids: int, size: int, rounds: int = ROUNDS) -> dict[str, Any]:
+    """Measure both formats, each on a Redis of its own."""
     watchdog, ports = ChildWatchdog(), Ports()
+    started: list[Redis] = []
     with tempfile.TemporaryDirectory() as folder:
-        server = Redis(Path(folder) / "redis", ports, watchdog)
-        server.start()
         try:
-            server.await_ready()
-            return {"batch": batch, "passes": list(passes(server, ids, batch))}
+            contenders = []
+            for name, server in servers(Path(folder), watchdog, ports):
+                server.start()
+                started.append(server)
+                server.await_ready()
+                contenders.append(Contender(name, server))
+            return measured(contenders, ids, size, rounds)
         finally:
-            server.kill()
+            for server in started:
+                server.kill()
             ports.close()
             watchdog.close()
 
@@ -117,16 +170,19 @@ def table(found: dict[str, Any]) -> list[str]:
     columns = list(results[0])
     lines = [f"|{'|'.join(columns)}|", "|---" * len(columns) + "|"]
     lines += [f"|{'|'.join(str(result[column]) for column in columns)}|" for result in results]
+    for what in ("filling", "bytes_per_id"):
+        lines.append(f"{what}: " + ", ".join(f"{name} {n}" for name, n in found[what].items()))
     return lines
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="What claims cost.")
-    parser.add_argument("--ids", type=int, default=1_000_000)
+    parser.add_argument("--ids", type=int, default=IDS)
     parser.add_argument("--batch", type=int, default=BATCH)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    found = run(asked.ids, asked.batch)
+    found = run(asked.ids, asked.batch, asked.rounds)
     print(json.dumps(found) if asked.json else "\n".join(table(found)))
 
 

@@ -1,65 +1,141 @@
-"""Who is measured: the plain loop, and the service with and without claims."""
+"""Who is measured: the service in its forms. The peers are in bench/peers/contenders.py."""
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from bench.measure import Child
+from bench.peers.environments import MissingError
+from hapax.settings import VARIABLES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hapax.core.guarantees import Guarantee
     from hapax.sandbox import Sandbox
 
+INTERVAL_MS = 100
+FUNCTION = "bench.transforms:unchanged"
 
-class Contender(msgspec.Struct, frozen=True):
-    """A program that brings the records of one topic to another, exactly once."""
+
+class Job(msgspec.Struct, frozen=True):
+    """What a contender has to do.
+
+    pipeline  a name of its own each time, or it would go on where it ended
+    records   how many there are; 0: it runs until SIGTERM, and visibility counts, not throughput
+    warm      topic and number of records of what a JVM copies before; None: nothing
+    """
+
+    sandbox: Sandbox
+    pipeline: str
+    source: str
+    target: str
+    log: Path
+    records: int = 0
+    at_end: bool = True
+    warm: tuple[str, int] | None = None
+
+
+class Contender(msgspec.Struct, frozen=True, kw_only=True):
+    """A program that brings the records of one topic to another.
+
+    headers  whether it adds the two headers ``hapax-id`` and ``hapax-source``
+    interval_ms  between commits under a backlog, where no 10,000 records come first
+    claims   whether it removes duplicates by claims in Redis
+    warms    whether it copies other records before what is measured (JVMs)
+    """
 
     name: str
-    claims: bool
+    headers: bool = True
+    interval_ms: int = INTERVAL_MS
+    claims: bool = False
+    warms: bool = False
 
-    def start(
-        self, sandbox: Sandbox, pipeline: str, topics: tuple[str, str], log: Path, *, at_end: bool
-    ) -> Child:
-        """Run it as ``pipeline``: a name of its own each time, or it would go on where it ended."""
+    def prepare(self) -> None:
+        """Make what it needs; raises MissingError when that cannot be had here."""
+
+    def start(self, job: Job) -> Child:
+        """Run it."""
         raise NotImplementedError
 
 
-class Plain(Contender, frozen=True):
-    """baseline.py: batches of up to 100 ms under backlog, one commit per poll for latency."""
+class Service(Contender, frozen=True, kw_only=True):
+    """``python -m hapax run``, all settings as they come but these.
 
-    def start(
-        self, sandbox: Sandbox, pipeline: str, topics: tuple[str, str], log: Path, *, at_end: bool
-    ) -> Child:
-        command = [sys.executable, "-m", "bench.baseline", "--servers", sandbox.bootstrap_servers]
-        command += ["--group", pipeline, "--source", topics[0], "--target", topics[1]]
-        command += ["--at-end", "--wait-ms", "100"] if at_end else ["--wait-ms", "0"]
-        return Child(command, {}, log)
+    native     the native record path: on, off, or as it comes where None
+    transform  a Python function; None: records pass unchanged without any
+    more       further variables and their values
+    """
 
+    native: bool | None = None
+    transform: str | None = None
+    guarantee: Guarantee = "exactly_once"
+    more: tuple[tuple[str, str], ...] = ()
 
-class Service(Contender, frozen=True):
-    """``python -m hapax run``, all settings as they come."""
+    @property
+    def command(self) -> list[str]:
+        """What starts ``hapax``."""
+        return [sys.executable, "-m", "hapax"]
 
-    def start(
-        self, sandbox: Sandbox, pipeline: str, topics: tuple[str, str], log: Path, *, at_end: bool
-    ) -> Child:
-        env = sandbox.environment() | {
-            "HAPAX_APP": pipeline,
+    def prepare(self) -> None:
+        if self.native:
+            if not _has_native_setting():
+                raise MissingError("this version of the service has no native record path")
+            if importlib.util.find_spec("hapax_fast") is None:
+                raise MissingError("hapax_fast is not installed. Run: make setup with a compiler")
+
+    def start(self, job: Job) -> Child:
+        env = job.sandbox.environment() | {
+            "HAPAX_APP": job.pipeline,
             "HAPAX_INSTANCE": "bench-0",
-            "HAPAX_INPUT__TOPICS": topics[0],
-            "HAPAX_OUTPUT__TOPIC": topics[1],
+            "HAPAX_INPUT__TOPICS": job.source,
+            "HAPAX_OUTPUT__TOPIC": job.target,
             "HAPAX_TELEMETRY__PORT": "0",
-            "HAPAX_STOP_AFTER__AT_END": str(at_end).lower(),
+            "HAPAX_STOP_AFTER__AT_END": str(job.at_end).lower(),
+            "HAPAX_GUARANTEE": self.guarantee,
+            "HAPAX_TRANSACTION__INTERVAL": f"{self.interval_ms}ms",
         }
         if not self.claims:
             del env["HAPAX_DEDUP__REDIS_URL"]
-        return Child([sys.executable, "-m", "hapax", "run"], env, log)
+        if self.transform:
+            env["HAPAX_TRANSFORM"] = self.transform
+        if self.native is not None:
+            env |= native_environment(native=self.native)
+        env |= dict(self.more)
+        return Child([*self.command, "run"], env, job.log)
 
 
-PLAIN = Plain("plain loop", claims=False)
-HAPAX = Service("Hapax", claims=False)
-HAPAX_CLAIMS = Service("Hapax, claims", claims=True)
-ALL: tuple[Contender, ...] = (PLAIN, HAPAX, HAPAX_CLAIMS)
+def native_environment(*, native: bool) -> dict[str, str]:
+    """Return the variable that turns the native record path on or off, where there is one."""
+    return {"HAPAX_FAST": "on" if native else "off"} if _has_native_setting() else {}
+
+
+def _has_native_setting() -> bool:
+    return any(variable.name == "HAPAX_FAST" for variable in VARIABLES)
+
+
+def _forms(native: bool) -> tuple[Service, ...]:  # noqa: FBT001 - one table for both values
+    path = "native" if native else "Python path"
+    return tuple(
+        Service(
+            name=f"Hapax, {path}{', claims' * claims}{', function' * bool(transform)}",
+            native=native,
+            claims=claims,
+            transform=transform,
+        )
+        for claims in (False, True)
+        for transform in (None, FUNCTION)
+    )
+
+
+NATIVE, PYTHON = _forms(native=True), _forms(native=False)
+_WORDS: dict[Guarantee, str] = {"at_least_once": "at least once", "at_most_once": "at most once"}
+WEAKER = tuple(
+    Service(name=f"Hapax, {path}, {words}", native=native, guarantee=guarantee, transform=FUNCTION)
+    for native, path in ((True, "native"), (False, "Python path"))
+    for guarantee, words in _WORDS.items()
+)

@@ -7,97 +7,99 @@ import multiprocessing
 import time
 from typing import TYPE_CHECKING, Any
 
-from bench import contenders, traffic
-from bench.measure import Summary, VoidRunError, noise, percentile
+from bench import traffic
+from bench.contenders import Contender, Job
+from bench.measure import VoidRunError, noise, percentile
 from hapax.sandbox.progress import say
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from bench.contenders import Contender
+    from bench.results import Made, Run, Runs
     from hapax.sandbox import Sandbox
 
-RATIO_MAX = 1.3
 RATES = (1_000, 10_000)
-START_S, WARM_S = 3.0, 3.0
-SHARES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
+START_S = 3.0
+WARM_S, WARM_JVM_S = 3.0, 15.0
+"""At the start of a run, not counted; a JVM compiles for longer."""
+KEPT_UP_MS = 1000.0
+"""A median above it is the length of a queue: machine or program cannot hold the pace."""
+SHARES = {"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999}
 LEAVE_TIMEOUT_S = 30.0
 
 
-def _run(
-    sandbox: Sandbox, who: Contender, rate: int, seconds: float, label: str, folder: Path
-) -> dict[str, float]:
-    topics = (f"in-{label}", f"out-{label}")
-    for topic in topics:
-        sandbox.create_topic(topic, traffic.PARTITIONS)
-    servers, records = sandbox.bootstrap_servers, int(rate * (WARM_S + seconds))
-    spawn = multiprocessing.get_context("spawn")
-    ours, theirs = spawn.Pipe()
-    receiver = spawn.Process(
-        target=traffic.receive, args=(servers, topics[1], records, int(rate * WARM_S), theirs)
-    )
-    child = who.start(sandbox, label, topics, folder / f"{label}.log", at_end=False)
-    receiver.start()
-    try:
-        ours.recv()
-        start_ns = time.monotonic_ns() + int(START_S * 1e9)
-        sender = spawn.Process(
-            target=traffic.send, args=(servers, topics[0], rate, records, start_ns)
-        )
-        sender.start()
-        found = ours.recv()
-        sender.join()
-        child.stop()
-        spent = child.wait(LEAVE_TIMEOUT_S)
-    finally:
-        child.kill()
-        receiver.terminate()
-    if isinstance(found, VoidRunError):
-        raise found
-    found.sort()
-    return {name: percentile(found, share) for name, share in SHARES.items()} | {
-        "cpu_s": spent.cpu_s
-    }
+class Pace:
+    """Runs at a fixed pace on a sandbox."""
+
+    def __init__(self, sandbox: Sandbox, folder: Path) -> None:
+        self._sandbox = sandbox
+        self._folder = folder
+        self._runs = 0
+
+    def run(self, who: Contender, rate: int, seconds: float) -> Run:
+        """Return percentiles, CPU and memory of one run; raises VoidRunError."""
+        self._runs += 1
+        label = f"pace-{self._runs}"
+        source, target = f"in-{label}", f"out-{label}"
+        for topic in (source, target):
+            self._sandbox.create_topic(topic, traffic.PARTITIONS)
+        warm = int(rate * (WARM_JVM_S if who.warms else WARM_S))
+        servers, records = self._sandbox.bootstrap_servers, warm + int(rate * seconds)
+        spawn = multiprocessing.get_context("spawn")
+        near, far = spawn.Pipe()
+        named, counts = source if who.headers else None, (records, warm)
+        receiver = spawn.Process(target=traffic.receive, args=(servers, target, named, counts, far))
+        log = self._folder / f"{label}.log"
+        child = who.start(Job(self._sandbox, label, source, target, log, at_end=False))
+        receiver.start()
+        try:
+            near.recv()
+            start_ns = time.monotonic_ns() + int(START_S * 1e9)
+            sender = spawn.Process(
+                target=traffic.send, args=(servers, source, rate, records, start_ns)
+            )
+            sender.start()
+            found = near.recv()
+            sender.join()
+            child.stop()
+            spent = child.wait(LEAVE_TIMEOUT_S)
+        finally:
+            child.kill()
+            receiver.terminate()
+        if isinstance(found, VoidRunError):
+            raise found
+        found.sort()
+        if (median_ms := percentile(found, 0.5)) > KEPT_UP_MS:
+            raise VoidRunError(
+                f"it did not keep up with {rate:,} records/s: p50 {median_ms:,.0f} ms of waiting"
+            )
+        return {name: percentile(found, share) for name, share in SHARES.items()} | {
+            "cpu_s": spent.cpu_s,
+            "rss_mb": spent.rss_mb,
+        }
 
 
 def measure(
-    sandbox: Sandbox, rates: tuple[int, ...], rounds: int, seconds: float, folder: Path
-) -> dict[str, Any]:
+    pace: Pace, who: Sequence[Contender], rounds: int, seconds: float, made: Made
+) -> Iterator[dict[str, Any]]:
     """Run all contenders in turn, ``rounds`` times at each pace."""
-    results = []
-    # The brokers make their own topics for the first transaction: nobody should pay for that.
-    _run(sandbox, contenders.PLAIN, min(rates), 1.0, "warm-up", folder)
-    for rate in rates:
-        runs: dict[str, list[dict[str, float]]] = {who.name: [] for who in contenders.ALL}
+    rates: list[dict[str, Any]] = []
+    # The brokers make their own topics for the first transaction: no contender should pay for it.
+    pace.run(who[0], min(RATES), 1.0)
+    for rate in RATES:
+        runs: Runs = {each.name: [] for each in who}
+        rates.append({"rate": rate, "runs": runs})
         for turn in range(rounds):
-            for who in contenders.ALL:
-                label = f"{who.name.replace(', ', '-').replace(' ', '-').lower()}-{rate}-{turn}"
-                run = _run(sandbox, who, rate, seconds, label, folder)
-                runs[who.name].append(run)
-                words = ", ".join(f"{name} {run[name]:.1f}" for name in SHARES)
-                say(f"{rate:,}/s, round {turn + 1}, {who.name}: {words} ms ({noise()})")
-        results.append({"rate": rate, "seconds": seconds, "runs": runs})
-    return {"rates": results}
-
-
-def ratios(runs: dict[str, list[dict[str, float]]], who: str, share: str) -> Summary:
-    """Return a percentile against that of the plain loop of the same round."""
-    control = runs[contenders.PLAIN.name]
-    return Summary.of(
-        [one[share] / other[share] for one, other in zip(runs[who], control, strict=True)]
-    )
-
-
-def table(found: dict[str, Any]) -> list[str]:
-    lines = [
-        "|records/s| |p50 ms|p99 ms|p99.9 ms|p50, p99 against the plain loop|CPU s of a run|",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for result in found["rates"]:
-        runs = result["runs"]
-        for name, found_runs in runs.items():
-            columns = [Summary.of([run[share] for run in found_runs]).text(1) for share in SHARES]
-            against = ", ".join(ratios(runs, name, share).text(2) for share in ("p50", "p99"))
-            cpu = Summary.of([run["cpu_s"] for run in found_runs]).median
-            lines.append(f"|{result['rate']:,}|{name}|{'|'.join(columns)}|{against}|{cpu:.1f}|")
-    return lines
+            for each in who:
+                where = f"{rate:,} records/s, round {turn + 1}, {each.name}"
+                try:
+                    run = pace.run(each, rate, seconds)
+                except VoidRunError as error:
+                    made.void(where, error)
+                    runs[each.name].append(None)
+                    continue
+                runs[each.name].append(run)
+                words = ", ".join(f"{run[name]:.1f}" for name in SHARES)
+                say(f"{where}: p50, p99, p99.9: {words} ms ({noise()})")
+            yield {"seconds": seconds, "rates": rates}

@@ -17,12 +17,16 @@ import psutil  # type: ignore[import-untyped] # it has no types and no stubs are
 from confluent_kafka import Producer
 
 from bench import traffic
-from bench.measure import Child, Summary, VoidRunError, noise, percentile
+from bench.contenders import NATIVE, native_environment
+from bench.measure import Child, VoidRunError, noise, percentile
+from bench.peers.environments import MissingError
 from hapax.sandbox.progress import say
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
+    from bench.results import Made, Runs
     from hapax.sandbox import Sandbox
 
 MASTER = "local[2]"
@@ -31,6 +35,7 @@ ROUND_RECORDS = 400_000
 RUN_TIMEOUT_S = 300.0
 RATE, WARM_S = 1000, 5.0
 OURS, FRAMES = "Hapax, records", "Hapax, DataFrame"
+OURS_NATIVE = "Hapax, records, native"
 UDF, ARROW = "Spark, Python UDF", "Spark, Arrow UDF"
 
 
@@ -102,19 +107,23 @@ def _start(
     *,
     at_end: bool = True,
 ) -> Child:
-    if who in {OURS, FRAMES}:
-        env = sandbox.environment() | {
-            "HAPAX_APP": name,
-            "HAPAX_INSTANCE": "bench-0",
-            "HAPAX_ENGINE": "spark",
-            "HAPAX_SPARK__MASTER": MASTER,
-            "HAPAX_INPUT__TOPICS": topics[0],
-            "HAPAX_OUTPUT__TOPIC": topics[1],
-            "HAPAX_TELEMETRY__PORT": "0",
-            "HAPAX_STOP_AFTER__AT_END": str(at_end).lower(),
-        }
+    if who in {OURS, OURS_NATIVE, FRAMES}:
+        env = (
+            sandbox.environment()
+            | native_environment(native=who == OURS_NATIVE)
+            | {
+                "HAPAX_APP": name,
+                "HAPAX_INSTANCE": "bench-0",
+                "HAPAX_ENGINE": "spark",
+                "HAPAX_SPARK__MASTER": MASTER,
+                "HAPAX_INPUT__TOPICS": topics[0],
+                "HAPAX_OUTPUT__TOPIC": topics[1],
+                "HAPAX_TELEMETRY__PORT": "0",
+                "HAPAX_STOP_AFTER__AT_END": str(at_end).lower(),
+            }
+        )
         del env["HAPAX_DEDUP__REDIS_URL"]
-        if who == OURS:
+        if who != FRAMES:
             env["HAPAX_TRANSFORM"] = "bench.transforms:reverse"
         else:
             env |= {
@@ -130,49 +139,48 @@ def _start(
     return Child(command, {}, log)
 
 
-def measure(sandbox: Sandbox, records: int, rounds: int, folder: Path) -> dict[str, Any]:
+def measure(
+    sandbox: Sandbox, records: int, rounds: int, folder: Path, made: Made
+) -> Iterator[dict[str, Any]]:
     """Run all contenders in turn, ``rounds`` times, each into a topic of its own."""
     clock = {"message.timestamp.type": "LogAppendTime"}
     sandbox.create_topic("backlog", traffic.PARTITIONS)
     say(f"Writing a backlog of {records:,} records")
     traffic.apart(fill, sandbox.bootstrap_servers, "backlog", records)
-    runs: dict[str, list[dict[str, float]]] = {who: [] for who in (OURS, FRAMES, UDF, ARROW)}
+    runs: Runs = {who: [] for who in _contenders()}
     for turn in range(rounds):
         for place, who in enumerate(runs):
             name = f"spark-{turn}-{place}"
             sandbox.create_topic(name, traffic.PARTITIONS, clock)
-            began_s = time.monotonic()
+            where = f"Spark, round {turn + 1}, {who}"
             child = _start(sandbox, who, name, ("backlog", name), folder / f"{name}.log")
             cpu = _Cpu(child.pid)
             cpu.start()
-            child.wait(RUN_TIMEOUT_S)
-            cpu_s = cpu.finish()
-            found = traffic.apart(rate, sandbox.bootstrap_servers, name, records, ROUND_RECORDS)
-            run = {
-                "records_per_s": found,
-                "cpu_s_per_million": cpu_s / records * 1e6,
-                "whole_s": time.monotonic() - began_s,
-            }
+            try:
+                child.wait(RUN_TIMEOUT_S)
+                found = traffic.apart(rate, sandbox.bootstrap_servers, name, records, ROUND_RECORDS)
+            except VoidRunError as error:
+                made.void(where, error)
+                runs[who].append(None)
+                continue
+            finally:
+                cpu_s = cpu.finish()
+            run = {"records_per_s": found, "cpu_s_per_million": cpu_s / records * 1e6}
             runs[who].append(run)
             say(
-                f"round {turn + 1}, {who}: {found:,.0f} records/s warm,"
+                f"{where}: {found:,.0f} records/s warm,"
                 f" {run['cpu_s_per_million']:.1f} CPU s a million with start ({noise()})"
             )
-    return {"records": records, "runs": runs, "ratios": _ratios(runs)}
+        yield {"records": records, "runs": runs}
 
 
-def _ratios(runs: dict[str, list[dict[str, float]]]) -> dict[str, dict[str, list[float]]]:
-    """Return the records/s of each of ours against each of Spark's own, within the round."""
-    return {
-        ours: {
-            theirs: [
-                one["records_per_s"] / other["records_per_s"]
-                for one, other in zip(runs[ours], runs[theirs], strict=True)
-            ]
-            for theirs in (UDF, ARROW)
-        }
-        for ours in (OURS, FRAMES)
-    }
+def _contenders() -> tuple[str, ...]:
+    """Return who is measured: the native path too, where the service has one here."""
+    try:
+        NATIVE[0].prepare()
+    except MissingError:
+        return (OURS, FRAMES, UDF, ARROW)
+    return (OURS_NATIVE, OURS, FRAMES, UDF, ARROW)
 
 
 def rounds(sandbox: Sandbox, seconds: float, folder: Path) -> dict[str, Any]:
@@ -219,18 +227,3 @@ def rounds_table(found: dict[str, Any]) -> list[str]:
         cells = [percentile(values, 0.5), percentile(values, 0.95), values[-1]]
         lines.append(f"|{title}|" + "|".join(f"{cell:,.0f}" for cell in cells) + "|")
     return [*lines, "", f"{found['rounds']} rounds at {RATE:,} records/s, {found['load']}"]
-
-
-def table(found: dict[str, Any]) -> list[str]:
-    lines = [
-        f"| |records/s, warm|CPU s per million, with start|against {UDF}|against {ARROW}|",
-        "|---|---|---|---|---|",
-    ]
-    for who, runs in found["runs"].items():
-        speed = Summary.of([run["records_per_s"] for run in runs]).text(0)
-        cpu = Summary.of([run["cpu_s_per_million"] for run in runs]).text(1)
-        ratios = [
-            Summary.of(values).text(2) for values in found["ratios"].get(who, {}).values()
-        ] or ["", ""]
-        lines.append(f"|{who}|{speed}|{cpu}|{'|'.join(ratios)}|")
-    return lines

@@ -1,111 +1,161 @@
 """CPU per record and records a second, under a backlog.
 
 Primary: CPU seconds of the process for a million records, without what its start costs. On a
-shared machine that says more than records a second, which depend on everybody else.
+shared machine that says more than records a second, which depend on all other programs.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bench import contenders, traffic
-from bench.contenders import Contender, Plain
-from bench.measure import Summary, noise, server_cpu_s
+from bench import traffic
+from bench.contenders import Contender, Job
+from bench.measure import VoidRunError, noise, server_cpu_s
 from hapax.sandbox.progress import say
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from bench.results import Made, Runs
     from hapax.sandbox import Sandbox
 
-RATIO_MAX = 2.0
-RUN_TIMEOUT_S = 300.0
+RUN_TIMEOUT_S = 600.0
+FEW = 100
+"""Records of the runs that show what a start costs."""
 
 
-def _topic(sandbox: Sandbox, name: str) -> str:
-    # The broker's own clock tells when an output arrived, the same for every contender.
-    config = {"message.timestamp.type": "LogAppendTime"}
-    sandbox.create_topic(name, traffic.PARTITIONS, config)
-    return name
+class Course:
+    """Backlogs on a sandbox, and runs over them."""
 
+    def __init__(self, sandbox: Sandbox, folder: Path) -> None:
+        self._sandbox = sandbox
+        self._folder = folder
+        self._runs = 0
 
-def _run(
-    sandbox: Sandbox, who: Contender, source: str, records: int, folder: Path, turn: int
-) -> dict[str, float]:
-    label = f"{who.name.replace(', ', '-').replace(' ', '-').lower()}-{source}-{turn}"
-    target = _topic(sandbox, f"out-{label}")
-    broker, redis = sandbox.kafka.brokers[0].pid, sandbox.redis.pid
-    before = server_cpu_s(broker), server_cpu_s(redis)
-    child = who.start(sandbox, label, (source, target), folder / f"{label}.log", at_end=True)
-    spent = child.wait(RUN_TIMEOUT_S)
-    after = server_cpu_s(broker), server_cpu_s(redis)
-    writing_s = 0.0
-    if records:
-        writing_s = traffic.apart(traffic.check, sandbox.bootstrap_servers, target, records)
-    sandbox.redis.flush()
-    return {
-        "cpu_s": spent.cpu_s,
-        "rss_mb": spent.rss_mb,
-        "broker_cpu_s": after[0] - before[0],
-        "redis_cpu_s": after[1] - before[1],
-        "writing_s": writing_s,
-    }
+    def backlog(self, records: int, partitions: int = traffic.PARTITIONS) -> str:
+        """Write a backlog; return the name of its topic."""
+        name = f"backlog-{records}-{partitions}"
+        self._create(name, partitions)
+        traffic.apart(traffic.fill, self._sandbox.bootstrap_servers, name, records)
+        return name
 
+    def run(
+        self,
+        who: Contender,
+        source: str,
+        records: int,
+        partitions: int = traffic.PARTITIONS,
+        warm: tuple[str, int] | None = None,
+    ) -> dict[str, float]:
+        """Run once and check the output; raises VoidRunError.
 
-def measure(sandbox: Sandbox, records: int, rounds: int, folder: Path) -> dict[str, Any]:
-    """Run all contenders in turn, ``rounds`` times, each on fresh topics and groups."""
-    empty, backlog = _topic(sandbox, "empty"), _topic(sandbox, "backlog")
-    say(f"Writing a backlog of {records:,} records")
-    traffic.apart(traffic.fill, sandbox.bootstrap_servers, backlog, records)
-    starts = {}
-    for who in contenders.ALL:  # twice: the brokers make their own topics during the first
-        _run(sandbox, who, empty, 0, folder, 0)
-        starts[who.name] = _run(sandbox, who, empty, 0, folder, 1)["cpu_s"]
-        say(f"{who.name}: a start costs {starts[who.name]:.2f} CPU s")
-    runs: dict[str, list[dict[str, float]]] = {who.name: [] for who in contenders.ALL}
-    for turn in range(rounds):
-        for who in contenders.ALL:
-            found = _run(sandbox, who, backlog, records, folder, turn)
-            millions = records / 1e6
-            run = {
-                "cpu_s_per_million": (found["cpu_s"] - starts[who.name]) / millions,
-                "records_per_s": records / found["writing_s"],
-                "rss_mb": found["rss_mb"],
-                "broker_cpu_s_per_million": found["broker_cpu_s"] / millions,
-                "redis_cpu_s_per_million": found["redis_cpu_s"] / millions,
-            }
-            runs[who.name].append(run)
-            say(
-                f"round {turn + 1}, {who.name}: {run['cpu_s_per_million']:.2f} CPU s a million,"
-                f" {run['records_per_s']:,.0f} records/s, {run['rss_mb']:.0f} MB ({noise()})"
+        ``warm``: topic and number of records that a JVM copies before; default: the same.
+        """
+        self._runs += 1
+        pipeline = f"run-{self._runs}"
+        target, log = f"out-{pipeline}", self._folder / f"{pipeline}.log"
+        for topic in (target, *([f"{target}-warm"] if who.warms else [])):
+            self._create(topic, partitions)
+        child = who.start(
+            Job(
+                self._sandbox,
+                pipeline,
+                source,
+                target,
+                log,
+                records,
+                warm=(warm or (source, records)) if who.warms else None,
             )
-    return {"records": records, "starts_cpu_s": starts, "runs": runs, "ratios": _ratios(runs)}
+        )
+        try:
+            warm_cpu_s = 0.0
+            if who.warms:
+                warm_cpu_s = int(child.await_line("warm ", RUN_TIMEOUT_S)) / 1e9
+            before = self._servers_cpu_s()
+            if who.warms:
+                child.go_on()
+            spent = child.wait(RUN_TIMEOUT_S)
+        finally:
+            child.kill()
+        after = self._servers_cpu_s()
+        named = source if who.headers else None
+        servers = self._sandbox.bootstrap_servers
+        rate = traffic.apart(traffic.check, servers, target, records, partitions, named)
+        self._sandbox.redis.flush()
+        return {
+            "cpu_s": spent.cpu_s - warm_cpu_s,
+            "records_per_s": rate,
+            "rss_mb": spent.rss_mb,
+            "broker_cpu_s": after[0] - before[0],
+            "redis_cpu_s": after[1] - before[1],
+        }
+
+    def start_cpu_s(
+        self, who: Contender, few: str, backlog: tuple[str, int] | None = None
+    ) -> float:
+        """Return what a start costs, in a JVM that is warm."""
+        if who.warms:
+            return self.run(who, few, FEW, warm=backlog)["cpu_s"]
+        return min(self.run(who, few, FEW)["cpu_s"] for _ in range(2))
+
+    def _create(self, name: str, partitions: int) -> None:
+        # The broker's own clock tells when an output arrived, the same for every contender.
+        config = {"message.timestamp.type": "LogAppendTime"}
+        self._sandbox.create_topic(name, partitions, config)
+
+    def _servers_cpu_s(self) -> tuple[float, float]:
+        return (
+            server_cpu_s(self._sandbox.kafka.brokers[0].pid),
+            server_cpu_s(self._sandbox.redis.pid),
+        )
 
 
-def _ratios(runs: dict[str, list[dict[str, float]]]) -> dict[str, list[float]]:
-    """Return by contender the CPU against the plain loop of the same round."""
-    (control,) = [who.name for who in contenders.ALL if isinstance(who, Plain)]
+def per_million(found: dict[str, float], start_cpu_s: float, records: int) -> dict[str, float]:
+    """Return a run as it is kept: CPU seconds for a million records, without the start."""
+    millions = records / 1e6
     return {
-        name: [
-            one["cpu_s_per_million"] / other["cpu_s_per_million"]
-            for one, other in zip(found, runs[control], strict=True)
-        ]
-        for name, found in runs.items()
+        "cpu_s_per_million": (found["cpu_s"] - start_cpu_s) / millions,
+        "records_per_s": found["records_per_s"],
+        "rss_mb": found["rss_mb"],
+        "broker_cpu_s_per_million": found["broker_cpu_s"] / millions,
+        "redis_cpu_s_per_million": found["redis_cpu_s"] / millions,
     }
 
 
-def table(found: dict[str, Any]) -> list[str]:
-    lines = [
-        "| |CPU s per million|against the plain loop|records/s|RSS MB|broker CPU s|Redis CPU s|",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for name, runs in found["runs"].items():
-        columns = {key: Summary.of([run[key] for run in runs]) for key in runs[0]}
-        lines.append(
-            f"|{name}|{columns['cpu_s_per_million'].text(2)}"
-            f"|{Summary.of(found['ratios'][name]).text(2)}"
-            f"|{columns['records_per_s'].text(0)}|{columns['rss_mb'].median:.0f}"
-            f"|{columns['broker_cpu_s_per_million'].median:.2f}"
-            f"|{columns['redis_cpu_s_per_million'].median:.2f}|"
-        )
-    return lines
+def measure(
+    course: Course, who: Sequence[Contender], records: int, rounds: int, made: Made
+) -> Iterator[dict[str, Any]]:
+    """Run all contenders in turn, ``rounds`` times, each on fresh topics and groups."""
+    say(f"Writing a backlog of {records:,} records")
+    few, backlog = course.backlog(FEW), course.backlog(records)
+    starts: dict[str, float] = {}
+    for each in who:
+        try:
+            starts[each.name] = course.start_cpu_s(each, few, (backlog, records))
+        except VoidRunError as error:
+            made.miss(each.name, str(error))
+            continue
+        say(f"{each.name}: a start costs {starts[each.name]:.2f} CPU s")
+    runs: Runs = {name: [] for name in starts}
+    for turn in range(rounds):
+        for each in who:
+            if each.name not in runs:
+                continue
+            try:
+                found = course.run(each, backlog, records)
+            except VoidRunError as error:
+                made.void(f"throughput, round {turn + 1}, {each.name}", error)
+                runs[each.name].append(None)
+                continue
+            run = per_million(found, starts[each.name], records)
+            runs[each.name].append(run)
+            say(f"round {turn + 1} of {rounds}, {each.name}: {words(run)} ({noise()})")
+        yield {"records": records, "starts_cpu_s": starts, "runs": runs}
+
+
+def words(run: dict[str, float]) -> str:
+    return (
+        f"{run['cpu_s_per_million']:.2f} CPU s a million, {run['records_per_s']:,.0f} records/s,"
+        f" {run['rss_mb']:.0f} MB"
+    )

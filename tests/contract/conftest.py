@@ -15,26 +15,38 @@ if TYPE_CHECKING:
     from tests.kit.rulebook import Rulebook
 
 
-@pytest.fixture(params=["memory", "kafka"])
+FAST = {"kafka": "off", "kafka-native": "on"}
+"""HAPAX_FAST by what a test runs on."""
+
+
+def fast_of(request: pytest.FixtureRequest) -> str:
+    """Return HAPAX_FAST; skip where the native path is not installed."""
+    if FAST[request.param] == "on":
+        pytest.importorskip("hapax_fast")
+    return FAST[request.param]
+
+
+@pytest.fixture(params=["memory", *FAST])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    """The ports' world, once in memory and once real."""
+    """The ports' world, once in memory and twice real: by both ways of records."""
     if request.param == "memory":
         yield MemoryWorld()
         return
-    real = KafkaWorld(request.getfixturevalue("sandbox"))
+    real = KafkaWorld(request.getfixturevalue("sandbox"), fast_of(request))
     yield real
     real.close()
 
 
-@pytest.fixture(params=["memory", "kafka"])
+@pytest.fixture(params=["memory", *FAST])
 def rulebook(request: pytest.FixtureRequest) -> Iterator[Callable[..., Rulebook]]:
-    """Make a broker with a kind of group, once as the simulator has it and once real."""
+    """Make a broker with a kind of group, once as the simulator has it and twice real."""
     with ExitStack() as exits:
 
         def make(kind: GroupKind = "classic", *, timeout_s: float = TIMEOUT_S) -> Rulebook:
             if request.param == "memory":
                 return MemoryRulebook(kind, timeout_s=timeout_s)
-            real = KafkaRulebook(request.getfixturevalue("sandbox"), kind, timeout_s=timeout_s)
+            servers, fast = request.getfixturevalue("sandbox"), fast_of(request)
+            real = KafkaRulebook(servers, kind, fast, timeout_s=timeout_s)
             return exits.enter_context(closing(real))
 
         yield make

@@ -1,4 +1,4 @@
-"""What every claim store must do: in memory, in Redis, and in Redis with the smallest buckets."""
+"""What every claim store must do: in memory, and in Redis, in both formats and all bucket sizes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from hapax.core.records import Coordinates, Record
 from hapax.testing.claims import MemoryClaims
 from tests.kit.claim_stores import (
     HOUR_MS,
+    OLD_SMALL_BUCKETS,
     SMALL_BUCKETS,
     Hand,
     bare,
     ids,
     mutate,
+    mutate_old,
+    old,
     records,
     redis_server,
 )
@@ -46,6 +49,8 @@ class NewStore(Protocol):
         "memory, by its address",
         pytest.param("redis", marks=pytest.mark.real),
         pytest.param("redis, small buckets", marks=pytest.mark.real),
+        pytest.param("redis, the format before", marks=pytest.mark.real),
+        pytest.param("redis, the format before, small buckets", marks=pytest.mark.real),
     ],
 )
 def stores(
@@ -71,10 +76,16 @@ def stores(
             yield by_address
         return
     with redis_server(tmp_path_factory.mktemp("redis")) as server:
-        changes = SMALL_BUCKETS if "small" in request.param else {}
+        small, before = "small" in request.param, "before" in request.param
 
         def in_redis(*topic_ids: Mapping[str, str]) -> list[Claims]:
             app = next(apps)
+            if before:
+                changes = OLD_SMALL_BUCKETS if small else {}
+                return [
+                    mutate_old(old(server.url, app, topic_ids=each), changes) for each in topic_ids
+                ]
+            changes = SMALL_BUCKETS if small else {}
             return [mutate(bare(server.url, app, topic_ids=each), changes) for each in topic_ids]
 
         yield in_redis
@@ -220,3 +231,37 @@ def test_of_two_records_of_one_batch_the_first_takes_the_claim_over(store: Claim
 def test_an_owner_for_each_id_or_for_none(store: Claims) -> None:
     with pytest.raises(ValueError, match="2 ids for 1 owners"):
         store.claim(ids(2), records(2), {}, [Coordinates("orders", 0, 0)])
+
+
+def test_a_claim_that_is_asked_first_and_answered_later_is_the_same_claim(store: Claims) -> None:
+    first = Coordinates("orders", 0, 1)
+    assert store.ask(ids(3), records(3), {}).answer() == {}
+    assert store.ask(ids(3), records(3), {}).answer() == {}
+    replay = store.ask([b"event-1", b"w"], records(2, topic="dead"), {0: first})
+    assert replay.answer() == {}
+    assert store.ask([b"event-1"], records(1, at=9), {}).answer() == {0: first}
+    assert store.ask([], [], {}).answer() == {}
+    with pytest.raises(ValueError, match="1 ids for 2 records"):
+        store.ask([b"x"], records(2), {})
+
+
+def test_other_calls_between_request_and_answer_do_not_disturb_it(store: Claims) -> None:
+    store.claim(ids(2), records(2), {})
+    asked = store.ask(ids(4), records(4, at=50), {})
+    assert store.claim([b"other"], records(1, at=70), {}) == {}
+    store.ping()
+    assert store.claim([b"event-0"], records(1, at=80), {}) == {0: Coordinates("orders", 0, 0)}
+    assert asked.answer() == {0: Coordinates("orders", 0, 0), 1: Coordinates("orders", 0, 1)}
+    assert store.claim(ids(4), records(4, at=50), {}).keys() == {0, 1}
+
+
+def test_an_answer_that_is_not_wanted_is_not_read_as_that_of_another_call(store: Claims) -> None:
+    store.claim(ids(2), records(2), {})
+    for at in range(5):
+        dropped = store.ask(ids(2), records(2, at=90), {})
+        if at % 2:
+            dropped.drop()
+        del dropped
+        assert store.claim([b"mine"], records(1), {}) == {}
+        assert store.claim(ids(2), records(2), {}) == {}
+        assert store.ask(ids(2), records(2), {}).answer() == {}

@@ -14,7 +14,7 @@ from hapax.core.claim_store import Preflight
 from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.records import Coordinates
 from hapax.sandbox.ports import Ports
-from tests.kit.claim_stores import admin, bare, records, redis_server, tell
+from tests.kit.claim_stores import admin, bare, old, records, redis_server, tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,8 +67,33 @@ def test_a_policy_that_nobody_may_read_is_a_warning(server: Redis) -> None:
     assert any("noeviction" in warning for warning in found.warnings)
 
 
-@pytest.mark.parametrize("missing", ["hget", "hset", "pexpireat", "hincrby", "hmget", "evalsha"])
+@pytest.mark.parametrize(
+    "missing",
+    [
+        "get",
+        "set",
+        "del",
+        "hget",
+        "hset",
+        "hsetnx",
+        "hdel",
+        "hmget",
+        "hgetall",
+        "pexpireat",
+        "evalsha",
+    ],
+)
 def test_a_missing_permission_is_found_before_the_start(server: Redis, missing: str) -> None:
+    store = user(server, *PERMISSIONS.split()[1:], f"-{missing}")
+    [problem] = store.check().problems
+    assert "lacks a permission" in problem
+
+
+@pytest.mark.parametrize("missing", ["hget", "hset", "pexpireat", "hincrby", "hmget", "evalsha"])
+def test_a_missing_permission_is_found_in_a_store_of_the_format_before(
+    server: Redis, missing: str
+) -> None:
+    old(server.url, app="shop")
     store = user(server, *PERMISSIONS.split()[1:], f"-{missing}")
     [problem] = store.check().problems
     assert "lacks a permission" in problem

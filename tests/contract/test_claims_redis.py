@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from hapax.claims.redis import SCRIPT, RedisClaims
+from hapax.claims.redis_buckets import TURN
+from hapax.claims.redis_claim import Claim
 from hapax.core.errors import ClaimsUnavailableError, OtherClusterError
 from hapax.core.records import Coordinates
 from tests.kit.claim_stores import (
+    HOUR_MS,
     SMALL_BUCKETS,
-    Hand,
     admin,
     bare,
-    field,
     ids,
+    live,
+    make_older,
     mutate,
     records,
     redis_server,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from hapax.claims.redis import RedisClaims
     from hapax.sandbox.redis_server import Redis
 
 pytestmark = pytest.mark.real
@@ -92,19 +95,19 @@ def test_the_first_worker_of_an_app_finds_the_store_fresh(server: Redis) -> None
 def test_a_store_whose_first_answer_was_lost_is_still_found_fresh(server: Redis) -> None:
     store = bare(server.url, answer_timeout_s=0.3)
     store.ping()
-    admin(server).script_load(SCRIPT.read_text())
+    admin(server).script_load(TURN.read_text())
     server.pause()
     with pytest.raises(ClaimsUnavailableError):
         store.claim([b"x"], records(1), {})
     server.resume()
-    await_(lambda: admin(server).dbsize() == 2)
+    await_(lambda: admin(server).exists(f"{META}:meta") == 1)
     assert store.claim([b"x"], records(1), {}) == {}
     assert store.fresh
 
 
 def test_claims_of_an_epoch_that_was_lost_are_never_taken_for_another_topics(server: Redis) -> None:
     bare(server.url).claim(ids(2), [*records(1), *records(1, topic="returns")], {})
-    admin(server).delete(META)
+    admin(server).delete(f"{META}:meta")
     for _ in range(2):
         assert bare(server.url).claim(ids(2)[1:], records(1, topic="returns"), {}) == {}
 
@@ -129,10 +132,23 @@ def test_ten_thousand_ids_are_one_round_trip(server: Redis) -> None:
     admin(server).config_resetstat()
     store.claim(ids(10_000), records(10_000), {})
     stats = admin(server).info("commandstats")
-    inside = {"time", "hget", "hmget", "hset", "hincrby", "pexpireat"}
-    assert stats["cmdstat_evalsha"]["calls"] == 1
+    assert stats["cmdstat_hsetnx"]["calls"] == 10_000
+    assert stats["cmdstat_evalsha"]["calls"] == 1, "it ends the one request"
+    inside = {"time", "get", "hget", "hmget", "hset"}
     seen = {name.removeprefix("cmdstat_").partition("|")[0] for name in stats}
-    assert seen == {"evalsha", "config"} | inside
+    assert seen == {"hsetnx", "evalsha", "config"} | inside
+
+
+def test_ids_that_are_known_are_two_round_trips_and_one_from_then_on(server: Redis) -> None:
+    store = bare(server.url)
+    store.claim(ids(500), records(500), {})
+    for requests, claimed in ((2, 500), (1, 0), (1, 0)):
+        admin(server).config_resetstat()
+        assert store.claim(ids(500), records(500), {}) == {}
+        stats = admin(server).info("commandstats")
+        assert stats["cmdstat_evalsha"]["calls"] == requests
+        assert stats.get("cmdstat_hsetnx", {"calls": 0})["calls"] == claimed
+    assert store.claim(ids(500, at=500), records(500, at=500), {}) == {}
 
 
 @pytest.mark.row("R7")
@@ -176,7 +192,7 @@ def test_a_batch_whose_answer_was_lost_is_ours_when_it_is_claimed_again(server: 
         store.claim(twins, records(3, at=1), {})
     server.resume()
     # The request was in the socket: Redis runs it now, and nobody hears the answer.
-    await_(lambda: field(server, META, "count") == b"3")
+    await_(lambda: sum(map(len, live(server).values())) == 3)
     assert witness.claim([b"x"], records(1, at=9), {}) == {0: Coordinates("orders", 0, 1)}
     assert store.claim(twins, records(3, at=1), {}) == {2: Coordinates("orders", 0, 1)}
 
@@ -208,26 +224,26 @@ def test_a_replica_is_an_outage_at_the_start_too_for_it_may_be_a_failover(
 
 
 def test_control_without_the_comparison_of_owners_a_second_attempt_drops_the_batch(
-    server: Redis,
+    server: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = mutate(bare(server.url), {"elseif claimed ~= owner then": "else"})
+    store = bare(server.url)
+    monkeypatch.setattr(Claim, "_is_mine", lambda *_: False)
     store.claim(ids(3), records(3), {})
     assert sorted(store.claim(ids(3), records(3), {})) == [0, 1, 2]
+    monkeypatch.undo()
     assert bare(server.url).claim(ids(3), records(3), {}) == {}
 
 
 def test_a_claim_that_was_taken_over_is_remembered_for_as_long_as_a_new_one(server: Redis) -> None:
     store = mutate(bare(server.url), SMALL_BUCKETS)
     store.claim([b"x"], records(1), {})
-    for batch in range(4):  # fills segments
+    for batch in range(4):  # moves buckets
         store.claim(ids(30, at=batch * 30), records(30, at=10 + batch * 30), {})
+    make_older(server, HOUR_MS // 2)
     assert store.claim([b"x"], records(1, at=5), {}, [FIRST[0]]) == {}
-    assert admin(server).delete(*buckets(server, 1))
+    make_older(server, HOUR_MS // 2 + HOUR_MS // 4)
     assert store.claim([b"x"], records(1, at=7), {}) == {0: Coordinates("orders", 0, 5)}
-
-
-def buckets(server: Redis, segment: int) -> list[Any]:
-    return list(admin(server).keys(f"{META}:*:{segment}:*"))
+    assert store.owner(b"event-0") is None, "the others are over"
 
 
 def test_the_first_call_that_knows_the_cluster_writes_it_and_another_cluster_claims_nothing(
@@ -255,11 +271,26 @@ def exception_of(store: RedisClaims) -> Exception:
     return raised.value
 
 
+class Behind:
+    """Our clock, when it stood still for as long as we slept."""
+
+    def __init__(self) -> None:
+        self.slept_s = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() - self.slept_s
+
+    def sleep(self, seconds: float) -> None:
+        before = time.monotonic()
+        time.sleep(seconds)
+        self.slept_s += time.monotonic() - before
+
+
 def test_a_clock_that_is_set_forward_past_what_went_by_is_told_once(server: Redis) -> None:
-    clock, jumps = Hand(), list[float]()
+    clock, jumps = Behind(), list[float]()
     store = bare(server.url, ttl_ms=200, monotonic=clock.monotonic, on_clock_jump=jumps.append)
     store.claim([b"x"], records(1), {})
-    time.sleep(0.5)  # Redis' clock goes on, ours does not: as if Redis' had been set forward
+    clock.sleep(0.5)  # Redis' clock goes on, ours does not: as if Redis' had been set forward
     assert store.claim([b"x"], records(1, at=1), {}) == {}, "the claim is over"
     (jump_s,) = jumps
     assert 0.4 < jump_s < 5
@@ -268,10 +299,31 @@ def test_a_clock_that_is_set_forward_past_what_went_by_is_told_once(server: Redi
 
 
 def test_time_that_went_by_here_too_is_no_jump(server: Redis) -> None:
-    clock, jumps = Hand(), list[float]()
-    store = bare(server.url, ttl_ms=200, monotonic=clock.monotonic, on_clock_jump=jumps.append)
+    jumps = list[float]()
+    store = bare(server.url, ttl_ms=200, on_clock_jump=jumps.append)
     store.claim([b"x"], records(1), {})
     time.sleep(0.5)
-    clock.now_s += 0.5
     store.claim([b"x"], records(1), {})
     assert not jumps
+
+
+def test_what_goes_wrong_with_a_request_is_told_where_its_answer_is_wanted(server: Redis) -> None:
+    store = bare(server.url, answer_timeout_s=0.3)
+    store.claim([b"x"], records(1), {})
+    server.pause()
+    asked = store.ask([b"y"], records(1, at=1), {})
+    with pytest.raises(ClaimsUnavailableError, match="took too long"):
+        asked.answer()
+    server.resume()
+    assert store.claim([b"x"], records(1, at=1), {}) == FIRST
+    admin(server).script_flush()
+    assert store.ask([b"x"], records(1, at=1), {}).answer() == FIRST
+    asked = store.ask([b"x"], records(1, at=1), {})
+    server.kill()
+    refused = store.ask([b"x"], records(1), {})
+    with pytest.raises(ClaimsUnavailableError, match="connection refused"):
+        refused.answer()
+    asked.drop()
+    server.start()
+    server.await_ready()
+    assert store.ask([b"x"], records(1), {}).answer() == {}

@@ -1,4 +1,4 @@
-"""How claims are forgotten: segments of time that open, fill up, grow old and go as a whole."""
+"""The format before: segments of time that open, fill up, grow old and go as a whole."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 from hapax.core.records import Coordinates
 from tests.kit.claim_stores import (
     HOUR_MS,
-    SMALL_BUCKETS,
+    OLD_SMALL_BUCKETS,
     admin,
-    bare,
     field,
     ids,
-    mutate,
+    mutate_old,
+    old,
     records,
     redis_server,
 )
@@ -43,7 +43,7 @@ def bits(server: Redis) -> list[int]:
 
 
 def test_buckets_expire_as_a_whole(server: Redis) -> None:
-    store = bare(server.url, ttl_ms=100)
+    store = old(server.url, ttl_ms=100)
     store.claim(ids(1_000), records(1_000), {})
     assert admin(server).dbsize() > 100
     await_(lambda: admin(server).dbsize() == 1)
@@ -61,7 +61,7 @@ def age(server: Redis, left_ms: int) -> None:
 
 
 def test_a_claim_in_an_older_segment_counts(server: Redis) -> None:
-    store = bare(server.url)
+    store = old(server.url)
     store.claim([b"x"], records(1), {})
     age(server, HOUR_MS // 2)
     assert store.claim([b"x", b"y"], records(2, at=1), {}) == FIRST
@@ -72,14 +72,14 @@ def test_a_claim_in_an_older_segment_counts(server: Redis) -> None:
 
 
 def test_a_segment_past_its_time_is_forgotten(server: Redis) -> None:
-    store = bare(server.url)
+    store = old(server.url)
     store.claim([b"x"], records(1), {})
     age(server, -1)
     assert store.claim([b"x"], records(1, at=1), {}) == {}
 
 
 def test_an_id_is_remembered_for_one_ttl_even_when_its_segment_is_old(server: Redis) -> None:
-    store = bare(server.url)
+    store = old(server.url)
     store.claim([b"x"], records(1), {})
     age(server, HOUR_MS + 60_000)
     store.claim([b"late"], records(1), {})
@@ -88,7 +88,7 @@ def test_an_id_is_remembered_for_one_ttl_even_when_its_segment_is_old(server: Re
 
 
 def test_workers_with_different_ttls_do_not_open_segments_in_turn(server: Redis) -> None:
-    short, long = bare(server.url, ttl_ms=HOUR_MS), bare(server.url, ttl_ms=10 * HOUR_MS)
+    short, long = old(server.url, ttl_ms=HOUR_MS), old(server.url, ttl_ms=10 * HOUR_MS)
     for number in range(10):
         for store in (short, long):
             store.claim([b"x"], records(1, at=number), {})
@@ -96,7 +96,7 @@ def test_workers_with_different_ttls_do_not_open_segments_in_turn(server: Redis)
 
 
 def test_a_full_segment_is_followed_by_one_with_more_buckets(server: Redis) -> None:
-    store = mutate(bare(server.url), SMALL_BUCKETS)
+    store = mutate_old(old(server.url), OLD_SMALL_BUCKETS)
     opened = []
     for at in range(0, 70, 10):
         store.claim(ids(10, at=at), records(10, at=at), {})
@@ -109,7 +109,7 @@ def test_a_full_segment_is_followed_by_one_with_more_buckets(server: Redis) -> N
 def test_a_segment_that_stayed_nearly_empty_is_followed_by_one_with_fewer_buckets(
     server: Redis,
 ) -> None:
-    store = bare(server.url)
+    store = old(server.url)
     for _ in range(2):
         store.claim([b"x"], records(1), {})
         age(server, HOUR_MS // 2)
@@ -118,7 +118,7 @@ def test_a_segment_that_stayed_nearly_empty_is_followed_by_one_with_fewer_bucket
 
 
 def test_a_bucket_is_kept_packed(server: Redis) -> None:
-    store = bare(server.url)
+    store = old(server.url)
     for at in range(0, 100_000, 10_000):
         store.claim(ids(10_000, at=at), records(10_000, at=at), {})
     redis = admin(server)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hapax.core.claim_store import StoreHealth
     from hapax.sandbox.redis_server import Redis
 
-KEYS = "~hapax:{shop}:claims*"
+KEYS = ("~hapax:{shop}:claims*", "~hapax{shop}*")
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def health(url: str, app: str) -> StoreHealth:
 
 def user(store: Redis, *commands: str) -> str:
     """Return the URL of a user that may do just this."""
-    tell(store, "ACL", "SETUSER", "u", "reset", "on", ">p", KEYS, *(f"+{one}" for one in commands))
+    tell(store, "ACL", "SETUSER", "u", "reset", "on", ">p", *KEYS, *(f"+{one}" for one in commands))
     return store.url.replace("redis://", "redis://u:p@")
 
 

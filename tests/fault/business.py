@@ -21,8 +21,10 @@ _WHO = f"{os.environ.get('HAPAX_INSTANCE', '')}/{os.getpid()}".encode()
 
 
 def split(record: Record) -> Iterator[Output]:
-    """Yield what the rules ask for; each output says which process made it."""
+    """Yield what the rules ask for; outputs say which process made them, but for plain events."""
     gate.pass_through(record.value or b"")
     second = rules.second_topic(record.topic)
+    content = rules.decode(record.value or b"")
+    who = () if content is not None and rules.is_plain(content.number) else (("who", _WHO),)
     for way, value in rules.results(record.value or b""):
-        yield Output(value, topic=second if way else None, headers=(("who", _WHO),))
+        yield Output(value, topic=second if way else None, headers=who)

@@ -27,6 +27,8 @@ WORDS = 12
 """Lines of a log that say why a process left."""
 PROXIED = "w-0"
 """Which member goes through the proxy: one, because the proxy costs as much as it carries."""
+IN_PYTHON = "w-1"
+"""Which member does without the native record path, so that a run has both in one group."""
 
 
 class Usage(NamedTuple):

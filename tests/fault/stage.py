@@ -15,7 +15,7 @@ from hapax.sandbox import Sandbox
 from tests.fault.checking.judge import Topics
 from tests.fault.cluster import Cluster
 from tests.fault.feeding.feed import Feeder
-from tests.fault.members import PROXIED, Member
+from tests.fault.members import IN_PYTHON, PROXIED, Member
 from tests.fault.watching.live import LiveReader
 from tests.fault.watching.monitor import Offsets, Progress
 from tests.kit.managed_process import WorkerProcess
@@ -93,6 +93,8 @@ class Stage:
         environment = self._environment()
         if instance == PROXIED and kind == "worker":
             environment["HAPAX_KAFKA__BOOTSTRAP_SERVERS"] = self.proxy.bootstrap
+        if instance == IN_PYTHON and kind == "worker":
+            environment["HAPAX_FAST"] = "off"
         log = self.folder / f"{instance}.log"
         if kind == "spark":
             member = Member(SparkProcess(environment, instance, log), log)

@@ -145,7 +145,7 @@ def foreign_offsets(one: Clinic) -> Iterator[dict[str, str]]:
 
 @contextmanager
 def foreign_claims(one: Clinic) -> Iterator[dict[str, str]]:
-    key = f"hapax:{{{one.route.app}}}:claims"
+    key = f"hapax:{{{one.route.app}}}:claims:meta"
     client: Any = admin(one.primary)
     before = client.hget(key, "cluster")
     client.hset(key, "cluster", "another")

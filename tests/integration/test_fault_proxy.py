@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.kit.proxy import FaultProxy, Rule
 from tests.kit.topics import read_back
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -180,11 +181,27 @@ def test_cut_resets_the_connections_of_the_client_that_is_named(
     assert values(proxied_broker, topic) == [b"before", b"after"]
 
 
+@pytest.mark.parametrize("action", ["reset_before", "reset_after", "drop", "mute_after", "hold"])
+def test_a_request_whose_answer_never_went_back_is_known(
+    proxied_broker: ProxiedBroker, topic: str, action: Action
+) -> None:
+    rule = proxied_broker.proxy.add(Rule("Produce", action, nth=2, client_id="asking"))
+    writer = Writer(proxied_broker.proxied, topic, **{"client.id": "asking"})
+    assert writer.write(b"answered") is None
+    assert "Produce" not in proxied_broker.proxy.unanswered("asking")
+    assert writer.write(b"sent twice") is None
+    rule.discard()
+    await_(lambda: "Produce" in proxied_broker.proxy.unanswered("asking"))
+    assert proxied_broker.proxy.unanswered("asking").count("Produce") == 1
+    assert proxied_broker.proxy.unanswered("another") == []
+
+
 def test_while_offline_nothing_passes(proxied_broker: ProxiedBroker, topic: str) -> None:
-    writer = Writer(proxied_broker.proxied, topic, **{"message.timeout.ms": 1000})
+    writer = Writer(proxied_broker.proxied, topic)
+    impatient = Writer(proxied_broker.proxied, topic, **{"message.timeout.ms": 1000})
     assert writer.write(b"before") is None
     with proxied_broker.proxy.offline():
-        assert writer.write(b"meanwhile") is not None
+        assert impatient.write(b"meanwhile") is not None
     assert writer.write(b"after") is None
     assert values(proxied_broker, topic) == [b"before", b"after"]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.kit.fast import PATHS
 from tests.kit.faults import Rule
 from tests.kit.parts import Parts
 from tests.kit.rulebook import disregard
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 INVALID_PRODUCER_EPOCH = 47
 TEN = [b"%d" % number for number in range(10)]
+
+pytestmark = pytest.mark.parametrize("fast", PATHS)
+"""Doubts by lines, and by counted requests."""
 
 
 @pytest.fixture
@@ -42,10 +46,10 @@ def values(bootstrap: str, target: str) -> list[bytes | None]:
 @pytest.mark.row("S-K1")
 @pytest.mark.parametrize("fenced", [True, False])
 def test_a_late_abort_changes_nothing_in_the_next_transaction(
-    route: tuple[str, str, str], proxied_broker: ProxiedBroker, *, fenced: bool
+    route: tuple[str, str, str], proxied_broker: ProxiedBroker, fast: str, *, fenced: bool
 ) -> None:
     source, target, app = route
-    with Parts(proxied_broker.proxied, source, target, app) as parts:
+    with Parts(proxied_broker.proxied, source, target, app, HAPAX_FAST=fast) as parts:
         late = proxied_broker.proxy.add(Rule("EndTxn", "hold"))
         batch = parts.take(10)
         parts.begin(batch)
@@ -73,10 +77,10 @@ def test_a_late_abort_changes_nothing_in_the_next_transaction(
 @pytest.mark.row("S-K1")
 @pytest.mark.parametrize("fenced", [True, False])
 def test_late_offsets_do_not_move_the_progress_back(
-    route: tuple[str, str, str], proxied_broker: ProxiedBroker, *, fenced: bool
+    route: tuple[str, str, str], proxied_broker: ProxiedBroker, fast: str, *, fenced: bool
 ) -> None:
     source, target, app = route
-    with Parts(proxied_broker.proxied, source, target, app) as parts:
+    with Parts(proxied_broker.proxied, source, target, app, HAPAX_FAST=fast) as parts:
         late = proxied_broker.proxy.add(Rule("TxnOffsetCommit", "hold"))
         batch = parts.take(5)
         parts.begin(batch)
@@ -106,10 +110,10 @@ def test_late_offsets_do_not_move_the_progress_back(
 @pytest.mark.parametrize("api", ["EndTxn", "TxnOffsetCommit", "AddOffsetsToTxn", "Produce"])
 @pytest.mark.parametrize("action", ["reset_before", "reset_after"])
 def test_a_lost_connection_inside_a_transaction_is_always_doubted(
-    route: tuple[str, str, str], proxied_broker: ProxiedBroker, api: str, action: str
+    route: tuple[str, str, str], proxied_broker: ProxiedBroker, fast: str, api: str, action: str
 ) -> None:
     source, target, app = route
-    with Parts(proxied_broker.proxied, source, target, app) as parts:
+    with Parts(proxied_broker.proxied, source, target, app, HAPAX_FAST=fast) as parts:
         parts.process(parts.take(2))
         assert parts.transaction.doubts == []
         rule = proxied_broker.proxy.add(Rule(api, action))  # type: ignore[arg-type]
@@ -118,6 +122,8 @@ def test_a_lost_connection_inside_a_transaction_is_always_doubted(
         assert rule.hit.is_set()
         assert time.monotonic() - began_s < 10
         assert parts.transaction.doubts, parts.lines
+        if fast == "on":
+            assert all("sent, and" in doubt for doubt in parts.transaction.doubts)
         parts.fence_doubt()
         parts.process(parts.take(5))
         assert parts.transaction.doubts == []
@@ -127,10 +133,10 @@ def test_a_lost_connection_inside_a_transaction_is_always_doubted(
 
 @pytest.mark.parametrize("api", ["EndTxn", "TxnOffsetCommit", "AddOffsetsToTxn"])
 def test_an_answer_that_never_comes_is_doubted(
-    route: tuple[str, str, str], proxied_broker: ProxiedBroker, api: str
+    route: tuple[str, str, str], proxied_broker: ProxiedBroker, fast: str, api: str
 ) -> None:
     source, target, app = route
-    with Parts(proxied_broker.proxied, source, target, app) as parts:
+    with Parts(proxied_broker.proxied, source, target, app, HAPAX_FAST=fast) as parts:
         rule = proxied_broker.proxy.add(Rule(api, "mute_after"))
         parts.process(parts.take(5))
         assert rule.hit.is_set()
@@ -139,10 +145,12 @@ def test_an_answer_that_never_comes_is_doubted(
 
 
 def test_healthy_transactions_are_never_doubted(
-    route: tuple[str, str, str], sandbox: Sandbox
+    route: tuple[str, str, str], sandbox: Sandbox, fast: str
 ) -> None:
     source, target, app = route
-    with Parts(sandbox.bootstrap_servers, source, target, app) as parts:
+    with Parts(sandbox.bootstrap_servers, source, target, app, HAPAX_FAST=fast) as parts:
         for _record in TEN:
             parts.process(parts.take(1))
             assert parts.transaction.doubts == [], parts.lines
+        reported = any("changed state" in line for line in parts.lines)
+        assert reported == (fast == "off"), "lines are asked for only where they are read"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +14,6 @@ from hapax.core.errors import DuplicateInstanceError
 from hapax.core.ports import Message
 from hapax.kafka.produce.standalone import KafkaReplay, ReplayInterruptedError, replay_id
 from hapax.settings import load_settings
-from hapax.wiring.builders import SystemClock
 from tests.kit.audited import audited
 from tests.kit.night import Desk, ran, settle
 from tests.kit.pipeline_under_test import PipelineUnderTest
@@ -141,7 +141,7 @@ def test_a_replay_that_is_killed_around_its_commit_has_happened_once_after_the_n
 def test_of_two_replays_at_once_the_older_writes_nothing(route: PipelineUnderTest) -> None:
     failed(route, bad("e-1"))
     desk = Desk(route)
-    older = KafkaReplay(load_settings(desk.environment), SystemClock())
+    older = KafkaReplay(load_settings(desk.environment), time)
     older.open()
     assert desk.ask("dead-letters", "replay", "--yes")["replayed"] == 1
     late = Message(route.source, b"late", None, 0, 0, [("hapax-replay-of", b"x/0/0")])

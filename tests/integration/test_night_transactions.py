@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -7,7 +8,6 @@ from confluent_kafka import KafkaException
 
 from hapax.kafka.produce.standalone import fence
 from hapax.settings import load_settings
-from hapax.wiring.builders import SystemClock
 from tests.kit.hanging import hang, unverified
 from tests.kit.night import Desk, settle
 from tests.kit.pipeline_under_test import PipelineUnderTest
@@ -82,7 +82,7 @@ def test_a_live_worker_is_told_and_survives_being_fenced(route: PipelineUnderTes
 
     # Its transactions last milliseconds: it takes many looks to find one open, so none is asked
     # for; the producer is fenced as the command does it.
-    fence(load_settings(desk.environment), name, SystemClock())
+    fence(load_settings(desk.environment), name, time)
     route.write(b"2")
     await_(lambda: len(route.outputs()) == 2, 60, worker.text)
     assert [record.value for record in route.outputs()] == [b"1", b"2"]

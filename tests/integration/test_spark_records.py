@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import platform
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -159,6 +161,13 @@ def test_both_counted_the_same(both: Both, fact: str) -> None:
     assert both.spark.sum(fact) == both.worker.sum(fact) > 0
 
 
+def test_every_executor_reports_its_record_path_to_the_driver(both: Both) -> None:
+    (seen,) = both.spark.worker.lines("executor_seen")
+    (started,) = both.spark.worker.lines("service_started")
+    assert seen["executor"] == platform.node()
+    assert seen["record_path"] == started["record_path"], "driver and executor are of one machine"
+
+
 def test_nothing_is_left_of_a_driver_that_has_come_to_its_end(both: Both) -> None:
     driver = both.spark.worker
     assert isinstance(driver, SparkProcess)
@@ -183,6 +192,43 @@ def route_of(sandbox: Sandbox, tmp_path: Path) -> Iterator[Callable[..., Pipelin
     yield make
     for route in routes:
         route.close()
+
+
+@pytest.fixture
+def without_native(tmp_path: Path) -> str:
+    """Return the property of Spark that makes executors lack hapax_fast."""
+    lacking = tmp_path / "lacking"
+    lacking.mkdir()
+    raising = 'raise ModuleNotFoundError("not here", name="hapax_fast")'
+    (lacking / "hapax_fast.py").write_text(raising, encoding="utf-8")
+    return json.dumps({"spark.executorEnv.PYTHONPATH": str(lacking)})
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code", "copied", "told"),
+    [
+        ("auto", 0, 3, "python (hapax_fast is not installed)"),
+        ("on", 2, 0, "HAPAX_FAST=on, but hapax_fast is not installed"),
+    ],
+)
+def test_an_executor_without_the_native_part_takes_python_or_ends_the_run(
+    route_of: Callable[..., PipelineUnderTest],
+    without_native: str,
+    wanted: str,
+    code: int,
+    copied: int,
+    told: str,
+) -> None:
+    pytest.importorskip("hapax_fast", reason="the driver has it, its executors do not")
+    route = route_of(FAST=wanted, SPARK__PROPERTIES=without_native, STOP_AFTER__AT_END="true")
+    route.write(*(Given(b"%d" % number) for number in range(3)))
+    driver = route.worker()
+    assert driver.process.wait(60) == code, driver.text()
+    (started,) = driver.lines("service_started")
+    assert str(started["record_path"]).startswith("native")
+    (line,) = driver.lines("service_stopped" if code else "executor_seen")
+    assert told in str(line["reason" if code else "record_path"])
+    assert len(route.outputs()) == copied
 
 
 def test_a_run_of_so_many_records_takes_exactly_those(

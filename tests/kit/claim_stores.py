@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import redis
 
 from hapax.claims.kind import StoreOptions
-from hapax.claims.redis import SCRIPT, RedisClaims
+from hapax.claims.redis import RedisClaims
+from hapax.claims.redis_buckets import TURN
+from hapax.claims.redis_old import SCRIPT as OLD_SCRIPT
 from hapax.core.records import Record
 from hapax.sandbox.ports import Ports
 from hapax.sandbox.redis_server import Redis
@@ -21,10 +23,19 @@ if TYPE_CHECKING:
 HOUR_MS = 3_600_000
 
 SMALL_BUCKETS = {
+    "IDS_PER_BUCKET_MIN = 24, 5": "IDS_PER_BUCKET_MIN = 2, 1",
+    "= 14, 14, 24": "= 3, 3, 24",
+    "IDS_PER_STEP = 512, 8, 16": "IDS_PER_STEP = 3, 1, 4",
+}
+"""So small that a few ids fill the buckets, and that few are moved at once: every batch meets some
+that were moved and some that were not."""
+
+
+OLD_SMALL_BUCKETS = {
     "IDS_PER_BUCKET_MAX = 64": "IDS_PER_BUCKET_MAX = 2",
     "= 14, 10, 24, 2": "= 3, 2, 24, 1",
 }
-"""So small that a few ids fill a segment: every batch meets several of them."""
+"""The same for the format before: a few ids fill a segment."""
 
 
 class Hand:
@@ -83,12 +94,48 @@ def field(server: Redis, key: str, name: str) -> bytes:
 
 def mutate(claims: RedisClaims, changes: dict[str, str]) -> RedisClaims:
     """Let the store run a changed script; every change must strike."""
-    text = SCRIPT.read_text()
+    claims._buckets.script = claims._redis.register_script(changed(TURN.read_text(), changes))
+    return claims
+
+
+def mutate_old(claims: RedisClaims, changes: dict[str, str]) -> RedisClaims:
+    """Let the store run a changed script of the format before."""
+    claims._old._script = claims._redis.register_script(changed(OLD_SCRIPT.read_text(), changes))
+    return claims
+
+
+def changed(text: str, changes: dict[str, str]) -> str:
     for old, new in changes.items():
         assert text.count(old) == 1, old
         text = text.replace(old, new)
-    claims._script = claims._redis.register_script(text)
-    return claims
+    return text
+
+
+def old(url: str, app: str = "shop", **options: Any) -> RedisClaims:
+    """Return a store that holds the format before, as an earlier version begins it."""
+    store = bare(url, app, **options)
+    store._redis.hsetnx(f"hapax:{{{app}}}:claims", "epoch", "0" * 8)
+    return store
+
+
+def live(server: Redis, app: str = "shop") -> dict[bytes, dict[bytes, bytes]]:
+    """Return the buckets of an app and the claims in each, by field."""
+    found: dict[bytes, dict[bytes, bytes]] = {}
+    keys: Any = admin(server).keys(f"hapax{{{app}}}*")
+    for key in keys:
+        fields: Any = admin(server).hgetall(key)
+        found[key] = {field: value for field, value in fields.items() if value}
+    return found
+
+
+def make_older(server: Redis, ms: int, app: str = "shop") -> None:
+    """Let all claims have been made so much earlier."""
+    base = f"hapax:{{{app}}}:claims:meta"
+    units = ms // int(field(server, base, "unit"))
+    for key, claims in live(server, app).items():
+        for name, value in claims.items():
+            date = (int.from_bytes(value[:2], "big") - units) % 2**16
+            admin(server).hset(key, name, date.to_bytes(2, "big") + value[2:])
 
 
 def bare(url: str, app: str = "shop", **options: Any) -> RedisClaims:

@@ -28,6 +28,8 @@ class Committing:
         doubts: Sequence[str] = self.transaction.doubts
         return doubts
 
+    one_by_one = True
+
     @property
     def age_s(self) -> float:
         return float(self.transaction.age_s)

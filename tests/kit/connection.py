@@ -32,6 +32,8 @@ class Connection:
         self._client_gone = False
         self.port = 0
         self._sent: dict[int, tuple[Request, Rule | None]] = {}
+        self.unanswered: list[Request] = []
+        """Requests that came, and whose answers never went to the client; complete at the end."""
 
     def reset(self) -> None:
         """Break the client's side; the broker's side goes on for as long as something is held."""
@@ -53,6 +55,7 @@ class Connection:
                 await asyncio.wait([answers], timeout=PATIENCE_S)
         finally:
             _reset(to_broker)  # first: the wait below may be cancelled
+            self.unanswered += [request for request, _ in self._sent.values()]
             answers.cancel()
             (end,) = await asyncio.gather(answers, return_exceptions=True)
             if isinstance(end, Exception):
@@ -65,6 +68,7 @@ class Connection:
             self.client_id = request.client_id
             rule = self._match(request, self.port)
             if rule is not None and not await rule.suffer():
+                self.unanswered.append(request)
                 if rule.action == "reset_before":
                     return
                 continue
@@ -80,6 +84,8 @@ class Connection:
                 request, rule = self._sent.pop(correlation_id(answer))
                 if rule is not None:
                     rule.take_answer(request, answer)
+                    if rule.action in {"mute_after", "reset_after"}:
+                        self.unanswered.append(request)
                     if rule.action == "mute_after":
                         continue
                     if rule.action == "reset_after":
@@ -87,7 +93,9 @@ class Connection:
                     if rule.action == "refuse":
                         answer = with_error(request, answer, rule.code)
                     await rule.keep_answer()
-                if not self._writer.is_closing():
+                if self._writer.is_closing():
+                    self.unanswered.append(request)
+                else:
                     with contextlib.suppress(ConnectionError):
                         await _write_frame(self._writer, answer)
                 if self._client_gone and not self._owes_answer():

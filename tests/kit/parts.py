@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from hapax.core.ports import Batch, Message
 from hapax.kafka.consume.source import KafkaSource
+from hapax.kafka.native import record_path
 from hapax.kafka.produce.base import ProducerConfig
 from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.kafka.properties import consumer_properties, producer_properties
@@ -36,7 +37,10 @@ Source = TypeVar("Source", bound=KafkaSource)
 
 
 def settings_of(bootstrap: str, source: str, target: str, app: str, **more: str) -> Settings:
-    """Return what a service called ``test`` would run with; ``more`` with ``HAPAX_``."""
+    """Return what a service called ``test`` would run with; ``more`` with ``HAPAX_``.
+
+    Records take the native path where it is installed, as there.
+    """
     return load_settings(
         {
             "HAPAX_APP": app,
@@ -59,6 +63,7 @@ def source_of(settings: Settings, kind: type[Source], start: str = "") -> Source
         logger=Quiet(),
         clock=MachineClock(),
         watch=lambda _call: nullcontext(),
+        native=record_path(settings).path,
     )
 
 
@@ -69,7 +74,11 @@ def transaction_of(
 ) -> KafkaTransaction:
     """Return a producer that is not open yet; it must find the cluster that the source has met."""
     return KafkaTransaction(
-        ProducerConfig(properties=producer_properties(settings), deadline_s=8.0),
+        ProducerConfig(
+            properties=producer_properties(settings),
+            deadline_s=8.0,
+            native=record_path(settings).path,
+        ),
         clock=MachineClock(),
         forward=forward,
         watch=lambda _call: nullcontext(),
@@ -78,10 +87,13 @@ def transaction_of(
 
 
 class Parts:
-    """One member of the group and one producer, as ``hapax run`` would make them."""
+    """One member of the group and one producer, as ``hapax run`` would make them.
+
+    ``HAPAX_FAST="on"``: the producer's requests are counted by the native part.
+    """
 
     def __init__(self, bootstrap: str, source: str, target: str, app: str, **more: str) -> None:
-        self.settings = settings_of(bootstrap, source, target, app, **more)
+        self.settings = settings_of(bootstrap, source, target, app, **{"HAPAX_FAST": "off"} | more)
         self.target = target
         self.lines: list[str] = []
         self.source = source_of(self.settings, KafkaSource)

@@ -186,6 +186,7 @@ class Pipeline:
                 retry=self.retry,
                 bounds=Bounds(records_max=self._bounds[0], at_end=self._bounds[1]),
                 cut_after_s=1.0,
+                ahead=self.claims is not None,
             ),
             interrupt=self.interrupt,
             watchdog=Watchdog(60.0, on_overrun=lambda _call, _s: None),

@@ -49,6 +49,7 @@ class FaultProxy:
         self._rules: list[Rule] = []
         self._seen: Counter[str] = Counter()
         self._offline: set[int | None] = set()
+        self._unanswered: list[Request] = []
         self._connections: set[Connection] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._loop = asyncio.new_event_loop()
@@ -81,6 +82,13 @@ class FaultProxy:
     def seen(self, api: str) -> int:
         """Return how many such requests have come since the start, harmed or not."""
         return self._seen[api]
+
+    def unanswered(self, client_id: str) -> list[str]:
+        """Return the APIs of requests that never got their answers, on connections that ended.
+
+        One whose answer was written just when the client closed the connection is not among them.
+        """
+        return [each.api for each in self._unanswered if each.client_id == client_id]
 
     def cut(self, client_id: str | None = None, port: int | None = None) -> int:
         """Reset the connections of one client or all, to one broker or all; return how many.
@@ -155,6 +163,7 @@ class FaultProxy:
         finally:
             connection.reset()
             self._connections.discard(connection)
+            self._unanswered += connection.unanswered
 
     async def _cut(self, client_id: str | None, port: int | None) -> int:
         chosen = [

@@ -114,12 +114,15 @@ class KafkaTopics:
 
 
 class KafkaRulebook(KafkaTopics):
-    """Topics and a group of its own. ``timeout_s``: of a transaction."""
+    """Topics and a group of its own. ``timeout_s``: of a transaction. ``fast``: HAPAX_FAST."""
 
     patience_ms = 20  # ``shown`` waits for markers itself
 
-    def __init__(self, sandbox: Sandbox, kind: GroupKind, *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self, sandbox: Sandbox, kind: GroupKind, fast: str, *, timeout_s: float = TIMEOUT_S
+    ) -> None:
         super().__init__(sandbox)
+        self._fast = fast
         self._kind, self._timeout_s = kind, timeout_s
         if kind == "consumer":
             # Members of the new protocol ask every 5 s by default.
@@ -189,6 +192,7 @@ class KafkaRulebook(KafkaTopics):
             self.target,
             self._app,
             HAPAX_INSTANCE=instance,
+            HAPAX_FAST=self._fast,
             HAPAX_TRANSACTION__TIMEOUT=f"{self._timeout_s:g}s",
             HAPAX_GROUP__MEMBERSHIP="static" if self._kind == "static" else "dynamic",
             HAPAX_GROUP__PROTOCOL="consumer" if self._kind == "consumer" else "classic",

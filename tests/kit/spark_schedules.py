@@ -162,6 +162,7 @@ class MemoryParts(RangeParts):
     def __init__(self, world: World, plan: RangePlan, errand: Errand) -> None:
         super().__init__(world.settings, plan)
         self._world, self._errand = world, errand
+        self.sizing = msgspec.structs.replace(self.sizing, ahead=world.ahead)
 
     def clients(self) -> tuple[Any, Any]:
         world = self._world
@@ -327,6 +328,7 @@ class World:
             {"in": self.partitions, "out": 2, "dead": 1}, inputs=["in"], clock=self.clock
         )
         self.broker.lenient = random.random() < 0.5
+        self.ahead = Random(seed + 1).random() < 0.5  # as where claims travel
         self.settings = load_settings(
             {**SETTINGS, "HAPAX_TRANSACTION__RECORDS_MAX": str(random.randrange(1, 4))}
         )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hapax.core.ports import Message
 from hapax.testing.source import MemorySource
@@ -19,6 +20,7 @@ from tests.kit.waiting import await_
 if TYPE_CHECKING:
     from hapax.core.ports import Batch
     from hapax.core.records import Progress, Record
+    from hapax.kafka.consume.client import GroupConsumer
     from hapax.sandbox import Sandbox
     from tests.kit.rulebook import Member
 
@@ -82,16 +84,21 @@ class MemoryWorld(MemoryTopics):
 
 
 class KafkaWorld(KafkaTopics):
-    """Our own adapters on the sandbox's broker."""
+    """Our own adapters on the sandbox's broker. ``fast``: HAPAX_FAST, the way of records.
 
-    def __init__(self, sandbox: Sandbox) -> None:
+    ``producer``: further properties of the clients.
+    """
+
+    def __init__(self, sandbox: Sandbox, fast: str = "auto", **producer: object) -> None:
         super().__init__(sandbox, FOREVER | {"max.message.bytes": str(BYTES_MAX // 2)})
         self._parts = Parts(
             self._bootstrap,
             self.topic,
             self.target,
             self._app,
-            HAPAX_KAFKA__PROPERTIES=f'{{"message.max.bytes": {BYTES_MAX}}}',
+            HAPAX_KAFKA__PROPERTIES=json.dumps({"message.max.bytes": BYTES_MAX, **producer}),
+            HAPAX_FAST=fast,
+            HAPAX_DEDUP__ID="key",
         )
         self.source: Member = self._parts.source
         self.transaction = self._parts.transaction
@@ -115,6 +122,13 @@ class KafkaWorld(KafkaTopics):
             10,
             lambda: "no marker",
         )
+
+
+def consumer_of(world: KafkaWorld) -> GroupConsumer:
+    """Return what the world's source calls the client with."""
+    source: Any = world.source
+    consumer: GroupConsumer = source._consumer
+    return consumer
 
 
 def take(world: World, count: int, *, records_max: int = 100) -> list[Batch]:

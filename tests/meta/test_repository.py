@@ -13,6 +13,7 @@ import hapax
 
 ROOT = Path(__file__).parents[2]
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
+PEER_LOCKS = sorted((ROOT / "bench/peers").glob("*/requirements.txt"))
 # Put together here, so that this file does not hold what it looks for.
 MACHINE_PATHS = re.compile(rb"(?<![\w./-])/(?:" + b"|".join((b"work", b"root", b"home")) + rb")/\w")
 
@@ -38,7 +39,7 @@ def test_no_file_names_a_path_of_one_machine() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
+@pytest.mark.parametrize("lock", LOCKS + PEER_LOCKS, ids=lambda lock: "-".join(lock.parts[-2:]))
 def test_a_lock_pins_and_hashes_every_library_and_names_no_host(lock: Path) -> None:
     lines = lock.read_text().replace("\\\n", " ").splitlines()
     wanted = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]

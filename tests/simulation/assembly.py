@@ -61,7 +61,7 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
         faults=process.at_step,
         wire=Wire(world, process),
     )
-    store = None if world.claims is None else Store(process, world.claims)
+    store = None if world.claims is None else Store(world, process, world.claims)
     retry, ends = RetryPolicy(ATTEMPTS_MAX), Ends(idle_s=0.1, interval_s=0.2)
     isolation = Isolation(
         Transformer(process.work, 1),
@@ -105,6 +105,7 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
             retry=retry,
             bounds=Bounds(records_max=None, at_end=False),
             cut_after_s=CUT_AFTER_S,
+            ahead=store is not None,
         ),
         interrupt=process.interrupt,
         watchdog=cast("Any", process),

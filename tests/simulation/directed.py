@@ -46,4 +46,33 @@ def stopped_in_doubt() -> Iterator[Schedule]:
             yield Schedule(0, options, strikes)
 
 
-DIRECTED = {"stopped in doubt": stopped_in_doubt}
+TAKEN_AHEAD_AT = 27
+"""Step at which the process of ``came_back_in_between`` takes a batch ahead of its turn."""
+
+
+def came_back_in_between() -> Iterator[Schedule]:
+    """Frozen while it takes the next batch; meanwhile another member commits and leaves.
+
+    The partition leaves and comes back within that one call, further than the batch in work began:
+    the batch must not be run, nor read again from where it began. 4,000 random schedules missed
+    the second.
+    """
+    items = (Item(0.0, 0, tuple(b"a%d/0" % number for number in range(10))),)
+    options = Options(
+        static=False, batch_max=2, latency_s=0.01, session_s=0.9, items=items, strikes=3
+    )
+    for step in range(TAKEN_AHEAD_AT - 8, TAKEN_AHEAD_AT + 9):
+        for leaving in (18, 22, 42):
+            for frozen_s in (2.0, 2.6):
+                strikes = {
+                    "w0.1#2": Strike("spare", 0.0, 0.0),
+                    f"w0.1#{step}": Strike("freeze", 0.0, frozen_s),
+                    f"s1.2#{leaving}": Strike("signal", 0.0, 0.0),
+                }
+                yield Schedule(0, options, strikes)
+
+
+DIRECTED = {
+    "stopped in doubt": stopped_in_doubt,
+    "came back in between": came_back_in_between,
+}

@@ -20,6 +20,7 @@ from hapax.testing.log import MemoryLog
 from hapax.testing.source import MemorySource
 from hapax.testing.transaction import MemoryTransaction
 from tests.kit import mutants
+from tests.simulation import mutants_ahead as ahead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -152,7 +153,7 @@ def a_begin_that_does_not_refuse(patch: pytest.MonkeyPatch) -> None:
 
 def rewind_to_the_batch_although_the_outcome_is_open(patch: pytest.MonkeyPatch) -> None:
     def rewind(self: Recovery, batch: Batch, *, resolved: bool) -> Progress:
-        self._put_back(batch)
+        self.put_back(batch)
         return batch.first
 
     patch.setattr(Recovery, "_rewind", rewind)
@@ -215,8 +216,8 @@ def outputs_leave_in_another_order(patch: pytest.MonkeyPatch) -> None:
 
     def shuffled(self: Planner, *values: Any, **named: Any) -> Any:
         made = plan(self, *values, **named)
-        made.messages.reverse()
-        made.sources.reverse()
+        made.messages = made.messages[::-1]
+        made.sources = made.sources[::-1]
         return made
 
     patch.setattr(Planner, "plan", shuffled)
@@ -249,6 +250,20 @@ MUTANTS = {
     "no put back while claims are away": Mutant(no_put_back_while_claims_are_away, LOST),
     "twins are not dropped": Mutant(twins_are_not_dropped, ("repeated",)),
     "the rest of a cut batch is forgotten": Mutant(the_rest_of_a_cut_batch_is_forgotten, LOST),
+    "a batch taken ahead is kept when the one before it fails": Mutant(
+        ahead.kept_when_the_one_before_it_fails, TWICE
+    ),
+    "a batch taken ahead is kept when its partitions leave": Mutant(
+        ahead.kept_when_its_partitions_leave,
+        TWICE,
+        directed="came back in between",
+    ),
+    "where a batch taken ahead began is forgotten": Mutant(ahead.where_it_began_is_forgotten, LOST),
+    "partitions that came back are read from where they were": Mutant(
+        ahead.read_from_where_it_began_although_it_moved,
+        TWICE,
+        directed="came back in between",
+    ),
     "dead letters are not written": Mutant(dead_letters_are_not_written, LOST),
     "outputs leave in another order": Mutant(outputs_leave_in_another_order, ("order",)),
 }

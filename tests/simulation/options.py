@@ -99,8 +99,23 @@ def draw(random: Random) -> Options:
         strikes=random.randrange(1, 13),
         rate=random.choice((0.05, 0.2, 0.5)),
         quiet_s=random.choice((0.0, 0.6)),
-        items=tuple(_items(random, partitions)),
+        items=tuple(_backlog(random, _items(random, partitions))),
     )
+
+
+def _backlog(random: Random, items: list[Item]) -> list[Item]:
+    """Return the items; of some seeds they begin with more than one batch for each partition.
+
+    Only behind a full batch is the next one taken ahead, and only while nothing is tried again: so
+    all of these can be written.
+    """
+    if random.random() < 0.6:
+        return items
+    partitions = sorted({item.partition for item in items})
+    return [
+        Item(0.0, partition, tuple(_sound(random) for _ in range(random.randrange(4, 16))))
+        for partition in partitions
+    ] + items
 
 
 def _items(random: Random, partitions: int) -> list[Item]:
@@ -116,6 +131,11 @@ def _items(random: Random, partitions: int) -> list[Item]:
         else:
             items.append(Item(at_s, partition, values, end, random.random() * 0.2))
     return items
+
+
+def _sound(random: Random) -> bytes:
+    kind = random.choice(("", "", "", "two", "filter"))
+    return f"{kind}{random.randrange(20)}/{random.randrange(3)}".encode()
 
 
 def _value(random: Random) -> bytes:

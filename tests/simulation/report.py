@@ -29,6 +29,8 @@ WORDS = {
     "idle_offsets_committed": "ends committed without records",
     "partitions_unowned": "partitions adopted",
     "claims_unavailable": "holds for claims",
+    "claims ahead": "claims answered before they were waited for",
+    "claims given up": "claims given up with their batch",
 }
 
 

@@ -110,10 +110,52 @@ class Wire:
         raise ProducerDeadError(f"{kind}: no answer")
 
 
+class Travelling:
+    """A claim on its way: it arrives when it arrives, whatever its sender does meanwhile.
+
+    Two that are under way may arrive in any order, for each has a connection of its own.
+    """
+
+    def __init__(
+        self, world: World, process: Process, deliver: Callable[[], Mapping[int, Coordinates]]
+    ) -> None:
+        self._world = world
+        self._process = process
+        self._deliver = deliver
+        self._answer: Mapping[int, Coordinates] | ClaimsUnavailableError | None = None
+        self._read = False
+        arrives_s = world.scheduler.now_s + world.latency()
+        world.scheduler.at(arrives_s, self._arrive)
+        self._back_s = arrives_s + world.latency()
+
+    def _arrive(self) -> None:
+        try:
+            self._answer = self._deliver()
+        except ClaimsUnavailableError as error:
+            self._answer = error
+
+    def answer(self) -> Mapping[int, Coordinates]:
+        wait_s = self._back_s - self._world.scheduler.now_s
+        if wait_s > 0:
+            self._process.pause(wait_s)
+        else:
+            self._world.count("claims ahead")
+        self._read = True
+        assert self._answer is not None
+        if isinstance(self._answer, ClaimsUnavailableError):
+            raise self._answer
+        return self._answer
+
+    def drop(self) -> None:
+        if not self._read:
+            self._world.count("claims given up")
+
+
 class Store:
     """The claim store as one process reaches it."""
 
-    def __init__(self, process: Process, claims: MemoryClaims) -> None:
+    def __init__(self, world: World, process: Process, claims: MemoryClaims) -> None:
+        self._world = world
         self._process = process
         self._claims = claims.seen_by({})
 
@@ -129,6 +171,22 @@ class Store:
         if strike is not None and strike.kind == "claims" and strike.seconds > 0.5:
             self._claims.lost_answers = 1
         return self._claims.claim(ids, records, replays, gone)
+
+    def ask(
+        self,
+        ids: Sequence[bytes],
+        records: Sequence[Record],
+        replays: Mapping[int, Coordinates],
+    ) -> Travelling:
+        strike = self._process.struck(CLAIMS, "claim")
+        lost = strike is not None and strike.kind == "claims" and strike.seconds > 0.5
+
+        def deliver() -> Mapping[int, Coordinates]:
+            self.ping()
+            self._claims.lost_answers = int(lost)
+            return self._claims.claim(ids, records, replays)
+
+        return Travelling(self._world, self._process, deliver)
 
     def ping(self) -> None:
         if self._process.claims_away():

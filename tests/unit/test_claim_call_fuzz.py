@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hapax.claims.kind import StoreOptions
 from hapax.claims.redis import RedisClaims
+from hapax.claims.redis_buckets import first_number
+from hapax.claims.redis_owners import owner_coordinates
 from hapax.core.identity import Identity
-from hapax.core.records import Record
+from hapax.core.records import Coordinates, Record
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from hapax.core.records import Headers
 
 SOURCES = ["cloudevents", "header:message-id", "header:hapax-id", "json:/a/0", "json:/id", "key"]
@@ -47,16 +51,51 @@ headers = st.lists(st.tuples(st.sampled_from(NAMES) | st.text(max_size=8), value
 )
 
 
-def packed(claims: RedisClaims, calls: list[Any]) -> None:
-    """Put a script that only keeps its arguments in the place of the one in Redis."""
+class Wire:
+    """A connection that keeps the request, and answers that every id is new."""
 
-    def script(
-        *, keys: list[bytes], args: list[Any]
-    ) -> tuple[bytes, bytes, list[bytes], bytes, bytes]:
-        calls.append((keys, args))
-        return b"epoch", b"", [], b"", b"0"
+    def __init__(self, requests: list[list[list[bytes]]]) -> None:
+        self._requests = requests
+        self._sock = self
 
-    claims._script = script  # type: ignore[assignment] # a stand-in
+    def __call__(self, _client: object, *parts: bytes) -> Wire:
+        self._requests.append(list(commands(b"".join(parts))))
+        return self
+
+    def read(self, read: Callable[[Any], Any]) -> Any:
+        return read(self)
+
+    def recv(self, _most: int) -> bytes:
+        *claims, turn = self._requests[-1]
+        replies = [b"2", b"00000000", b"", b"11 11 2048", b"11 11 2048", FACTS]
+        assert turn[0] == b"EVALSHA"
+        number = b"*1\r\n:%b\r\n" % turn[-2]
+        bulks = b"".join(b"$%d\r\n%b\r\n" % (len(each), each) for each in replies)
+        return b":1\r\n" * len(claims) + b"*7\r\n" + bulks + number
+
+
+FACTS = b"100 3200 99999999 1000"
+
+
+def commands(request: bytes) -> Iterator[list[bytes]]:
+    """Yield what Redis would read."""
+    at = 0
+
+    def number(kind: bytes) -> int:
+        nonlocal at
+        end = request.index(b"\r\n", at)
+        assert request[at : at + 1] == kind
+        found, at = int(request[at + 1 : end]), end + 2
+        return found
+
+    while at < len(request):
+        parts = []
+        for _ in range(number(b"*")):
+            length = number(b"$")
+            parts.append(request[at : at + length])
+            assert request[at + length : at + length + 2] == b"\r\n"
+            at += length + 2
+        yield parts
 
 
 @settings(max_examples=400, deadline=None)
@@ -73,16 +112,24 @@ def test_whatever_records_hold_the_claim_call_is_packed_and_names_own_inputs_alo
     found = Identity(SOURCES, inputs=["in"]).identify(records)
     places = [index for index, claim in enumerate(found.claims) if claim]
     order = {index: place for place, index in enumerate(places)}
-    calls: list[Any] = []
-    claims = RedisClaims("redis://127.0.0.1:1", StoreOptions("app", ttl_ms=1000))
-    packed(claims, calls)
-    claims.claim(
-        [found.claims[index] for index in places],
-        [records[index] for index in places],
-        {order[index]: owner for index, owner in found.replays.items() if index in order},
-    )
+    sent: list[list[list[bytes]]] = []
+    claims = RedisClaims("redis://127.0.0.1:1", StoreOptions("app", ttl_ms=3200))
+    number = first_number("in")
+    reply = [b"2", b"00000000", b"", b"11 11 2048", b"11 11 2048", FACTS, [number]]
+    claims._buckets.take(reply, ["in"], 0, 0.0)
+    with patch("hapax.claims.redis_claim.Exchange", Wire(sent)):
+        claims.claim(
+            [found.claims[index] for index in places],
+            [records[index] for index in places],
+            {order[index]: owner for index, owner in found.replays.items() if index in order},
+        )
     assert {owner.topic for owner in found.replays.values()} <= {"in"}
-    for _keys, (_ttl_ms, _epoch, digests, lows, runs, *_more, topic) in calls:
-        assert topic == "in"
-        assert (len(digests), len(lows)) == (16 * len(places), 4 * len(places))
-        assert sum(count for *_rest, count in struct.iter_unpack(">HIII", runs)) == len(places)
+    owners = [found.replays.get(index, records[index]) for index in places]
+    for *asked, turn in sent:
+        assert turn[-2:] == [b"%d" % number, b"in"]
+        assert [command for command, *_ in asked] == [b"HSETNX"] * len(places)
+        assert [
+            owner_coordinates(value[2:], {number.to_bytes(3, "big"): "in"}.__getitem__)
+            for *_, value in asked
+        ] == [Coordinates(owner.topic, owner.partition, owner.offset) for owner in owners]
+    assert len(sent) == bool(places)

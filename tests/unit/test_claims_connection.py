@@ -56,9 +56,13 @@ def answering() -> Iterator[Callable[[bytes], str]]:
         ("MISCONF Redis is configured to save RDB snapshots", "refuses writes"),
         ("NOREPLICAS Not enough good replicas to write.", "too few replicas"),
         ("NOAUTH Authentication required.", "user or password"),
-        ("NOPERM this user has no permissions", "lacks a permission: allow ~hapax:*"),
+        ("NOPERM this user has no permissions", "lacks a permission: allow ~hapax*"),
         (
             "ERR The user executing the script can't run this command or subcommand",
+            "lacks a permission",
+        ),
+        (
+            "ERR ACL failure in script: User u has no permissions to run the 'get' command",
             "lacks a permission",
         ),
         ("ERR max number of clients reached", "raise maxclients"),

@@ -111,5 +111,8 @@ def test_in_memory_an_emptied_store_is_noticed_once() -> None:
     assert emptied == [1]
 
 
-def test_the_script_lies_beside_the_adapter() -> None:
-    assert RedisClaims("redis://localhost", StoreOptions("shop", ttl_ms=1))._script.sha
+def test_the_scripts_lie_beside_the_adapter() -> None:
+    claims = RedisClaims("redis://localhost", StoreOptions("shop", ttl_ms=1))
+    assert claims._buckets.script.sha
+    assert claims._buckets.replacing.sha
+    assert claims._old._script.sha

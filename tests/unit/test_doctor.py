@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from hapax.claims.redis_health import judged_health
+from hapax.core.changes import Stuck
 from hapax.core.cluster_state import Address, Log, Partition, Topic
 from hapax.core.partition_offsets import LogOffsets
-from hapax.core.ports import Stuck
 from hapax.operations.doctor import examination as doctor
 from hapax.operations.doctor.check import Check, ok
 from hapax.operations.doctor.examination import CHECKS, judge

@@ -142,7 +142,7 @@ def test_a_dead_letter_rate_over_its_limit_stops_before_anything_is_written() ->
 def test_records_are_counted_by_their_topics() -> None:
     pipeline = opened(Pipeline())
     batch = taken(pipeline)
-    batch.records[:] = [Record(topic, 0, 0, None, b"x") for topic in ("in", "in", "other")]
+    batch.records = [Record(topic, 0, 0, None, b"x") for topic in ("in", "in", "other")]
     batch.first.update({("in", 0): 0, ("other", 0): 0})
     batch.next.update({("in", 0): 1})
     assert run(pipeline, batch).inputs == {"in": 2, "other": 1}

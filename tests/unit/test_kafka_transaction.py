@@ -18,7 +18,8 @@ from hapax.core.errors import (
 from hapax.core.offset_commit import send_progress
 from hapax.kafka.produce import transaction as kafka_transaction
 from hapax.kafka.produce.base import MessageSets
-from hapax.kafka.produce.producer import ClientLog, Outbox
+from hapax.kafka.produce.doubts import ClientLog
+from hapax.kafka.produce.producer import Outbox
 from hapax.kafka.produce.transaction import KafkaTransaction
 from tests.kit.producers import (
     FakeProducer,
@@ -203,6 +204,26 @@ def test_an_abort_that_fails_means_a_new_producer(monkeypatch: Patch) -> None:
     assert caught.value.fenced
 
 
+@pytest.mark.parametrize("call", ["flush", "poll"])
+def test_a_report_that_meets_a_fatal_error_inside_the_client_means_a_new_producer(
+    monkeypatch: Patch, call: str
+) -> None:
+    kafka, producer, _ = transaction(
+        monkeypatch,
+        produce=[failing(K._STATE)],
+        abort_transaction=[failing(K._FENCED, fatal=True)],
+    )
+
+    def crash() -> None:
+        raise SystemError("<method 'code'> returned a result with an exception set")
+
+    producer.on[call] = crash
+    with pytest.raises(ProducerDeadError) as caught:
+        whole(kafka)
+    assert caught.value.fenced
+    assert call in producer.calls
+
+
 def test_whoever_is_refused_in_a_set_of_its_own_is_blamed_and_then_sets_come_back(
     monkeypatch: Patch,
 ) -> None:
@@ -276,6 +297,84 @@ def test_a_line_that_says_nothing_doubts_nothing() -> None:
     assert log.doubts == []
 
 
+class CountedRequests:
+    """What the native part would report."""
+
+    def __init__(self) -> None:
+        self.gone: list[str] = []
+        self.waiting: list[str] = []
+        self.ends = 0
+
+    def lost(self) -> list[str]:
+        gone, self.gone = self.gone, []
+        return gone
+
+    def unanswered(self) -> list[str]:
+        return self.waiting
+
+    def disconnects(self) -> int:
+        return self.ends
+
+
+def counted(patch: Patch) -> tuple[KafkaTransaction, FakeProducer, CountedRequests]:
+    kafka, producer, _ = transaction(patch)
+    requests = CountedRequests()
+    assert kafka._outbox is not None
+    kafka._outbox.log.watch(requests)
+    return kafka, producer, requests
+
+
+def test_where_requests_are_counted_a_lost_one_is_a_doubt_and_a_line_is_none(
+    monkeypatch: Patch,
+) -> None:
+    kafka, producer, requests = counted(monkeypatch)
+    outbox = kafka._outbox
+    assert outbox is not None
+    requests.gone = ["EndTxn of the transaction before"]
+    producer.on["commit_transaction"] = lambda: outbox.log.log(7, "", "FAIL", "Disconnected")
+    whole(kafka)
+    assert kafka.doubts == []
+    producer.on["commit_transaction"] = lambda: requests.gone.append("EndTxn: sent, and lost")
+    whole(kafka)
+    assert kafka.doubts == ["EndTxn: sent, and lost"]
+    kafka.open()
+    assert kafka.doubts == []
+
+
+def test_where_requests_are_counted_one_without_an_answer_at_the_end_is_a_doubt(
+    monkeypatch: Patch,
+) -> None:
+    kafka, _, requests = counted(monkeypatch)
+    requests.waiting = ["AddPartitionsToTxn: sent, and not answered"]
+    kafka.begin()
+    kafka.abort()
+    assert kafka.doubts == ["AddPartitionsToTxn: sent, and not answered"]
+    with pytest.raises(ProducerDeadError, match="AddPartitionsToTxn"):
+        kafka.begin()
+
+
+def test_a_line_about_another_cluster_is_a_doubt_from_either_source() -> None:
+    for requests in (None, CountedRequests()):
+        log = ClientLog("producer", lambda *_line: None)
+        if requests is not None:
+            log.watch(requests)
+        log.begin()
+        log.log(4, "", "CLUSTERID", "Broker b reports different ClusterId than previously known")
+        assert len(log.end()) == 1
+
+
+@pytest.mark.parametrize("inside", [0, 1])
+def test_a_connection_that_ends_is_known_though_it_doubts_nothing(inside: int) -> None:
+    requests = CountedRequests()
+    log = ClientLog("producer", lambda *_line: None)
+    log.watch(requests)
+    requests.ends = 3
+    log.begin()
+    requests.ends += inside
+    assert log.disconnected == bool(inside)
+    assert log.end() == []
+
+
 def test_a_start_that_brokers_refuse_says_so_and_one_without_answer_is_tried_again(
     monkeypatch: Patch,
 ) -> None:
@@ -309,19 +408,27 @@ def test_offsets_whose_call_never_returns_cost_the_producer_and_not_the_process(
     gate.set()
 
 
+@pytest.mark.parametrize("by_count", [False, True])
 @pytest.mark.parametrize("hung", [0, 1])
 def test_offsets_that_wait_after_a_lost_connection_are_given_up_soon(
-    monkeypatch: Patch, hung: int
+    monkeypatch: Patch, hung: int, *, by_count: bool
 ) -> None:
     monkeypatch.setattr(kafka_transaction, "LOST_S", 0.05)
     gate = threading.Event()
-    kafka, producer, _ = transaction(monkeypatch)
+    requests: CountedRequests | None = None
+    if by_count:
+        kafka, producer, requests = counted(monkeypatch)
+    else:
+        kafka, producer, _ = transaction(monkeypatch)
     kafka._hung = hung
     outbox = kafka._outbox
     assert outbox is not None
 
     def lose() -> None:
-        outbox.log.log(7, "", "FAIL", "Disconnected: the group's coordinator is gone")
+        if requests is not None:
+            requests.ends += 1
+        else:
+            outbox.log.log(7, "", "FAIL", "Disconnected: the group's coordinator is gone")
         gate.wait()
 
     producer.on["send_offsets_to_transaction"] = lose

@@ -26,12 +26,19 @@ class Log(Saying):
     """A log of offsets 2 to 9, and what its messages are."""
 
     watermarks: tuple[int, int] | int = (2, 9)
-    unassigned = 0
+    later: tuple[int, int] | None = None
+    unassigned = asked_again = 0
 
     def get_watermark_offsets(self, _where: TopicPartition, timeout: float) -> tuple[int, int]:
         if isinstance(self.watermarks, int):
             raise KafkaException(KafkaError(self.watermarks))
         return self.watermarks
+
+    def list_topics(self, _topic: str, timeout: float) -> None:
+        """Ask who leads; from the next answer on it is a broker that knows the end."""
+        self.asked_again += 1
+        if self.later is not None:
+            self.watermarks = self.later
 
     def unassign(self) -> None:
         self.unassigned += 1
@@ -62,21 +69,56 @@ def test_owners_are_read_with_their_neighbours_and_nothing_stays_paused(
     assert (log.paused, log.unassigned) == ([], 1)
 
 
-@pytest.mark.parametrize(
-    "code", [EOF, KafkaError._AUTO_OFFSET_RESET, KafkaError.UNKNOWN_TOPIC_OR_PART]
-)
-def test_a_log_that_ends_early_holds_no_more_owners(
-    owners: Callable[..., tuple[KafkaOwners, Log]], code: int
+def test_a_topic_that_is_deleted_meanwhile_holds_no_more_owners(
+    owners: Callable[..., tuple[KafkaOwners, Log]],
 ) -> None:
-    found, _log = owners([Said(3), Said(4, code)])
+    found, _log = owners([Said(3), Said(4, KafkaError.UNKNOWN_TOPIC_OR_PART)])
     batch = found.records([Coordinates(*P0, 3), Coordinates(*P0, 6)])
     assert [record.offset for record in batch.records] == [3]
 
 
+def test_a_log_that_is_believed_to_end_before_an_owner_is_read_to_that_end(
+    owners: Callable[..., tuple[KafkaOwners, Log]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim_owners, "BEYOND_END_S", 0.0)
+    found, log = owners([Said(3), Said(5, EOF)])
+    log.watermarks = (2, 5)
+    batch = found.records([Coordinates(*P0, 3), Coordinates(*P0, 6)])
+    assert [record.offset for record in batch.records] == [3]
+
+
+@pytest.mark.parametrize(
+    ("code", "text"), [(EOF, "no answer"), (KafkaError._AUTO_OFFSET_RESET, "cannot be looked up")]
+)
+def test_from_a_broker_that_leads_no_more_nothing_is_concluded(
+    owners: Callable[..., tuple[KafkaOwners, Log]],
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    text: str,
+) -> None:
+    """The log ends at 9; only a broker that has not heard of it ends at 4."""
+    monkeypatch.setattr(claim_owners, "ANSWER_TIMEOUT_S", 0.1)
+    found, log = owners([Said(3), Said(4, code)])
+    with pytest.raises(BatchAbortedError, match=text):
+        found.records([Coordinates(*P0, 3), Coordinates(*P0, 6)])
+    assert log.unassigned == 1
+
+
+def test_the_end_of_a_broker_that_leads_no_more_is_read_past(
+    owners: Callable[..., tuple[KafkaOwners, Log]],
+) -> None:
+    found, _log = owners([Said(3), Said(4, EOF)], [Said(5), Said(6)])
+    batch = found.records([Coordinates(*P0, 3), Coordinates(*P0, 6)])
+    assert [record.offset for record in batch.records] == [3, 5, 6]
+
+
 @pytest.mark.parametrize("marks", [(6, 9), (0, 5), KafkaError._UNKNOWN_PARTITION])
 def test_what_is_deleted_or_not_there_yet_is_not_read(
-    owners: Callable[..., tuple[KafkaOwners, Log]], marks: tuple[int, int] | int
+    owners: Callable[..., tuple[KafkaOwners, Log]],
+    monkeypatch: pytest.MonkeyPatch,
+    marks: tuple[int, int] | int,
 ) -> None:
+    monkeypatch.setattr(claim_owners, "BEYOND_END_S", 0.0)
     found, log = owners()
     log.watermarks = marks
     assert found.records([Coordinates(*P0, 5)]).records == []
@@ -111,3 +153,31 @@ def test_a_right_that_is_missing_stops_the_service(
     found, _log = owners([Said(3, KafkaError.TOPIC_AUTHORIZATION_FAILED)])
     with pytest.raises(StopError, match=r"owners of claims \(in/0\)"):
         found.records([Coordinates(*P0, 5)])
+
+
+@pytest.mark.parametrize("again_s", [claim_owners.BEYOND_END_S, 0.0])
+def test_a_leader_that_was_frozen_does_not_make_an_owner_gone(
+    owners: Callable[..., tuple[KafkaOwners, Log]],
+    monkeypatch: pytest.MonkeyPatch,
+    again_s: float,
+) -> None:
+    monkeypatch.setattr(claim_owners, "BEYOND_END_S", again_s)
+    found, log = owners([Said(8)], [Said(9)])
+    log.watermarks, log.later = (2, 5), (2, 10)
+    batch = found.records([Coordinates(*P0, 8)])
+    # The control believes the first answer, as the service did.
+    assert [record.offset for record in batch.records][:1] == ([8] if again_s else [])
+    assert log.asked_again == (1 if again_s else 0)
+
+
+def test_an_end_that_stays_is_believed_and_not_waited_for_again(
+    owners: Callable[..., tuple[KafkaOwners, Log]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim_owners, "BEYOND_END_S", 0.01)
+    found, log = owners()
+    log.watermarks = (2, 5)
+    assert found.records([Coordinates(*P0, 8)]).records == []
+    asked = log.asked_again
+    monkeypatch.setattr(claim_owners, "BEYOND_END_S", 60.0)
+    assert found.records([Coordinates(*P0, 8)]).records == []
+    assert log.asked_again == asked

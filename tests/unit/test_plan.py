@@ -31,7 +31,9 @@ def planned(
     *,
     unchecked: bool = False,
 ) -> Plan:
-    return PLANNER.plan(records, ids or [b""] * len(records), results, {}, unchecked=unchecked)
+    return PLANNER.plan(
+        records, ids or [b""] * len(records), list(results), {}, unchecked=unchecked
+    )
 
 
 def one(output: Output, of: Record | None = None) -> Message:

@@ -24,6 +24,7 @@ REQUIRED = {
 
 DEFAULTS = {
     "HAPAX_ENGINE": "worker",
+    "HAPAX_FAST": "auto",
     "HAPAX_GUARANTEE": "exactly_once",
     "HAPAX_TRANSFORM": "unset",
     "HAPAX_KAFKA__PROPERTIES": "{}",
@@ -89,6 +90,7 @@ DEFAULTS = {
 ELSEWHERE = {
     "HAPAX_APP": "billing",
     "HAPAX_ENGINE": "spark",
+    "HAPAX_FAST": "off",
     "HAPAX_INSTANCE": "billing-7",
     "HAPAX_GUARANTEE": "at_least_once",
     "HAPAX_TRANSFORM": "shop.billing:transform",

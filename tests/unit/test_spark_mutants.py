@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hapax.engines.batch_runner import BatchRunner
 from hapax.engines.spark.ports import Pacing
 from hapax.engines.spark.task import Task
 from hapax.testing.transaction import MemoryTransaction
@@ -37,6 +38,22 @@ def test_whatever_happens_to_tasks_and_driver_every_record_has_its_effect_once()
         assert struck[kind] > 30, struck
     for step in (*STEPS, "fence"):
         assert struck[f"fault at {step}"] > 5, struck
+
+
+def test_tasks_take_the_next_batch_ahead_in_those_schedules(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real, ahead = BatchRunner.look_ahead, []
+
+    def note(self: BatchRunner) -> bool:
+        looked = real(self)
+        ahead.append(self.waiting)
+        return looked
+
+    monkeypatch.setattr(BatchRunner, "look_ahead", note)
+    for seed in range(SCHEDULES // 10):
+        play(seed)
+    assert ahead.count(True) > 30
 
 
 def what_is_committed_is_not_read_after_init(patch: pytest.MonkeyPatch) -> None:
@@ -78,7 +95,7 @@ def a_task_fences_nobody(patch: pytest.MonkeyPatch) -> None:
 def the_rest_of_a_cut_batch_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     def take_one_more(self: Range, records_max: int, wait_s: float) -> Any:
         batch = super(Range, self).take(records_max + 1, wait_s)
-        del batch.records[records_max:]
+        batch.records = batch.records[:records_max]
         return batch
 
     patch.setattr(Range, "take", take_one_more)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hapax.core.changes import Stuck
 from hapax.core.errors import (
     DeadLetterLimitError,
     DuplicateInstanceError,
@@ -13,7 +14,6 @@ from hapax.core.errors import (
     MemberFencedError,
     StopError,
 )
-from hapax.core.ports import Stuck
 from hapax.core.records import Coordinates
 from hapax.core.retry_policy import RetryPolicy
 from hapax.core.suspicion import Mark

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from hapax.core.batch_result import BatchResult
+from hapax.core.changes import Stuck
 from hapax.core.lag import PartitionLag
 from hapax.core.micro_batches import Numbers
 from hapax.core.partition_offsets import LogOffsets
-from hapax.core.ports import Stuck
 from hapax.core.records import Coordinates
 from hapax.telemetry.events import Events
 from hapax.telemetry.health import Health
@@ -74,8 +74,14 @@ class Case(NamedTuple):
 CASES = [
     Case(
         "service_started",
-        {"settings": {"HAPAX_APP": "shop"}, "version": "1", "engine": "worker", "librdkafka": "2"},
-        {"settings": {"HAPAX_APP": "shop"}, "version": "1", "librdkafka": "2"},
+        {
+            "settings": {"HAPAX_APP": "shop"},
+            "version": "1",
+            "engine": "worker",
+            "librdkafka": "2",
+            "record_path": "native (librdkafka 2)",
+        },
+        {"settings": {"HAPAX_APP": "shop"}, "version": "1", "record_path": "native (librdkafka 2)"},
         None,
     ),
     Case("preflight_passed", {}, {"level": "info", "remarks": []}, None),
@@ -136,6 +142,18 @@ CASES = [
         {"reason": "timed out"},
         {"reason": "timed out", "level": "warning"},
         ("lag_monitor_errors_total", {}, 1),
+    ),
+    Case(
+        "native_route_lost",
+        {"partitions": [("in", 3)]},
+        {"level": "warning", "partitions": ["in/3"]},
+        ("native_routes_lost_total", {}, 1),
+    ),
+    Case(
+        "native_path_left",
+        {"reason": "other ids"},
+        {"level": "error", "reason": "other ids"},
+        ("native_path_left_total", {}, 1),
     ),
     Case("intake_paused", {}, {"level": "warning"}, ("paused", {}, 1)),
     Case("intake_resumed", {}, {"level": "info", "paused_s": 0.0}, ("paused", {}, 0)),
@@ -317,6 +335,12 @@ CASES = [
         "lanes_assigned",
         {"lanes": {0: [("orders", 2), ORDERS], 1: [("orders", 1)]}},
         {"lanes": {"0": ["orders/0", "orders/2"], "1": ["orders/1"]}},
+        None,
+    ),
+    Case(
+        "executor_seen",
+        {"executor": "node-1", "record_path": "native (librdkafka 2.16.0)"},
+        {"executor": "node-1", "record_path": "native (librdkafka 2.16.0)"},
         None,
     ),
     Case(

@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from hapax.core.ports import Stuck
+from hapax.core.changes import Stuck
 from hapax.telemetry.events import Events
 from tests.unit.test_telemetry_events import ORDERS, Told
 from tests.unit.test_telemetry_survey import OURS
@@ -177,7 +177,11 @@ def test_remarks_of_preflight_are_warnings(told: Told) -> None:
 
 def test_settings_are_logged_as_given_and_the_build_becomes_a_metric(told: Told) -> None:
     told.events.service_started(
-        {"HAPAX_KAFKA__SECURITY__PASSWORD": "***"}, version="1", engine="spark", librdkafka="2"
+        {"HAPAX_KAFKA__SECURITY__PASSWORD": "***"},
+        version="1",
+        engine="spark",
+        librdkafka="2",
+        record_path="python (HAPAX_FAST=off)",
     )
     assert told.lines[0]["settings"] == {"HAPAX_KAFKA__SECURITY__PASSWORD": "***"}
     python = told.lines[0]["python"]
@@ -186,7 +190,9 @@ def test_settings_are_logged_as_given_and_the_build_becomes_a_metric(told: Told)
 
 
 def test_the_last_poll_is_known_without_work_in_the_loop(told: Told) -> None:
-    told.events.service_started({}, version="1", engine="worker", librdkafka="2")
+    told.events.service_started(
+        {}, version="1", engine="worker", librdkafka="2", record_path="python (HAPAX_FAST=off)"
+    )
     assert told.value("last_poll_timestamp_seconds") == 0
     told.events.loop_moved()
     told.monotonic_s += 5
@@ -223,7 +229,9 @@ def test_the_watchdog_does_not_wait_for_a_stdout_that_hangs(
 
 
 def test_readiness_is_a_metric_too(told: Told) -> None:
-    told.events.service_started({}, version="1", engine="worker", librdkafka="2")
+    told.events.service_started(
+        {}, version="1", engine="worker", librdkafka="2", record_path="python (HAPAX_FAST=off)"
+    )
     assert told.value("ready") == 0
     told.events.service_ready()
     told.events.partitions_assigned([ORDERS])

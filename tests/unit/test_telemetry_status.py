@@ -59,6 +59,7 @@ class Told:
             "transactional_id": "shop-shop-0",
             "version": "1.2.3",
             "librdkafka": "2.16.1",
+            "record_path": "native",
             "claim_store": False,
             "runbooks": "https://runbooks.example/hapax/",
         }

@@ -214,13 +214,13 @@ def test_a_batch_too_large_for_its_transactions_time_becomes_smaller_until_it_fi
     script = Script()
     pipeline, sizes, real = Pipeline(faults=script), [], ExactlyOnce.run
 
-    def run(self: ExactlyOnce, batch: Batch, condemned: Any, attempt: int) -> Any:
+    def run(self: ExactlyOnce, batch: Batch, *rest: Any) -> Any:
         sizes.append(len(batch.records))
         # More than 100 records outlive the timeout of their transaction.
         late = len(batch.records) > 100
         script.then = lambda step: pipeline.clock.wait(11.0 if late and step == "commit" else 0.0)
         script.faults["commit"] = [InjectedFault(kind)] if late else []  # type: ignore[arg-type] # one of two
-        return real(self, batch, condemned, attempt)
+        return real(self, batch, *rest)
 
     monkeypatch.setattr(ExactlyOnce, "run", run)
     pipeline.write(*[b"r%d" % number for number in range(400)])

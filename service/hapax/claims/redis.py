@@ -1,33 +1,41 @@
-"""The claim store in Redis (docs/design.md, claims; the script is redis.lua).
+"""The claim store in Redis (docs/design.md, claims).
 
-One script call claims a batch. Ids travel as one blob of digests, owners as one blob of offsets
-and the runs of partitions they belong to: a Redis argument for each id would cost the client
-several times as much.
+One request claims a batch: an HSETNX for each id, and a script at the end (redis_turn.lua). Most
+ids are new, and then an answer is 4 bytes; for those that exist a second request asks who owns
+them. HSETNX decides alone, so the script is not on the way of an id: a third of its cost.
 
 Exactness. An id is reduced to 128 bits of BLAKE2b, salted with the app. Two of n live ids share
 them with a probability below n² / 2¹²⁹: for a thousand million ids 1.5e-21. Nothing else decides.
 
 Storage, all under the hash tag {app}, so that one slot of a cluster holds it:
 
-    hapax:{app}:claims                     epoch, live segments, topics by number, cluster
-    hapax:{app}:claims:<epoch>:<n>:<bits>  a bucket of segment n: rest of the digest → owner
+    hapax:{app}:claims       the format: "2"; a hash: that of redis_old.py
+    hapax:{app}:claims:meta  epoch, layout of the buckets, topics by number, cluster
+    hapax{app}<epoch><bits>  a bucket: rest of the digest → date, owner
 
-- An owner is topic number, partition, offset in 7 bytes or a few more. Topic numbers live and die
-  with the epoch; were they to outlive it, an owner could be read as another topic's, and a record
-  would look foreign to itself. For the same reason the client keeps none: every call resolves them.
-- Buckets are small hashes, which Redis keeps as one packed list (31 bytes an id against 160 as keys
-  of their own). They expire as a whole, at a time set when a bucket is made.
-- A segment is a time slice: it takes ids for one TTL and lives for two, so that an id is remembered
-  for at least one TTL, and two segments are looked up. (Half the slice would save a sixth of the
-  memory and cost a third look-up, about 2 us of server time an id.)
-- A segment begins with 2¹⁴ buckets. When they fill up, the next one has four times as many, so
-  that neither a small nor a large app has to set a number.
+- A date is the time of a claim in parts of the TTL, by Redis' clock as the last answer had it. The
+  answer shows whether it was right; a claim with a date that was too early gets another one.
+- Buckets are small hashes, which Redis keeps as one packed list. A cursor sweeps all of them once
+  in a TTL, a few with each request: what is older than the TTL is deleted, so that an id is
+  remembered for one to two TTLs, and the bucket lives for four more, so that nothing outlives an
+  app that is gone. An id that is met when it is over gives way at once.
+- All buckets exist before the first claim: HSETNX would make one that never ends. The answer says
+  until when they do, and no claim is sent later than that.
+- 16,384 buckets at first, 2 MB: dividing costs Redis as much as claims do, and most stores need
+  none. With 24 ids a bucket each is divided in two, below 5 two become one, by the script, a few
+  with each request. A request is packed for the layout that the last answer had. Where its script
+  met another one, ids whose bucket that concerns are claimed again: a claim counts only where it
+  stood in the bucket that counted when the request ended.
+- An owner is topic number, partition, offset, in 8 bytes or a few more. A topic's number is a hash
+  of it, so that a failover cannot give it to another topic while claims are on their way.
 - The epoch is the canary, made at the first call. When the store was emptied (FLUSHALL, empty
-  restart, failover to an empty replica) the next answer has another one, and ``on_emptied`` is
-  called.
-
+  restart, failover to an empty replica) the script has another one: the batch is claimed again in
+  that, and ``on_emptied`` is called.
 - The cluster is Kafka's id of the brokers that coordinates belong to: at another cluster they name
   other records. The first call that knows it writes it; a call of another one claims nothing.
+
+A store that holds the format before is used as it is, until ``hapax claims migrate``. A worker of a
+version that knows that format alone gets an error from a store of this one, and waits.
 
 Time is Redis' own. Redis 6.2 is the oldest that works.
 """
@@ -35,39 +43,45 @@ Time is Redis' own. Redis 6.2 is the oldest that works.
 from __future__ import annotations
 
 import re
-import secrets
 import time
 from hashlib import blake2b
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
-from hapax.claims.redis_admin import ClaimAdmin
-from hapax.claims.redis_connection import Tls, connect, is_away, unavailable
+from hapax.claims.redis_asked import AskedInEither
+from hapax.claims.redis_buckets import Buckets, OtherFormatError
+from hapax.claims.redis_canary import Canary
+from hapax.claims.redis_claim import Claim, IdBatch
+from hapax.claims.redis_clock import StoreClock
+from hapax.claims.redis_connection import Tls, connect, is_away, said, unavailable
+from hapax.claims.redis_desk import BucketDesk
 from hapax.claims.redis_info import health_of, preflight
-from hapax.claims.redis_packing import TOPICS_AT, pack_owners, stored_topic, unpack_foreign
-from hapax.core.claim_store import Preflight, StoreHealth
+from hapax.claims.redis_layout import DIGEST_BYTES
+from hapax.claims.redis_migrate import Migration, in_old_format
+from hapax.claims.redis_native import Digests
+from hapax.claims.redis_old import OldClaims
+from hapax.core.claim_store import Owned, Preflight, StoreHealth
 from hapax.core.errors import (
     ClaimsUnavailableError,
     ConfigurationError,
     OtherClusterError,
-    other_cluster,
 )
+from hapax.core.record_path import Ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hapax.claims.kind import StoreOptions
+    from hapax.core.ports import Asked
     from hapax.core.records import Coordinates, Record
 
-SCRIPT = Path(__file__).with_suffix(".lua")
 
-
-class RedisClaims(ClaimAdmin):
+class RedisClaims:
     """Claims in one Redis, or in one node of a cluster.
 
     topic_ids   Kafka's id of each topic: a topic that was deleted and recreated is another
+    salt        of the digests: 16 bytes
     """
 
     def __init__(
@@ -79,7 +93,7 @@ class RedisClaims(ClaimAdmin):
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Connect to nothing yet."""
-        app, ttl_ms = options.app, options.ttl_ms
+        app = options.app
         if not re.fullmatch(r"[A-Za-z0-9._-]+", app):
             raise ConfigurationError([f"The app {app!r} cannot name keys in Redis."])
         self._redis = connect(
@@ -88,21 +102,33 @@ class RedisClaims(ClaimAdmin):
             connect_timeout_s=options.connect_timeout_s,
             answer_timeout_s=options.answer_timeout_s,
         )
-        self._script = self._redis.register_script(SCRIPT.read_bytes())
-        self._meta = f"hapax:{{{app}}}:claims".encode()
-        self._salted = blake2b(digest_size=16, salt=blake2b(app.encode(), digest_size=16).digest())
-        self._ttl_ms = ttl_ms
-        self._topic_ids = topic_ids or {}
-        self._on_emptied = options.on_emptied
-        self._on_clock_jump = options.on_clock_jump
-        self._clock = _Clock(monotonic, ttl_ms)
-        self._app = app
-        self.cluster_id = options.cluster_id
-        self._epoch: bytes | None = None
-        self._next_epoch = secrets.token_hex(4).encode()
-        self.fresh = False
-        """True when our first call found no claims of this app: it is its first start, or the
-        store was emptied while no worker ran. A group with committed offsets shows which."""
+        self._base = f"hapax:{{{app}}}:claims".encode()
+        self.salt = blake2b(app.encode(), digest_size=16).digest()
+        self._salted = blake2b(digest_size=DIGEST_BYTES, salt=self.salt)
+        self._canary = Canary(options, StoreClock(monotonic, options.ttl_ms))
+        self._options = options
+        shared = (self._redis, self._base, options.ttl_ms, self._canary, topic_ids or {})
+        self._buckets = Buckets(*shared)
+        self._old = OldClaims(*shared)
+        self._in_old = False
+
+    @property
+    def fresh(self) -> bool:
+        """Whether our first call found no claims of this app.
+
+        It is its first start, or the store was emptied while no worker ran. A group with committed
+        offsets shows which.
+        """
+        return self._canary.fresh
+
+    @property
+    def cluster_id(self) -> str | None:
+        """Kafka's id of the cluster that offsets belong to; None: not known, not compared."""
+        return self._canary.cluster_id
+
+    @cluster_id.setter
+    def cluster_id(self, value: str | None) -> None:
+        self._canary.cluster_id = value
 
     def claim(
         self,
@@ -111,25 +137,62 @@ class RedisClaims(ClaimAdmin):
         replays: Mapping[int, Coordinates],
         gone: Sequence[Coordinates] = (),
     ) -> Mapping[int, Coordinates]:
-        """Claim all ids in one round trip; see ``ports.Claims``.
+        """Claim all ids, see ``ports.Claims``: one round trip, or two where ids are known.
 
         A record that stands twice in one batch, or two replays of one original, have the same
         owner: both are ours, as they would be in two batches. Raises OtherClusterError when the
         claims belong to another Kafka cluster; nothing is claimed then.
         """
+        return self._asked(ids, records, replays, gone).answer()
+
+    def ask(
+        self,
+        ids: Sequence[bytes],
+        records: Sequence[Record],
+        replays: Mapping[int, Coordinates],
+    ) -> Asked:
+        """Send the first request of ``claim``; see ``ports.Claims``."""
+        return self._asked(ids, records, replays, ())
+
+    def _asked(
+        self,
+        ids: Sequence[bytes],
+        records: Sequence[Record],
+        replays: Mapping[int, Coordinates],
+        gone: Sequence[Coordinates],
+    ) -> Asked:
         if len(ids) != len(records):
             raise ValueError(f"{len(ids)} ids for {len(records)} records")
         if gone and len(gone) != len(ids):
             raise ValueError(f"{len(ids)} ids for {len(gone)} owners")
-        if not ids:
-            return {}
         owners: Sequence[Record | Coordinates] = records
         if replays:
             owners = [replays.get(index, record) for index, record in enumerate(records)]
-        offsets, runs, topics = pack_owners(owners)
-        gone_offsets, gone_runs, more = pack_owners(gone, first_topic=TOPICS_AT + len(topics))
-        names = [stored_topic(topic, self._topic_ids.get(topic)) for topic in (*topics, *more)]
-        return self._call(self._digests(ids), offsets, runs, gone_offsets, gone_runs, *names)
+        return AskedInEither(self, IdBatch(self._split(ids), owners, gone))
+
+    def _split(self, ids: Sequence[bytes]) -> Sequence[bytes]:
+        if isinstance(ids, Ids):
+            return Digests(ids, self.salt)
+        digests = self._digests(ids)
+        return [digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES)]
+
+    def begin(self, batch: IdBatch) -> Asked:
+        """Send a batch in the format that the store was found in last."""
+        if self._in_old:
+            return self._old.ask(batch)
+        claim = Claim(self._buckets, batch)
+        claim.send_if_prepared()
+        return claim
+
+    def changed_format(self, error: Exception) -> bool:
+        """Whether this error came of the other format; the next batch is sent in that."""
+        cause = error.__cause__
+        old = isinstance(error, OtherFormatError)
+        new = isinstance(cause, ResponseError) and "WRONGTYPE" in said(cause)
+        if self._in_old != old and (old or (self._in_old and new)):
+            self._in_old = old
+            return True
+        return False
 
     def ping(self) -> None:
         """Return when the store answers; raise ClaimsUnavailableError when it does not."""
@@ -151,22 +214,62 @@ class RedisClaims(ClaimAdmin):
                 raise unavailable(self._redis, error) from error
             return Preflight([f"{unavailable(self._redis, error)}."], [])
         try:
-            self._call()
+            self._probe()
         except OtherClusterError as error:
             found.problems.append(str(error))
         except ClaimsUnavailableError as error:
-            if error.__cause__ is not None and is_away(error.__cause__):
+            if error.__cause__ is None or is_away(error.__cause__):
                 raise
             found.problems.append(f"{error}.")
         return found
 
+    def _probe(self) -> None:
+        try:
+            self._buckets.prepare((), probe=True)
+            self._in_old = False
+        except OtherFormatError:
+            self._in_old = True
+            self._old.claim(IdBatch((), ()))
+
     def health(self) -> StoreHealth:
         """Return what the server says of itself, in seconds; see ``core.claim_store``."""
-        return health_of(self._redis, self._app)
+        return health_of(self._redis, self._base.decode())
 
     def close(self) -> None:
         """Drop the connection. A later call would open it again."""
         self._redis.close()
+
+    def owner(self, claim: bytes) -> Owned | None:
+        """Return who owns it; None when no record does."""
+        return self._desk().owner(self._digests([claim]))
+
+    def forget(self, claim: bytes) -> bool:
+        """Forget the claim: the next record with this id is a first sighting. Whether it was."""
+        return self._desk().forget(self._digests([claim]))
+
+    def release(self, owned: Sequence[tuple[bytes, Coordinates]]) -> int:
+        """Forget those of the claims that belong to the coordinates beside them; return how many.
+
+        Few round trips for all of them, a thousand at a time.
+        """
+        return self._desk().release([(self._digests([each]), owner) for each, owner in owned])
+
+    def cluster(self) -> str | None:
+        """Return the id of the Kafka cluster that the claims belong to; None: none was written."""
+        return self._desk().cluster()
+
+    def adopt(self) -> str | None:
+        """Let the claims belong to our cluster from now on; return the one before."""
+        return self._desk().adopt()
+
+    def migrate(self, tell: Callable[[int], None]) -> int | None:
+        """Move claims of the format before into this one; see ``core.claim_store``."""
+        options = self._options._replace(on_emptied=None, on_clock_jump=None)
+        canary = Canary(options, StoreClock(time.monotonic, options.ttl_ms))
+        return Migration(Buckets(self._redis, self._base, options.ttl_ms, canary, {})).run(tell)
+
+    def _desk(self) -> BucketDesk | OldClaims:
+        return self._old if in_old_format(self._redis, self._base) else BucketDesk(self._buckets)
 
     def _digests(self, ids: Sequence[bytes]) -> bytes:
         # A copy of a salted hash costs half of what a new one does.
@@ -177,70 +280,3 @@ class RedisClaims(ClaimAdmin):
             digest.update(each)
             digests.append(digest.digest())
         return b"".join(digests)
-
-    def _call(
-        self,
-        ids: bytes = b"",
-        offsets: bytes = b"",
-        runs: bytes = b"",
-        gone_offsets: bytes = b"",
-        gone_runs: bytes = b"",
-        *topics: str,
-    ) -> dict[int, Coordinates]:
-        here = self.cluster_id or ""
-        args = (self._ttl_ms, self._next_epoch, ids, offsets, runs, here, gone_offsets, gone_runs)
-        self._clock.begin()
-        try:
-            reply = self._script(keys=[self._meta], args=[*args, *topics])
-        except (RedisError, OSError) as error:
-            raise unavailable(self._redis, error) from error
-        epoch, foreign, names, cluster, now_ms = reply
-        if here and cluster and cluster != here.encode():
-            raise OtherClusterError(
-                other_cluster(f"the claims of HAPAX_APP={self._app}", cluster.decode(), here)
-            )
-        self._notice(epoch)
-        jump_s = self._clock.end(int(now_ms))
-        if jump_s and self._on_clock_jump is not None:
-            self._on_clock_jump(jump_s)
-        return dict(unpack_foreign(foreign, names)) if foreign else {}
-
-    def _notice(self, epoch: bytes) -> None:
-        before, self._epoch = self._epoch, epoch
-        # Ours also when an earlier call began it and its answer was lost.
-        begun = epoch == self._next_epoch
-        if begun:
-            self._next_epoch = secrets.token_hex(4).encode()
-        if before is None:
-            self.fresh = begun
-        elif before != epoch and self._on_emptied is not None:
-            self._on_emptied()
-
-
-class _Clock:
-    """Compares Redis' clock with ours: claims live by Redis' time alone.
-
-    When it is set forward by more than what passed here, claims end early, all of them at two
-    times their time to live, and no answer says so. A tenth of it is worth a word: an id is then
-    remembered for so much less than promised.
-    """
-
-    def __init__(self, monotonic: Callable[[], float], ttl_ms: int) -> None:
-        self._monotonic = monotonic
-        self._limit_s = ttl_ms / 1000 / 10
-        self._asked_s = 0.0
-        self._last: tuple[float, int] | None = None
-
-    def begin(self) -> None:
-        """Take note that a call begins."""
-        self._asked_s = self._monotonic()
-
-    def end(self, redis_ms: int) -> float:
-        """Return the seconds that Redis' clock jumped ahead since the last call; else 0."""
-        last, self._last = self._last, (self._asked_s, redis_ms)
-        if last is None:
-            return 0.0
-        # From before the last call to after this one: more than can have passed between the two.
-        passed_s = self._monotonic() - last[0]
-        jump_s = (redis_ms - last[1]) / 1000 - passed_s
-        return jump_s if jump_s > self._limit_s else 0.0

@@ -22,14 +22,14 @@ from hapax.claims.kind import TlsFiles
 from hapax.claims.redis_url import CLAIM_COMMANDS
 from hapax.core.errors import ClaimsUnavailableError, ConfigurationError
 
-PERMISSIONS = f"allow ~hapax:* {' '.join(f'+{command}' for command in CLAIM_COMMANDS)}"
+PERMISSIONS = f"allow ~hapax* {' '.join(f'+{command}' for command in CLAIM_COMMANDS)}"
 
 REASONS = (
     # What Redis says, and what that means here. The first line that is found decides. Redis 6.2
     # wraps an error inside a script into another one, so that the word may stand anywhere.
     (r"WRONGPASS|NOAUTH|invalid password", "it refuses the configured user or password"),
     (
-        r"NOPERM|can't run this command|can't access",
+        r"NOPERM|ACL failure|can't run this command|can't access",
         f"the configured user lacks a permission: {PERMISSIONS}",
     ),
     (r"DB index is out of range", "the database number of the URL does not exist on this server"),
@@ -180,11 +180,11 @@ def is_away(error: BaseException) -> bool:
             return False
         cause = cause.__cause__ or cause.__context__
     if isinstance(error, ResponseError):
-        return PASSING.search(_answer(error)) is not None
+        return PASSING.search(said(error)) is not None
     return isinstance(error, RedisConnectionError | RedisTimeoutError | OSError)
 
 
-def _answer(error: Exception) -> str:
+def said(error: Exception) -> str:
     """Return what the server said; the client cuts off the leading word of some refusals."""
     return f"{getattr(error, 'status_code', None) or ''} {error}"
 
@@ -193,7 +193,7 @@ def reason_of(error: Exception) -> str:
     """Return what is wrong, in a phrase without secrets."""
     if isinstance(error, RedisTimeoutError | TimeoutError):
         return "it took too long"
-    text = _answer(error)
+    text = said(error)
     for pattern, reason in REASONS:
         if re.search(rf"\b(?:{pattern})", text):
             return reason

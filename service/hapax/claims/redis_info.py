@@ -13,7 +13,9 @@ from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseE
 
 from hapax.claims.redis_connection import place, reason_of, unavailable
 from hapax.claims.redis_health import judged_health, outdated
+from hapax.claims.redis_migrate import in_old_format
 from hapax.core.claim_store import Preflight, StoreHealth
+from hapax.core.errors import ClaimsUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +26,7 @@ _NO_SCRIPT = "0" * 40
 _SETTINGS = ("maxmemory-policy", "appendfsync", "save", "min-replicas-to-write")
 
 
-def health_of(client: Redis, app: str) -> StoreHealth:
+def health_of(client: Redis, base: str) -> StoreHealth:
     """Return what a server says of itself and of the claims of this app; takes seconds at most."""
     began_ms = time.time() * 1000
     try:
@@ -33,17 +35,19 @@ def health_of(client: Redis, app: str) -> StoreHealth:
         return _away(client, error)
     middle_ms = (began_ms + time.time() * 1000) / 2
     skew_ms = int(seconds * 1000 + micros / 1000 - middle_ms)
-    meta = f"hapax:{{{app}}}:claims"
     settings: dict[str, str] = {}
     try:
         info = {str(name): str(value) for name, value in client.info().items()}
         for name in _SETTINGS:
             settings |= _setting(client, name)
-        refused = _refused(client, meta)
+        refused = _refused(client, base)
+        meta = base if not refused and in_old_format(client, base.encode()) else f"{base}:meta"
         claimed = None if refused else bool(client.hget(meta, "epoch"))
         cluster = None if refused else client.hget(meta, "cluster")
     except (RedisError, OSError) as error:
         return _away(client, error, skew_ms=skew_ms)
+    except ClaimsUnavailableError as error:
+        return StoreHealth(name="Redis", place=place(client), problem=str(error), skew_ms=skew_ms)
     return judged_health(
         place(client),
         info,
@@ -68,14 +72,20 @@ def _setting(client: Redis, name: str) -> dict[str, str]:
     return {str(key): str(value) for key, value in answer.items()}
 
 
-def _refused(client: Redis, meta: str) -> tuple[str, ...]:
+def _refused(client: Redis, base: str) -> tuple[str, ...]:
     """Return what a claim needs and our user cannot do."""
-    key = f"{meta}:doctor"
+    key = f"{base}:doctor"
     tried: dict[str, Callable[[], Any]] = {
         "hset": lambda: client.hset(key, "at", "1"),
         "hget": lambda: client.hget(key, "at"),
         "hmget": lambda: client.hmget(key, ["at"]),
         "hincrby": lambda: client.hincrby(key, "at", 1),
+        "hsetnx": lambda: client.hsetnx(key, "at", "1"),
+        "hgetall": lambda: client.hgetall(key),
+        "hdel": lambda: client.hdel(key, "at"),
+        "del": lambda: client.delete(key),
+        "set": lambda: client.set(f"{key}:mark", "1", px=1000),
+        "get": lambda: client.get(f"{key}:mark"),
         # After the last write, or that could make the key again, for ever.
         "pexpireat": lambda: client.pexpireat(key, int(time.time() * 1000) + 1000),
         "script load": lambda: client.script_load("return 1"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
+from hapax.core.record_path import RecordPath
 from hapax.core.records import Coordinates
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ TOPICS_AT = 9
 _RUN = struct.Struct(">HIII")
 _FOREIGN = struct.Struct(">IB")
 _LOW = 2**32
+MORE = 0x80
+"""The bit that says that more bytes of a number follow: 7 bits a byte."""
 
 
 def pack_owners(
@@ -28,6 +31,8 @@ def pack_owners(
 
     The high bytes belong to the run, so that an offset has one spelling only and most cost 4 bytes.
     """
+    if isinstance(owners, RecordPath) and (packed := _packed(owners, first_topic)):
+        return packed
     starts: list[tuple[int, str, int, int]] = []
     lows: list[int] = []
     add = lows.append
@@ -49,6 +54,27 @@ def pack_owners(
         place = places.setdefault(topic, first_topic + len(places))
         runs.append(_RUN.pack(place, partition, high, stop - index))
     return struct.pack(f">{len(lows)}I", *lows), b"".join(runs), list(places)
+
+
+def command(*parts: bytes | str | int) -> bytes:
+    """Return a request as Redis reads it: the number of its parts, and each with its length."""
+    packed = [b"*%d\r\n" % len(parts)]
+    for part in parts:
+        text = part if isinstance(part, bytes) else str(part).encode()
+        packed += (b"$%d\r\n" % len(text), text, b"\r\n")
+    return b"".join(packed)
+
+
+def _packed(records: RecordPath, first_topic: int) -> tuple[bytes, bytes, list[str]] | None:
+    """Return the same for native records; None when a run spans several high bytes."""
+    places: dict[str, int] = {}
+    runs = []
+    for topic, partition, _start, count, first, after, *_ in records.runs:
+        if first // _LOW != (after - 1) // _LOW:
+            return None
+        place = places.setdefault(topic, first_topic + len(places))
+        runs.append(_RUN.pack(place, partition, first // _LOW, count))
+    return records.offsets, b"".join(runs), list(places)
 
 
 def unpack_foreign(packed: bytes, names: list[Any]) -> Iterator[tuple[int, Coordinates]]:
@@ -78,18 +104,19 @@ def topic_of(name: bytes) -> str:
 
 def unpack_owner(packed: bytes) -> tuple[int, int, int]:
     """Return a topic's number, the partition and the offset."""
-    number, at = _varint(packed, 0)
-    partition, at = _varint(packed, at)
-    high, at = _varint(packed, at)
+    number, at = first_varint(packed, 0)
+    partition, at = first_varint(packed, at)
+    high, at = first_varint(packed, at)
     return number, partition, high * _LOW + int.from_bytes(packed[at:], "big")
 
 
-def _varint(packed: bytes, at: int) -> tuple[int, int]:
+def first_varint(packed: bytes, at: int) -> tuple[int, int]:
+    """Return the number that begins there, and where it ends."""
     number = shift = 0
     while True:
         byte = packed[at]
         number |= (byte & 0x7F) << shift
         at += 1
-        if byte < 0x80:  # the top bit says that more follows
+        if byte < MORE:
             return number, at
         shift += 7

@@ -20,9 +20,15 @@ CLAIM_COMMANDS: Final = (
     "time",
     "evalsha",
     "script|load",
+    "get",
+    "set",
+    "del",
     "hget",
     "hmget",
+    "hgetall",
     "hset",
+    "hsetnx",
+    "hdel",
     "hincrby",
     "pexpireat",
 )
@@ -71,7 +77,7 @@ class RedisKind:
         commands = [*CLAIM_COMMANDS, *(["select"] if database not in {"", "0"} else [])]
         user = query.get("username") or unquote(parts.username or "") or app
         allowed = " ".join(f"+{command}" for command in commands)
-        line = f"user {user} reset on >PASSWORD ~hapax:{{{app}}}:claims* {allowed}"
+        line = f"user {user} reset on >PASSWORD ~hapax:{{{app}}}:claims* ~hapax{{{app}}}* {allowed}"
         return StoreRights("Redis, a line of its ACL file", line)
 
     def open(self, url: str, options: StoreOptions) -> ClaimStore:

@@ -5,8 +5,11 @@ errors       every error, named by what happens next
 identity     step 2: the event's id
 transform    step 4: business code, and what its answers mean
 plan         step 5: claims and results to outputs, dead letters and progress
+record_path  the records of a batch on their way, native or as the reference
+changes      what a source reports between two batches
 ports        Source, Transaction, Claims, Clock: all that the core knows of the world
 exactly_once the seven steps of one batch, in order
+begun        what is done for a batch before its turn
 limits       bounds on rebuilds, dead letters and the size of a batch
 retry_policy a batch that brokers refuse: smaller, or with records rejected
 settled      what one batch came to

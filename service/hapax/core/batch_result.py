@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
     from hapax.core.claiming import Claimed
     from hapax.core.plan import Plan
     from hapax.core.ports import Batch, Clock
-    from hapax.core.records import Coordinates, Progress, Record, TopicPartition
+    from hapax.core.record_path import Facts
+    from hapax.core.records import Coordinates, Progress, TopicPartition
     from hapax.core.transform import Failure
 
 Span = tuple[int, int]
@@ -27,17 +28,20 @@ TRANSACTION = ("send", "send_offsets", "commit")
 
 
 class PhaseTimer:
-    """Measures the steps of one batch: seconds by step in ``phases_s``."""
+    """Measures the steps of one batch: seconds by step in ``phases_s``.
 
-    def __init__(self, clock: Clock) -> None:
-        self.phases_s: dict[str, float] = {}
+    ``begun``: what was done for it earlier, while the batch before it had the thread.
+    """
+
+    def __init__(self, clock: Clock, begun: Mapping[str, float] | None = None) -> None:
+        self.phases_s: dict[str, float] = dict(begun or {})
         self._monotonic = clock.monotonic
         self._last_s = clock.monotonic()
 
     def end(self, step: str) -> None:
         """Note that this step ends here, and the next one begins."""
         now_s = self._monotonic()
-        self.phases_s[step] = now_s - self._last_s
+        self.phases_s[step] = self.phases_s.get(step, 0.0) + now_s - self._last_s
         self._last_s = now_s
 
 
@@ -60,8 +64,9 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
     claims_new_or_own    ids claimed by their own records, new or seen before
     claims_taken_over    ids among them that belonged to records that are gone (claim_owners.py)
     bytes_in             values of the input, in bytes
-    phases_s             seconds by step: identify, claim, transform, plan, send, send_offsets,
-                         commit; a step that did not happen may be left out
+    phases_s             seconds of this thread by step: identify, claim, transform, plan, send,
+                         send_offsets, commit; a step that did not happen may be left out. The way
+                         of a claim that travels while another batch is in work is not in ``claim``
     oldest_timestamp_ms, newest_timestamp_ms  of the records, Unix time; 0 when there is none
     trace                ids of the trace and the span, in hexadecimal; None without tracing
     """
@@ -92,24 +97,21 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
         cls,
         batch: Batch,
         plan: Plan,
-        ids: Sequence[bytes],
+        facts: Facts,
         claimed: Claimed,
         *,
         phases_s: dict[str, float],
         attempt: int,
     ) -> Self:
-        """Return the numbers of a committed batch; ``ids``: of the records that are done."""
-        done = len(ids)
-        records = batch.records if done == len(batch.records) else batch.records[:done]
-        without_id = ids.count(b"")
-        timestamps_ms = [record.timestamp_ms for record in records]
+        """Return the numbers of a committed batch; ``facts``: of the records that are done."""
+        done, without_id = facts.records, facts.without_id
         return cls(
             offsets={
                 where: (batch.first.get(where, offset), offset)
                 for where, offset in plan.progress.items()
             },
             records=done,
-            outputs=dict(Counter([message.topic for message in plan.messages])),
+            outputs=plan.outputs(),
             duplicates=plan.duplicates,
             filtered=plan.filtered,
             dead_letters=len(plan.failures),
@@ -118,15 +120,15 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
                 (batch.records[index].coordinates, failure)
                 for index, failure in islice(plan.failures.items(), EXAMPLES_MAX)
             ],
-            inputs=_inputs(batch, records),
+            inputs=facts.inputs,
             without_id=without_id,
             unchecked=done - without_id if claimed.unchecked else 0,
             claims_new_or_own=done - without_id - plan.duplicates if claimed.checked else 0,
             claims_taken_over=claimed.taken_over,
-            bytes_in=sum([len(record.value) for record in records if record.value]),
+            bytes_in=facts.bytes_in,
             phases_s=phases_s,
-            oldest_timestamp_ms=min(timestamps_ms, default=0),
-            newest_timestamp_ms=max(timestamps_ms, default=0),
+            oldest_timestamp_ms=facts.oldest_timestamp_ms,
+            newest_timestamp_ms=facts.newest_timestamp_ms,
             attempt=attempt,
         )
 
@@ -144,10 +146,3 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
     def transaction_s(self) -> float:
         """Seconds from begin to the end of the commit."""
         return sum(self.phases_s[step] for step in TRANSACTION)
-
-
-def _inputs(batch: Batch, records: Sequence[Record]) -> dict[str, int]:
-    topics = {topic for topic, _partition in batch.first}
-    if len(topics) == 1:  # the common case, without looking at each record
-        return {topics.pop(): len(records)}
-    return dict(Counter([record.topic for record in records]))

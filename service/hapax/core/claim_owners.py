@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from hapax.core.records import Coordinates, Progress
 
 FIRST_LOOK_S, LAST_LOOK_S = 0.5, 5.0
+AT_ONCE = 2
+"""Batches that a process may have claimed and not committed: the one in work, the one ahead."""
 
 
 class ClaimOwners:
@@ -53,7 +55,7 @@ class ClaimOwners:
 
     def __init__(self, lookup: OwnerLookup | None, identity: Identity, *, batch_max: int) -> None:
         self._lookup = lookup
-        self._unread = Unread(2 * batch_max)
+        self._unread = Unread(AT_ONCE * 2 * batch_max)
         self._identity = identity
         self._committed: Progress = {}  # at least so far; committed offsets do not move back
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from hapax.core.begun import Asking
 from hapax.core.errors import BatchAbortedError, ClaimsUnavailableError
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from hapax.core.claim_owners import ClaimOwners
     from hapax.core.identity import Identified
     from hapax.core.ports import Batch, Claims
-    from hapax.core.records import Coordinates
+    from hapax.core.records import Coordinates, Record
 
 TAKEOVERS_MAX = 5
 """Rounds in which claims are taken over. One is the rule; each further one means
@@ -44,18 +45,36 @@ class Claiming:
         self._owners = owners
         self._pass_on_outage = pass_on_outage
 
-    def claim(self, batch: Batch, found: Identified) -> Claimed:
-        """Claim what has an id; raises ClaimsUnavailableError and BatchAbortedError."""
+    def ask(self, batch: Batch, found: Identified) -> Asking | None:
+        """Let the claim of what has an id travel; None: there is nothing to claim.
+
+        That the store is away is learned from the answer.
+        """
+        if self._claims is None:
+            return None
+        wanted: Sequence[int] = range(len(found.claims))
+        if not found.complete:
+            wanted = [index for index, claim in enumerate(found.claims) if claim]
+        if not wanted:
+            return None
+        records = batch.records
+        if len(wanted) == len(records):
+            return Asking(wanted, self._claims.ask(found.claims, records, found.replays))
+        return Asking(wanted, self._claims.ask(*_chosen(batch, found, wanted)))
+
+    def claim(self, batch: Batch, found: Identified, asking: Asking | None) -> Claimed:
+        """Judge the answer; raises ClaimsUnavailableError and BatchAbortedError.
+
+        All batches before this one must be settled: an owner among their records counts as
+        committed only then.
+        """
         if self._claims is None:
             return Claimed({})
         self._owners.read(batch)
-        wanted: Sequence[int] = range(len(found.claims))
-        if b"" in found.claims:
-            wanted = [index for index, claim in enumerate(found.claims) if claim]
-        if not wanted:
+        if asking is None:
             return Claimed({}, checked=True)
         try:
-            return self._until_trusted(self._claims, batch, found, wanted)
+            return self._until_trusted(self._claims, batch, found, asking)
         except ClaimsUnavailableError:
             if not self._pass_on_outage:
                 raise
@@ -66,37 +85,35 @@ class Claiming:
         self._owners.settle(progress)
 
     def _until_trusted(
-        self, claims: Claims, batch: Batch, found: Identified, wanted: Sequence[int]
+        self, claims: Claims, batch: Batch, found: Identified, asking: Asking
     ) -> Claimed:
-        """Claim; take over what belongs to records that are gone."""
-        twins = _claim(claims, batch, found, wanted)
+        """Wait for the answer; take over what belongs to records that are gone."""
+        twins = _placed(asking.wanted, asking.asked.answer())
         taken_over = 0
         for _ in range(TAKEOVERS_MAX):
             gone = self._owners.gone(batch, found.claims, twins) if twins else {}
             if not gone:
                 return Claimed(twins, checked=True, taken_over=taken_over)
             again = sorted(gone)
-            others = _claim(claims, batch, found, again, gone)
+            chosen = _chosen(batch, found, again)
+            others = _placed(again, claims.claim(*chosen, [gone[index] for index in again]))
             taken_over += len(again) - len(others)
             twins = {index: twins[index] for index in twins.keys() - gone.keys()} | others
         raise BatchAbortedError("claims of records that are gone change hands all the time")
 
 
-def _claim(
-    claims: Claims,
-    batch: Batch,
-    found: Identified,
-    wanted: Sequence[int],
-    gone: Mapping[int, Coordinates] | None = None,
-) -> dict[int, Coordinates]:
-    """Claim the ids at these indices; return the owners of duplicates by index into the batch."""
-    if len(wanted) == len(batch.records) and not gone:
-        return dict(claims.claim(found.claims, batch.records, found.replays))
+def _chosen(
+    batch: Batch, found: Identified, wanted: Sequence[int]
+) -> tuple[list[bytes], list[Record], dict[int, Coordinates]]:
+    """Return ids, records and replays at these indices; the replays by place among them."""
     order = {index: place for place, index in enumerate(wanted)} if found.replays else {}
-    others = claims.claim(
+    return (
         [found.claims[index] for index in wanted],
         [batch.records[index] for index in wanted],
         {order[index]: owner for index, owner in found.replays.items() if index in order},
-        [gone[index] for index in wanted] if gone else (),
     )
-    return {wanted[place]: owner for place, owner in others.items()}
+
+
+def _placed(wanted: Sequence[int], owners: Mapping[int, Coordinates]) -> dict[int, Coordinates]:
+    """Return owners by index into the batch: an answer goes by the ids that were asked for."""
+    return {wanted[place]: owner for place, owner in owners.items()}

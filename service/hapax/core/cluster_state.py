@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from hapax.core.changes import Stuck  # noqa: TC001 - as above
 from hapax.core.partition_offsets import LogOffsets  # noqa: TC001 - as above
-from hapax.core.ports import Stuck  # noqa: TC001 - as above
 
 TopicPartition = tuple[str, int]
 

@@ -2,7 +2,8 @@
 
 1. intake       the engine took a batch; nothing below the next offset is in it
 2. identify     find each record's id
-3. claim        one round trip: which ids belong to other coordinates (twins)
+3. claim        one round trip: which ids belong to other coordinates (twins); under a backlog it
+                travels while the batch before this one is in its steps 4 to 7
 4. transform    business code; no transaction is open
 5. plan         pure: outputs, dead letters, skipped, progress
 6. transaction  begin, outputs, progress, commit: all visible at once, or nothing
@@ -20,13 +21,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hapax.core.batch_result import BatchResult, PhaseTimer
+from hapax.core.begun import Begun
 from hapax.core.dead_letters import condemn
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from hapax.core.offset_commit import send_progress
+from hapax.core.record_path import Facts, to_reference
 from hapax.core.transform import Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from hapax.core.claiming import Claiming
     from hapax.core.identity import Identified, Identity
@@ -75,22 +78,42 @@ class ExactlyOnce:
         self._clock = clock
         self._interrupt = interrupt
 
+    def ask(self, batch: Batch) -> Begun:
+        """Find the ids of ``batch`` and let its claim travel, in or before its turn.
+
+        The batches before it must be settled when ``run`` judges the answer; one that is dropped
+        has left claims that name its own coordinates. Raises StopError.
+        """
+        timer = PhaseTimer(self._clock)
+        found = self._identified(batch)  # 2
+        timer.end("identify")
+        asking = self._claims.ask(batch, found)
+        timer.end("claim")
+        return Begun(found, asking, timer.phases_s)
+
     def run(
-        self, batch: Batch, rejected: Mapping[Coordinates, Failure], attempt: int
+        self,
+        batch: Batch,
+        rejected: Mapping[Coordinates, Failure],
+        attempt: int,
+        begun: Begun | None = None,
     ) -> BatchResult:
         """Give every record of ``batch`` its one effect, or raise and leave none.
 
         ``rejected`` names records that the broker refused in earlier attempts: they become dead
-        letters. Raises ClaimsUnavailableError, BatchAbortedError, ProducerDeadError, StopError.
+        letters. ``begun``: what ``ask`` gave for this batch. Raises
+        ClaimsUnavailableError, BatchAbortedError, ProducerDeadError, StopError.
         When step 4 was interrupted the answer covers a prefix: read on from ``result.offsets``.
         """
-        timer = PhaseTimer(self._clock)
-        found = self._identity.identify(batch.records)  # 2
-        for index in batch.unreadable:
-            found.claims[index] = b""  # without its headers it would claim another event's id
-        timer.end("identify")
-        claimed = self._claims.claim(batch, found)  # 3
+        begun = begun or self.ask(batch)
+        found = begun.found
+        if attempt > 1 or rejected or self._transaction.one_by_one:
+            to_reference(batch, found)  # something is known against one of the records
+        timer = PhaseTimer(self._clock, begun.phases_s)
+        claimed = self._claims.claim(batch, found, begun.asking)  # 3
         timer.end("claim")
+        if claimed.unchecked:
+            to_reference(batch, found)
         results = self._transform(batch, found, claimed.twins, rejected)  # 4
         timer.end("transform")
         progress = _progress(batch, len(results))
@@ -105,7 +128,7 @@ class ExactlyOnce:
         return BatchResult.of(  # 7
             batch,
             plan,
-            found.ids[: len(results)],
+            Facts.of(batch, found.ids, len(results)),
             claimed,
             phases_s=timer.phases_s,
             attempt=attempt,
@@ -124,17 +147,19 @@ class ExactlyOnce:
         found: Identified,
         twins: Mapping[int, Coordinates],
         rejected: Mapping[Coordinates, Failure],
-    ) -> Sequence[Result | None]:
+    ) -> list[Result | None]:
         """Return results by index, for all records or, when interrupted, for a prefix."""
         fates = _refused(batch, found, rejected) | dict.fromkeys(twins)
-        records = batch.records
-        if not fates:
-            return self._transformer.apply_all(records, self._interrupt)
-        wanted = [index for index in range(len(records)) if index not in fates]
-        made = self._transformer.apply_all([records[index] for index in wanted], self._interrupt)
-        done = wanted[len(made)] if len(made) < len(wanted) else len(records)
-        results = iter(made)
-        return [fates[index] if index in fates else next(results) for index in range(done)]
+        return self._transformer.apply_all(batch.records, self._interrupt, fates)
+
+    def _identified(self, batch: Batch) -> Identified:
+        found = self._identity.identify(batch.records)
+        if batch.unreadable:  # without its headers it would claim another event's id
+            found.claims = [
+                b"" if index in batch.unreadable else claim
+                for index, claim in enumerate(found.claims)
+            ]
+        return found
 
     def _execute(self, batch: Batch, plan: Plan, timer: PhaseTimer) -> None:
         transaction, began_s = self._transaction, self._clock.monotonic()
@@ -163,15 +188,15 @@ def _blame(error: BatchAbortedError, batch: Batch, plan: Plan) -> None:
     blamed = {plan.sources[index]: reason for index, reason in error.refused.items()}
     culprits = {}
     for index, reason in blamed.items():
-        coordinates = batch.records[index].coordinates
+        coordinates = batch.coordinates(index)
         culprits[coordinates] = condemn(coordinates, reason, plan.failures.get(index))
     error.culprits = culprits
 
 
 def _refused(
     batch: Batch, found: Identified, rejected: Mapping[Coordinates, Failure]
-) -> dict[int, Failure | None]:
-    refused: dict[int, Failure | None]
+) -> dict[int, Result | None]:
+    refused: dict[int, Result | None]
     refused = {index: Failure("Poison", str(poison), 1) for index, poison in found.poison.items()}
     for index, reason in batch.unreadable.items():
         refused[index] = Failure("Poison", reason, 1)
@@ -187,6 +212,7 @@ def _progress(batch: Batch, done: int) -> Progress:
     if done == len(batch.records):
         return batch.next
     progress = {where: batch.next[where] for where in batch.next.keys() - batch.first.keys()}
-    for record in batch.records[:done]:
+    for index in range(done):
+        record = batch.records[index]
         progress[(record.topic, record.partition)] = record.offset + 1
     return progress

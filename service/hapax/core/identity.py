@@ -13,6 +13,7 @@ import msgspec
 from hapax.core.errors import Poison
 from hapax.core.headers import REPLAY_OF
 from hapax.core.id_sources import id_source
+from hapax.core.record_path import Ids, RecordPath
 from hapax.core.records import Coordinates
 
 if TYPE_CHECKING:
@@ -33,10 +34,17 @@ class Identified(msgspec.Struct, gc=False):
     poison   records whose id cannot be read, with the reason
     """
 
-    ids: list[bytes]
-    claims: list[bytes]
+    ids: Sequence[bytes]
+    claims: Sequence[bytes]
     replays: dict[int, Coordinates]
     poison: dict[int, Poison]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every record has an id to claim."""
+        if isinstance(self.claims, Ids):
+            return not self.claims.missing
+        return b"" not in self.claims
 
 
 class Identity:
@@ -57,6 +65,8 @@ class Identity:
 
     def identify(self, records: Sequence[Record]) -> Identified:
         """Find the ids of a batch; never raises for what a record holds."""
+        if isinstance(records, RecordPath):
+            return Identified(ids=records.ids, claims=records.claims, replays={}, poison={})
         ids: list[bytes] = []
         claims: list[bytes] = []
         found = Identified(ids=ids, claims=claims, replays={}, poison={})

@@ -66,14 +66,24 @@ class Isolation:
         self._on_failure = on_failure
         self._hung: set[TopicPartition] = set()
 
-    def apply_all(self, records: Sequence[Record], interrupt: Interrupt) -> Sequence[Result]:
+    def apply_all(
+        self,
+        records: Sequence[Record],
+        interrupt: Interrupt,
+        fates: dict[int, Result | None],
+    ) -> list[Result | None]:
         """Return the results as the transformer does; without suspects no record pays for this."""
         if not self.suspects:
-            return self._transformer.apply_all(records, interrupt)
-        results: list[Result] = []
-        for record in records:
-            if interrupt.due and results:
+            return self._transformer.apply_all(records, interrupt, fates)
+        results: list[Result | None] = []
+        called = False
+        for index, record in enumerate(records):
+            if index in fates:
+                results.append(fates[index])
+                continue
+            if interrupt.due and called:
                 break
+            called = True
             results.append(self._apply(record, interrupt))
         return results
 
@@ -101,7 +111,7 @@ class Isolation:
         """End the other process."""
         self._elsewhere.close()
 
-    def _apply(self, record: Record, interrupt: Interrupt) -> Result:
+    def _apply(self, record: Record, interrupt: Interrupt) -> Result | None:
         where = (record.topic, record.partition)
         until, deaths = self.suspects.get(where, (0, 0))
         if record.offset >= until:
@@ -123,5 +133,5 @@ class Isolation:
             self.suspects.clear()
             return self._here(record, interrupt)
 
-    def _here(self, record: Record, interrupt: Interrupt) -> Result:
-        return self._transformer.apply_all([record], interrupt)[0]
+    def _here(self, record: Record, interrupt: Interrupt) -> Result | None:
+        return self._transformer.apply_all([record], interrupt, {})[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 
 from hapax.core.headers import ID, REPLAY_OF, SOURCE, UNCHECKED, Failed, part, without_hapax
 from hapax.core.ports import Message
+from hapax.core.record_path import Prepared, RecordPath, by_reference
 from hapax.core.transform import Cut
 
 if TYPE_CHECKING:
@@ -36,12 +38,18 @@ class Destinations(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, gc=False):
     """What one batch will do, all of it in one transaction."""
 
-    messages: list[Message]
+    messages: Sequence[Message]
     progress: Progress
-    sources: list[int]  # by message: index of the record it comes from
+    sources: Sequence[int]  # by message: index of the record it comes from
     filtered: int = 0
     duplicates: int = 0
     failures: dict[int, Failure] = msgspec.field(default_factory=dict)
+
+    def outputs(self) -> dict[str, int]:
+        """Return how many messages there are by topic."""
+        if isinstance(self.messages, Prepared):
+            return {self.messages.topic: len(self.messages)} if len(self.messages) else {}
+        return dict(Counter([message.topic for message in self.messages]))
 
 
 class Planner:
@@ -54,7 +62,7 @@ class Planner:
         self,
         records: Sequence[Record],
         ids: Sequence[bytes],
-        results: Sequence[Result | None],
+        results: list[Result | None],
         progress: Progress,
         *,
         unchecked: bool = False,
@@ -64,6 +72,12 @@ class Planner:
         ``results`` holds by index the outputs, a Failure, or None for a duplicate.
         ``unchecked`` marks outputs made while the claim store was away.
         """
+        if isinstance(records, RecordPath):
+            counts = records.tally(results)
+            if counts is not None and not unchecked:
+                return self._prepared(records, ids, results, progress, counts)
+            results = by_reference(results, records)
+            records, ids = list(records), list(ids)
         messages: list[Message] = []
         sources: list[int] = []
         plan = Plan(messages=messages, progress=progress, sources=sources)
@@ -95,6 +109,30 @@ class Planner:
                 messages.append(self._message(record, output, here))
                 sources.append(index)
         return plan
+
+    def _prepared(
+        self,
+        records: RecordPath,
+        ids: Sequence[bytes],
+        results: list[Result | None],
+        progress: Progress,
+        counts: tuple[int, int, int],
+    ) -> Plan:
+        """Return the plan of a batch whose every result is the rule: the native path stamps it."""
+        outputs, filtered, duplicates = counts
+
+        def reference() -> Sequence[Message]:
+            made = by_reference(results, records)
+            return self.plan(list(records), list(ids), made, progress).messages
+
+        prepared = Prepared(records, results, self._to.output_topic, outputs, reference)
+        return Plan(
+            messages=prepared,
+            progress=progress,
+            sources=range(len(results)),  # the native path names a refusal by its record
+            filtered=filtered,
+            duplicates=duplicates,
+        )
 
     def _message(self, record: Record, output: Output, stamp: Wire) -> Message:
         headers = without_hapax(record.headers) if record.headers else []

@@ -7,18 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
+
+from hapax.core.record_path import RecordPath
+from hapax.core.records import Coordinates
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from hapax.core.batch_result import BatchResult
+    from hapax.core.begun import Begun
+    from hapax.core.changes import Changes, Stuck
     from hapax.core.committed_metadata import CommittedMetadata
     from hapax.core.interrupt import Interrupt
     from hapax.core.offset_commit import OffsetCommit
-    from hapax.core.records import Coordinates, Progress, Record, TopicPartition
+    from hapax.core.records import Progress, Record, TopicPartition
     from hapax.core.suspicion import Marks
     from hapax.core.transform import Failure, Result
 
@@ -33,7 +38,8 @@ overruns every bound, because some client calls ignore their own timeout."""
 class Batch(msgspec.Struct, gc=False):
     """What one intake found.
 
-    records  per partition in order, already free of everything below the next offset
+    records  per partition in order, already free of everything below the next offset; a list, or
+             the native ones (record_path.py)
     first    per partition the offset of its first record here: where a rewind goes
     next     per partition the next offset to read once these records have had their effect; it
              may be after control records and aborted data, and a partition may be here
@@ -44,12 +50,18 @@ class Batch(msgspec.Struct, gc=False):
              then; it may lie below ``first``, where there is no record (unread.py)
     """
 
-    records: list[Record]
+    records: Sequence[Record]
     first: Progress
     next: Progress
     unreadable: dict[int, str] = msgspec.field(default_factory=dict)
     marks: Marks = msgspec.field(default_factory=dict)
     base: Progress = msgspec.field(default_factory=dict)
+
+    def coordinates(self, index: int) -> Coordinates:
+        """Return those of one record, also after its batch was sent."""
+        if isinstance(self.records, RecordPath):
+            return Coordinates(*self.records.coordinates(index))
+        return self.records[index].coordinates
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
@@ -61,32 +73,6 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     partition: int  # -1: the partitioner chooses
     timestamp_ms: int
     headers: list[tuple[str, bytes | None]]
-
-
-class Changes(msgspec.Struct, gc=False):
-    """What rebalances and the client's events brought since the engine last asked.
-
-    ``assigned`` is None when there was no assignment, and empty when a standby got none.
-    ``passing``: errors that heal within a moment, as every start meets them; no warning.
-    """
-
-    assigned: list[TopicPartition] | None = None
-    revoked: list[TopicPartition] = msgspec.field(default_factory=list)
-    lost: list[TopicPartition] = msgspec.field(default_factory=list)
-    errors: list[str] = msgspec.field(default_factory=list)
-    passing: list[str] = msgspec.field(default_factory=list)
-    repeated: dict[TopicPartition, int] = msgspec.field(default_factory=dict)
-
-
-class Stuck(NamedTuple):
-    """A set of records that the client cannot decode: nothing beyond it is read.
-
-    offset  of its first record
-    reason  in the client's words
-    """
-
-    offset: int
-    reason: str
 
 
 class Source(Protocol):
@@ -157,10 +143,16 @@ class Source(Protocol):
 class AppliesAll(Protocol):
     """Step 4: business code on the records of one batch."""
 
-    def apply_all(self, records: Sequence[Record], interrupt: Interrupt) -> Sequence[Result]:
+    def apply_all(
+        self,
+        records: Sequence[Record],
+        interrupt: Interrupt,
+        fates: dict[int, Result | None],
+    ) -> list[Result | None]:
         """Return the results of the records, in their order: of all, or of a prefix.
 
-        It ends early when ``interrupt`` is due, but not before the first record. ``interrupt``
+        Business code does not see the records in ``fates`` (by index): their result is the fate.
+        It ends early when ``interrupt`` is due, but not before the first call. ``interrupt``
         holds the record that business code is working on.
         """
 
@@ -179,6 +171,10 @@ class Transaction(Protocol):
     @property
     def age_s(self) -> float:
         """Seconds since the last begin."""
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether it takes messages one by one only, for instance to learn which is refused."""
 
     def open(self) -> object:
         """Build a producer that fences every older one of this name."""
@@ -206,8 +202,15 @@ class Transaction(Protocol):
 class Core(Protocol):
     """Runs batches; ``ExactlyOnce`` is the one that does the work."""
 
+    def ask(self, batch: Batch) -> Begun:
+        """Do what can be done for a batch while the one before it is in work."""
+
     def run(
-        self, batch: Batch, rejected: Mapping[Coordinates, Failure], attempt: int
+        self,
+        batch: Batch,
+        rejected: Mapping[Coordinates, Failure],
+        attempt: int,
+        begun: Begun | None = None,
     ) -> BatchResult:
         """Give every record of ``batch`` its one effect, or raise and leave none."""
 
@@ -215,8 +218,33 @@ class Core(Protocol):
         """Commit progress alone, without a record; ``marks`` as in ``offset_commit``."""
 
 
+class Asked(Protocol):
+    """A claim that is on its way; ``answer`` or ``drop`` ends it, and either may come late.
+
+    It may have claimed even when nothing reads its answer: claims name coordinates, so that the
+    same call finds its own.
+    """
+
+    def answer(self) -> Mapping[int, Coordinates]:
+        """Wait for the answer and return it, once; returns and raises as ``Claims.claim``."""
+
+    def drop(self) -> None:
+        """Give the answer up, at any time; it waits for nothing."""
+
+
 class Claims(Protocol):
     """Who owns an id: the coordinates of its first sighting (docs/design.md, claims)."""
+
+    def ask(
+        self,
+        ids: Sequence[bytes],
+        records: Sequence[Record],
+        replays: Mapping[int, Coordinates],
+    ) -> Asked:
+        """Send what ``claim`` sends, and return before the answer; raises nothing of the store.
+
+        Other calls may come in between; they do not see or disturb what was asked.
+        """
 
     def claim(
         self,

@@ -36,6 +36,11 @@ class RetryPolicy:
         """The number of the coming attempt, from 1."""
         return self.attempts + 1
 
+    @property
+    def calm(self) -> bool:
+        """Whether nothing is tried again: batches are whole, and none holds a record to blame."""
+        return not self.attempts and self.records_max is None and not self.rejected
+
     def limit(self, records_max: int) -> int:
         """Return how many records the next batch may hold."""
         return records_max if self.records_max is None else min(records_max, self.records_max)

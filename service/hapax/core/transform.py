@@ -21,6 +21,7 @@ import msgspec
 from msgspec import UNSET
 
 from hapax.core.errors import ConfigurationError, Poison
+from hapax.core.record_path import RecordPath
 from hapax.core.records import Output, Record
 
 if TYPE_CHECKING:
@@ -92,14 +93,25 @@ class Transformer:
         self._function = function
         self._attempts_max = attempts_max
 
-    def apply_all(self, records: Sequence[Record], interrupt: Interrupt) -> list[Result]:
+    def apply_all(
+        self,
+        records: Sequence[Record],
+        interrupt: Interrupt,
+        fates: dict[int, Result | None],
+    ) -> list[Result | None]:
         """Return the records' results in order; a prefix when the interrupt is due."""
-        results: list[Result] = []
-        apply = self.apply
-        for record in records:
-            if interrupt.due and results:
+        if isinstance(records, RecordPath):
+            function = None if self._function is identity else self._function
+            return records.apply(function, self._judge, interrupt, fates)
+        results: list[Result | None] = []
+        apply, called = self.apply, False
+        for index, record in enumerate(records):
+            if fates and index in fates:
+                results.append(fates[index])
+                continue
+            if interrupt.due and called:
                 break
-            interrupt.record = record
+            interrupt.record, called = record, True
             results.append(apply(record))
         interrupt.record = None
         return results
@@ -114,6 +126,15 @@ class Transformer:
             return _outputs(self._function(record))
         except Exception as error:  # noqa: BLE001 - whatever business code raises is poison
             return self._again(record, error)
+
+    def _judge(self, record: Record, answer: object, error: Exception | None) -> Result:
+        """Return what a call amounts to that the native path has made: its answer or its error."""
+        if error is None:
+            try:
+                return _outputs(answer)  # type: ignore[arg-type] # what it is, is judged there
+            except Exception as wrong:  # noqa: BLE001 - as in apply
+                error = wrong
+        return self._again(record, error)
 
     def _again(self, record: Record, error: Exception) -> Result:
         attempts = 1

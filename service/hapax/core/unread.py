@@ -1,9 +1,10 @@
 """Offsets that a partition's reader passed over since its assignment: nothing was read there.
 
 Below the committed offset "processed" and "removed before it was read" look alike. What a dead
-process had claimed and not committed lies within one batch of the offset that was committed when
-its partition was assigned again. So the offsets from there on that hold no record are kept, for
-one batch and as much again; most are control records, and no claim names those.
+process had claimed and not committed lies within two batches of the offset that was committed when
+its partition was assigned again: the one in work, and the one whose claim travelled ahead. So the
+offsets from there on that hold no record are kept, for two batches and as much again; most are
+control records, and no claim names those.
 
 Kept in memory, for the life of the process: a successor starts without them.
 """

@@ -1,6 +1,7 @@
 """Engines: who brings records and owns progress. They know the ports of the core, no client.
 
 worker        one process, one member, one batch at a time
+batch_runner  takes and runs batches; under a backlog the next one's claim travels meanwhile
 recovery      reactions to what failed
 lifecycle     when to exit, and by when
 watchdog      calls that never return

@@ -6,7 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hapax.core.ports import Changes, Clock, Source
+    from hapax.core.changes import Changes
+    from hapax.core.ports import Clock, Source
     from hapax.telemetry.events import Events
 
 INFO, WARNING = 20, 30
@@ -39,6 +40,10 @@ class Membership:
             events.librdkafka_logged("consumer", INFO, "ERROR", text)
         for where, count in changes.repeated.items():
             events.records_redelivered(count, where)
+        if changes.routes_lost:
+            events.native_route_lost(changes.routes_lost)
+        if changes.native_left:
+            events.native_path_left(changes.native_left)
         if changes.assigned is not None:
             self._orphans_due_s = self._clock.monotonic() + ORPHANS_AFTER_S
         return changes

@@ -140,7 +140,7 @@ class Recovery:
         if not self._retry.blame(
             str(error),
             len(batch.records),
-            batch.records[0].coordinates if batch.records else None,
+            batch.coordinates(0) if batch.records else None,
             culprits=error.culprits,
             content=error.content,
             on_halved=self._events.batch_halved,
@@ -150,7 +150,7 @@ class Recovery:
     def _rewind(self, batch: Batch, *, resolved: bool) -> Progress:
         """Read again: the batch, or what the group says when a commit may have gone through."""
         if resolved:
-            self._put_back(batch)
+            self.put_back(batch)
             return batch.first
         self._ends.forget()  # the seeks below bring new end-of-partition events
         ours = self._source.assignment()
@@ -165,8 +165,8 @@ class Recovery:
         self._source.rewind(progress)
         return progress
 
-    def _put_back(self, batch: Batch) -> None:
-        """Undo an intake whose transaction never committed."""
+    def put_back(self, batch: Batch) -> None:
+        """Undo an intake whose transaction never committed: its records are read again."""
         self._source.rewind(batch.first)
         self._ends.forget(batch.first)
         self._ends.note(
@@ -262,7 +262,7 @@ class Recovery:
 
     def _hold(self, reason: str, batch: Batch) -> None:
         """Keep the partitions, take nothing, until the claim store answers."""
-        self._put_back(batch)
+        self.put_back(batch)
         self._events.claims_unavailable(reason, "pause")
         began_s = self._clock.monotonic()
         with self._holding():

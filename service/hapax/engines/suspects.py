@@ -15,8 +15,9 @@ from hapax.core.suspicion import Mark, suspects_until
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from hapax.core.changes import Changes
     from hapax.core.isolation import Isolation
-    from hapax.core.ports import Batch, Changes, Core, Source
+    from hapax.core.ports import Batch, Core, Source
     from hapax.core.records import Progress, TopicPartition
     from hapax.core.suspicion import Marks
     from hapax.telemetry.events import Events

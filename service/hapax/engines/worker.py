@@ -1,5 +1,6 @@
 """The worker: one process, one member of the consumer group, one batch at a time.
 
+Under a backlog the claim of the next batch travels meanwhile (batch_runner.py).
 Everything happens on the thread that calls ``run``; what goes wrong is in recovery.py.
 """
 
@@ -14,7 +15,8 @@ from hapax.engines.membership import Membership
 from hapax.engines.recovery import REACTIONS
 
 if TYPE_CHECKING:
-    from hapax.core.ports import Batch, Stuck
+    from hapax.core.changes import Changes, Stuck
+    from hapax.core.ports import Batch
     from hapax.core.records import Progress, TopicPartition
     from hapax.engines.batch_runner import BatchRunner
     from hapax.engines.idle_offsets import Ends
@@ -50,6 +52,13 @@ class Worker:
 
     def run(self) -> None:
         """Work until asked to stop or the bounded run is done; raises StopError otherwise."""
+        try:
+            self._work()
+        finally:
+            self._runner.give_up()  # clients are closed next, and no record may hold them
+        self._leave()
+
+    def _work(self) -> None:
         while not self._lifecycle.stopping:
             try:
                 self._turn()
@@ -58,8 +67,7 @@ class Worker:
             except REACTIONS as error:
                 if self._runner.fail(error):
                     self._events.batch_halved(self._runner.sizing.pace.records, str(error))
-                self._recovery.recover(error, self._runner.batch)
-        self._leave()
+                self._recovery.recover(error, self._runner.give_up())
 
     def _leave(self) -> None:
         """Commit what is behind the last records; without it the successor looks it up again."""
@@ -74,18 +82,40 @@ class Worker:
     def _turn(self) -> None:
         self._runner.drop()
         self._recovery.fence_doubt()
-        if self._hold.attend(self._source, WAIT_S):
+        # What was taken ahead goes through first: to hold is to take nothing more.
+        waiting = self._runner.waiting
+        if not waiting and self._hold.attend(self._source, WAIT_S):
             self._events.loop_moved()
             self._observe()
             return
         batch = self._runner.take(WAIT_S)
         self._events.loop_moved()
-        self._observe()
+        changes = self._observe()
+        if waiting and self._gave_up(batch, changes):
+            return
         if batch.records:
             self._suspects.mark(batch)
-            self._process(batch)
+            if not self._looked_ahead() or not self._gave_up(batch, self._observe()):
+                self._process(batch)
         else:
             self._end_idle(batch)
+
+    def _looked_ahead(self) -> bool:
+        """Take the next batch where that is due; return whether partitions may have moved."""
+        wanted = not self._lifecycle.stopping and not self._lifecycle.paused
+        return wanted and self._runner.look_ahead()
+
+    def _gave_up(self, batch: Batch, changes: Changes) -> bool:
+        """Put back a batch that has not begun when its partitions were assigned again since.
+
+        Another member may have had them in between: even where they came back, the batch may hold
+        what that member has committed.
+        """
+        moved = {*(changes.assigned or ()), *changes.revoked, *changes.lost}
+        if moved.isdisjoint(batch.next):
+            return False
+        self._recovery.put_back(self._runner.give_up(moved))
+        return True
 
     def _process(self, batch: Batch) -> None:
         result = self._runner.run(
@@ -125,7 +155,7 @@ class Worker:
             self._events.idle_offsets_committed(moved)
             self._recovery.record_success(moved)
 
-    def _observe(self) -> None:
+    def _observe(self) -> Changes:
         changes = self._membership.observe()
         self._suspects.observe(changes)
         self._ends.forget([*(changes.assigned or []), *changes.revoked, *changes.lost])
@@ -134,6 +164,7 @@ class Worker:
             self._stuck = dict(stuck)
             self._events.partition_stuck(self._stuck)
         self._membership.adopt_orphans()
+        return changes
 
     def _done(self) -> bool:
         """Whether a bounded run has reached its bound."""

@@ -5,6 +5,7 @@ produce     the Transaction port: outputs and offsets in one transaction; micro-
 read        reading alongside the pipeline: ranges of logs, offsets, lag; joins nothing
 admin       what commands and the doctor query: cluster, group, rights, certificates
 properties  settings to client properties
+native      the native record path: whether this process takes it
 errors      what happens next, by error code and call
 connection  the way to the brokers, and why none lets us in
 client_log  what the consumer's own lines report: broken connections, ids of cluster and topics

@@ -7,8 +7,22 @@ broker really answered in each call (docs/design.md, "Errors").
 from __future__ import annotations
 
 from enum import Enum
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+client_headers: Callable[[Any], Any] = methodcaller("headers")
+"""Reads a message's headers; raises one of NO_TEXT for a name that is not UTF-8.
+
+confluent-kafka 2.16 returns a broken list then and leaves the error behind. A direct call that
+Python (3.11 or newer) has specialised does not notice: the error comes up at some later place and
+ends the process. A call through an object is always checked.
+"""
+NO_TEXT = (UnicodeDecodeError, SystemError)
 
 
 class Reaction(Enum):

@@ -231,7 +231,7 @@ def producer_properties(settings: Settings, *, transactional: bool | None = None
             "transactional.id": transactional_id(settings),
             "transaction.timeout.ms": timeout_ms,
             "socket.timeout.ms": min(SOCKET_TIMEOUT_MS, timeout_ms),
-            # Lines about broker connections, for the detector of requests sent twice.
+            # Lines about broker connections, where requests are not counted (produce/doubts.py).
             "debug": "broker",
         }
     return properties

@@ -13,6 +13,7 @@ and a duplicate among them meets those of its original and is dropped again.
 
 from __future__ import annotations
 
+import time
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,6 @@ from hapax.kafka.produce.group_offsets import GroupOffsets
 from hapax.kafka.read.offset_client import OffsetClient
 from hapax.kafka.read.probe import first_from
 from hapax.operations.skipping import forget_passed, letter, skip_of
-from hapax.wiring.builders import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -149,7 +149,7 @@ class Moving:
         for cut in cuts:
             message = letter(self._settings, skip, topic, cut)
             try:
-                self._group.commit_with(message, self._written([move]), before, SystemClock())
+                self._group.commit_with(message, self._written([move]), before, time)
             except BatchAbortedError as error:
                 if cut is cuts[-1] or not error.content:
                     raise HapaxError(f"nothing was changed: {error}") from error

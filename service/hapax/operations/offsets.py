@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from hapax.core.changes import Stuck  # noqa: TC001 - msgspec reads the types
 from hapax.core.partition_offsets import PartitionOffsets, position
-from hapax.core.ports import Stuck  # noqa: TC001 - msgspec reads the types
 from hapax.kafka.read.offset_client import OffsetClient
 from hapax.kafka.read.range_reader import RangeReader
 

@@ -25,7 +25,6 @@ from hapax.kafka.produce.standalone import KafkaReplay, ReplayInterruptedError
 from hapax.kafka.read.offset_client import OffsetClient
 from hapax.operations.dead_letters import DeadLetters
 from hapax.operations.reading import await_decided
-from hapax.wiring.builders import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,7 +89,7 @@ class Replay:
 
         Raises StopError, DuplicateInstanceError or HapaxError.
         """
-        writer = KafkaReplay(self._settings, SystemClock())
+        writer = KafkaReplay(self._settings, time)
         attempts = ATTEMPTS_MAX
         try:
             while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,6 @@ from hapax.kafka.admin.wire import WireError
 from hapax.kafka.produce.standalone import fence
 from hapax.kafka.read.offset_client import OffsetClient
 from hapax.operations.reading import read_ranges, undecided
-from hapax.wiring.builders import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,7 +138,7 @@ class Transactions:
 
     def abort(self, transactional_id: str) -> list[Gap]:
         """End what the id has open; return what is still undecided in the pipeline's partitions."""
-        fence(self._settings, transactional_id, SystemClock())
+        fence(self._settings, transactional_id, time)
         return self.look().gaps
 
     def hanging(self, where: TopicPartition, producer_id: int) -> Holder:

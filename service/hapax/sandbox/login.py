@@ -39,7 +39,7 @@ def secure_environment(sandbox: Sandbox, *, redis: bool) -> dict[str, str]:
     variables = {"HAPAX_KAFKA__BOOTSTRAP_SERVERS": sandbox.kafka.guarded(LOGIN)}
     variables |= {f"HAPAX_KAFKA__SECURITY__{name}": text for name, text in security.items()}
     if redis:
-        sandbox.redis.allow(f"user {USER} reset on >PASSWORD ~hapax:* +@all", password)
+        sandbox.redis.allow(f"user {USER} reset on >PASSWORD ~hapax* +@all", password)
         url = sandbox.redis.tls_url(USER, password)
         variables["HAPAX_DEDUP__REDIS_URL_FILE"] = _kept(folder / "redis-url", url)
         variables["HAPAX_DEDUP__CA_FILE"] = ca_file

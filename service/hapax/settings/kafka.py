@@ -95,7 +95,8 @@ class TransactionSettings(SettingsGroup):
     records_max: Annotated[int, whole(1, 1_000_000)] = Field(
         default=10_000,
         json_schema_extra={"default": "`10000`, on Spark `50000`"},
-        description="Most records of one batch: bounds memory, and what an abort repeats.",
+        description="Most records of one batch: bounds memory, and what an abort repeats. With"
+        " claims a process holds two batches under a backlog: the next one's claim is on its way.",
     )
     bytes_max: Annotated[int, size("1KiB", "1GiB")] = Field(
         default=16 << 20,

@@ -24,6 +24,7 @@ from hapax.settings.validators import FUNCTION, NAME
 from hapax.settings.value_types import choice
 
 Engine = Literal["worker", "spark"]
+Fast = Literal["auto", "on", "off"]
 
 
 class Settings(SettingsGroup):
@@ -48,6 +49,11 @@ class Settings(SettingsGroup):
         default="exactly_once",
         description="What holds for every record, whatever crashes. The two weaker ones are for "
         "comparison.",
+    )
+    fast: Annotated[Fast, choice(Fast)] = Field(
+        default="auto",
+        description="Whether records take the native path (hapax-fast), for the same outputs at "
+        "less CPU: `auto` where it is installed and tested; `on` refuses to start without it.",
     )
     transform: Annotated[str | None, FUNCTION] = Field(
         default=None, description="The business rule. Unset: records pass unchanged."

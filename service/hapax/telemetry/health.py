@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from hapax.core.batch_result import BatchResult
+    from hapax.core.changes import Stuck
     from hapax.core.lag import PartitionLag
-    from hapax.core.ports import Stuck
     from hapax.core.records import TopicPartition
 
 
@@ -71,8 +71,8 @@ class Health:
     ``partition_lags`` are of the last probe of each partition; ``lag_updated_s`` is the Unix time
     of the last probe that all brokers answered. ``lags`` is what a DataFrame pipeline reports,
     which has no offsets of its own; ``paused_s`` is the Unix time since when an operator has
-    paused the intake, None: it is not; ``last_settled`` is the last transaction, with the Unix
-    time of its end.
+    paused the intake, None: it is not; ``record_paths`` are those of Spark's executors, by machine;
+    ``last_settled`` is the last transaction, with the Unix time of its end.
     """
 
     def __init__(
@@ -92,6 +92,7 @@ class Health:
         self.partition_lags: Mapping[TopicPartition, PartitionLag] = {}
         self.lag_updated_s: float | None = None
         self.lags: Mapping[TopicPartition, int] = {}
+        self.record_paths: Mapping[str, str] = {}
         self.last_settled: tuple[float, BatchResult] | None = None
         self.loop_s: float | None = None
         self._failures_s: tuple[float, float] | None = None  # the first one and the last one

@@ -166,7 +166,10 @@ class Metrics:
         Histogram, "Input records of a committed transaction.", buckets=_SIZES
     )
     dedup_latency_seconds = Row(
-        Histogram, "Time of the claim store's answer for one batch.", buckets=_DURATIONS
+        Histogram,
+        "Time that a batch spent on its claims: asking, and waiting for the answer. Under a backlog"
+        " the way there and back is not in it: the batch before is in work meanwhile.",
+        buckets=_DURATIONS,
     )
 
     range_duration_seconds = Row(
@@ -243,6 +246,14 @@ class Metrics:
         "checked each hour.",
         Label("role", values=ROLES),
         Label("place", limit=100),
+    )
+    native_routes_lost = Row(
+        Counter,
+        "Partitions whose records reached the native path only once their route was set again.",
+    )
+    native_path_left = Row(
+        Counter,
+        "1 when the process uses Python because native path and reference differed.",
     )
     build_info = Row(
         Gauge,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, TracerProvider
 
     from hapax.core.batch_result import BatchResult
+    from hapax.core.begun import Begun
     from hapax.core.ports import Batch, Core
     from hapax.core.records import Coordinates, Progress, Record
     from hapax.core.suspicion import Marks
@@ -47,8 +48,16 @@ class TracedCore:
         self._group = group
         self._client = client
 
+    def ask(self, batch: Batch) -> Begun:
+        """Do what comes before the batch's turn: the span begins with that."""
+        return self._core.ask(batch)
+
     def run(
-        self, batch: Batch, rejected: Mapping[Coordinates, Failure], attempt: int
+        self,
+        batch: Batch,
+        rejected: Mapping[Coordinates, Failure],
+        attempt: int,
+        begun: Begun | None = None,
     ) -> BatchResult:
         """Give every record its one effect, as ``ExactlyOnce.run``; the answer names the span."""
         topics = sorted({topic for topic, _partition in batch.first})
@@ -62,7 +71,7 @@ class TracedCore:
             set_status_on_exception=False,
         ) as span:
             try:
-                settled = self._core.run(batch, rejected, attempt)
+                settled = self._core.run(batch, rejected, attempt, begun)
             except BaseException as error:
                 _fail(span, error)
                 raise

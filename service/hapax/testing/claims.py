@@ -14,6 +14,22 @@ if TYPE_CHECKING:
     from hapax.core.records import Coordinates, Record
 
 
+class AskedBefore:
+    """What a claim answered when it was asked: ``ports.Asked`` for stores without a wire."""
+
+    def __init__(self, answer: Mapping[int, Coordinates] | Exception) -> None:
+        self._answer = answer
+
+    def answer(self) -> Mapping[int, Coordinates]:
+        """Return the answer, or raise it."""
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+    def drop(self) -> None:
+        """Nothing is held."""
+
+
 class MemoryClaims:
     """Claims in a dict. An id is remembered for exactly ``ttl_ms`` from its first sighting.
 
@@ -81,6 +97,18 @@ class MemoryClaims:
             raise ClaimsUnavailableError("the answer was lost")
         return foreign
 
+    def ask(
+        self,
+        ids: Sequence[bytes],
+        records: Sequence[Record],
+        replays: Mapping[int, Coordinates],
+    ) -> AskedBefore:
+        """Claim now, as a request that arrives at once; what it raises is its answer."""
+        try:
+            return AskedBefore(self.claim(ids, records, replays))
+        except (ClaimsUnavailableError, OtherClusterError) as error:
+            return AskedBefore(error)
+
     def seen_by(
         self, topic_ids: Mapping[str, str] | None = None, *, cluster_id: str | None = None
     ) -> MemoryClaims:
@@ -134,6 +162,10 @@ class MemoryClaims:
         before = self.cluster()
         self._meta["cluster"] = self.cluster_id or ""
         return before
+
+    def migrate(self, _tell: Callable[[int], None]) -> int | None:
+        """There is no older format."""
+        return None
 
     def health(self) -> StoreHealth:
         """Return what there is to know of a dict."""

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from hapax.core.changes import Changes, Stuck
 from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import BatchAbortedError, MemberFencedError
 from hapax.core.offset_commit import GroupOffset, OffsetCommit, require_assigned
-from hapax.core.ports import Batch, Changes, Stuck
+from hapax.core.ports import Batch
 from hapax.core.suspicion import marked
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ class MemorySource:
         if records:
             batch.first[where] = records[0].offset
             batch.next[where] = self._position[where] = records[-1].offset + 1
-            batch.records += records
+            batch.records = [*batch.records, *records]
         end = self._broker.logs[where].stable_end
         if self._position[where] >= end or not self._broker.fetch(where, self._position[where], 1):
             self._tell_end(where, batch, end)

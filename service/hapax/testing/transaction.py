@@ -40,6 +40,8 @@ def straight(_kind: str, deliver: Callable[[], None], _again: Callable[[], None]
 class MemoryTransaction:
     """The Transaction port as one producer of the broker."""
 
+    one_by_one = True
+
     def __init__(
         self,
         broker: MemoryBroker,

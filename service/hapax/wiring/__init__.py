@@ -26,6 +26,7 @@ from hapax.engines.producer_startup import Opening
 from hapax.engines.spark.session import require_pyspark
 from hapax.kafka.connection import unanswered
 from hapax.kafka.consume.source import KafkaSource
+from hapax.kafka.native import record_path
 from hapax.kafka.produce.fences import fence_predecessor
 from hapax.kafka.properties import library_version, transactional_id
 from hapax.settings.secrets import Strike, secrets_around, secrets_of
@@ -84,6 +85,7 @@ def serve(settings: Settings) -> ExitCode:
                 version=__version__,
                 engine=settings.engine,
                 librdkafka=library_version(),
+                record_path=str(record_path(settings)),
             )
             _run(shared, stack)
     except StopError as error:
@@ -107,6 +109,7 @@ def _identity(settings: Settings) -> ProcessIdentity:
         transactional_id=transactional_id(settings),
         version=__version__,
         librdkafka=library_version(),
+        record_path=record_path(settings).name,
         claim_store=settings.dedup.enabled,
         runbooks=settings.telemetry.runbooks_url,
     )

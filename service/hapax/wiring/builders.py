@@ -26,6 +26,7 @@ from hapax.engines.watchdog import Watchdog
 from hapax.engines.worker import Worker
 from hapax.kafka.admin.preflight import KafkaPreflight
 from hapax.kafka.consume.source import KafkaSource
+from hapax.kafka.native import record_path
 from hapax.kafka.produce.base import ProducerConfig
 from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.kafka.produce.weaker import KafkaAtLeastOnce, KafkaAtMostOnce
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from hapax.core.ports import AppliesAll, Watch
     from hapax.core.records import Coordinates
     from hapax.core.transform import Transform
+    from hapax.kafka.native import NativePath
     from hapax.settings import Settings
     from hapax.telemetry.events import Events
 
@@ -65,32 +67,26 @@ WEAKER: dict[str, type[KafkaAtLeastOnce]] = {
 }
 
 
-class SystemClock:
-    """The machine's monotonic time."""
-
-    def monotonic(self) -> float:
-        """Seconds that never go back."""
-        return time.monotonic()
-
-
 class Shared(Process, frozen=True):
     """What builders start from, beside what the parts share."""
 
     settings: Settings
     interrupt: Interrupt
     watchdog: Watchdog
+    native: NativePath | None
 
 
 def share(settings: Settings, events: Events) -> Shared:
     """Return what the other builders start from."""
-    clock, interrupt = SystemClock(), Interrupt()
+    clock, interrupt = time, Interrupt()
     lifecycle = Lifecycle(clock, interrupt, timeout_s=settings.shutdown.timeout_ms / 1000)
     watchdog = Watchdog(settings.watchdog.timeout_ms / 1000, on_overrun=events.watchdog_fired)
     watchdog.limit_stop(
         lambda: lifecycle.overdue, settings.transaction.timeout_ms / 1000 + FAREWELL_S
     )
     watchdog.limit_calls(interrupt, call_limit_s(settings), events.call_hung)
-    return Shared(events, clock, lifecycle, settings, interrupt, watchdog)
+    native = record_path(settings).path
+    return Shared(events, clock, lifecycle, settings, interrupt, watchdog, native)
 
 
 def call_limit_s(settings: Settings) -> float:
@@ -130,6 +126,7 @@ def source(shared: Shared, kind: type[Consuming]) -> Consuming:
         logger=ClientLogger(shared.events, "consumer"),
         clock=shared.clock,
         watch=shared.watchdog.watch,
+        native=shared.native if kind is KafkaSource else None,
     )
 
 
@@ -140,7 +137,9 @@ def brokers(shared: Shared, list_topics: Callable[[float], Any]) -> Brokers:
 
 def transaction(shared: Shared, source: KafkaSource) -> Producing:
     """Return the producing side of the guarantee that is wanted; it has no producer yet."""
-    config = ProducerConfig.of(shared.settings, producer_properties(shared.settings))
+    settings = shared.settings
+    native = record_path(settings).path
+    config = ProducerConfig.of(settings, producer_properties(settings), native)
     around: dict[str, Any] = {
         "clock": shared.clock,
         "forward": shared.events.librdkafka_logged,
@@ -272,4 +271,5 @@ def sizing(
         retry=retry,
         bounds=bounds,
         cut_after_s=CUT_AFTER_S,
+        ahead=settings.dedup.claims_url is not None,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+import time
 from typing import TYPE_CHECKING
 
 from hapax.core.exactly_once import ExactlyOnce
@@ -13,6 +15,7 @@ from hapax.engines.spark.plan import RangePlan, RangeReport
 from hapax.engines.spark.task import RangeLog, Task, hung, overrun
 from hapax.engines.watchdog import Watchdog
 from hapax.kafka.consume.range_source import KafkaRange
+from hapax.kafka.native import record_path
 from hapax.kafka.produce.fences import named_transaction
 from hapax.kafka.properties import consumer_properties, lane_id
 from hapax.wiring import builders as parts
@@ -54,8 +57,8 @@ class RangeParts:
         self._settings = settings
         self._plan = plan
         self._cluster_id = cluster_id
-        self._clock = parts.SystemClock()
-        self.report = RangeReport(lane=plan.lane, pace=plan.pace)
+        self._clock = time
+        self.report = RangeReport(lane=plan.lane, pace=plan.pace, executor=platform.node())
         self.interrupt = Interrupt()
         self.watchdog = Watchdog(settings.watchdog.timeout_ms / 1000, on_overrun=overrun)
         self.watchdog.limit_calls(self.interrupt, parts.call_limit_s(settings), hung)
@@ -70,6 +73,8 @@ class RangeParts:
         """Return consumer and producer of the lane."""
         settings, plan, lines = self._settings, self._plan, RangeLog(self.report)
         name = lane_id(settings, plan.lane)
+        choice = record_path(settings, self.report.executor)
+        self.report.record_path = str(choice)
         source = KafkaRange(
             consumer_properties(settings) | {"client.id": name, "fetch.wait.max.ms": FETCH_WAIT_MS},
             plan.starts,
@@ -79,10 +84,12 @@ class RangeParts:
             logger=lines,
             clock=self._clock,
             watch=self.watchdog.watch,
+            native=choice.path,
         )
         return source, named_transaction(
             settings,
             name,
+            choice.path,
             clock=self._clock,
             forward=lines.librdkafka_logged,
             watch=self.watchdog.watch,

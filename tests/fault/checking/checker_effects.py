@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.fault import rules
 from tests.fault.checking.checker_findings import Words
-from tests.fault.checking.checker_match import OUTPUTS_MAX, PERIOD, STRANGE, WAYS
+from tests.fault.checking.checker_match import OUTPUTS_MAX, STRANGE, WAYS
 from tests.fault.checking.reading_texts import ODD
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def judge(history: History, matched: Matched, findings: Findings) -> None:
 def _wrong(way: int, effects: Table, inputs: Table) -> NDArray[np.bool_]:
     """Return which effects of a lane are not what the rules make of their records."""
     number = inputs["number"]
-    poison = number % rules.POISON_EVERY == rules.POISON
+    poison = rules.is_poison(number)
     wrong = effects["event"] != number
     wrong |= effects["key"] != inputs["key"]
     wrong |= (effects["dup"] != inputs["copy"]) & (effects["dup"] != ODD)
@@ -58,15 +58,15 @@ def _wrong(way: int, effects: Table, inputs: Table) -> NDArray[np.bool_]:
         return np.asarray(wrong | ~poison)
     wrong |= poison
     slot = effects["slot"].astype(np.int64)
-    ways = np.full((PERIOD, OUTPUTS_MAX + 2), _NOWHERE)
+    ways = np.full((rules.PERIOD, OUTPUTS_MAX + 2), _NOWHERE)
     for at, due in enumerate(WAYS):
         ways[at, 1 : len(due) + 1] = due
     lengths = np.array([len(due) for due in WAYS])
     wrong |= effects["number"] != number
     wrong |= effects["t_ms"] != inputs["t_ms"]
     wrong |= effects["part"] != slot - 1
-    wrong |= effects["parts"] != lengths[number % PERIOD]
-    wrong |= ways[number % PERIOD, np.clip(slot, 0, OUTPUTS_MAX + 1)] != way
+    wrong |= effects["parts"] != lengths[number % rules.PERIOD]
+    wrong |= ways[number % rules.PERIOD, np.clip(slot, 0, OUTPUTS_MAX + 1)] != way
     return np.asarray(wrong)
 
 

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from tests.fault.checking.history import History
     from tests.fault.checking.reading_columns import Table
 
-PERIOD = 10
-"""After so many numbers the ways repeat."""
-WAYS = [rules.ways(number) for number in range(PERIOD)]
+WAYS = [rules.ways(number) for number in range(rules.PERIOD)]
 OUTPUTS_MAX = max(map(len, WAYS))
 STRANGE = OUTPUTS_MAX + 1
 """Slot of an effect that is no output of anything."""
@@ -69,8 +67,8 @@ def match(history: History) -> Matched:
     flat = record[known] * SLOTS + _slots(history, effects)[known]
     made = np.bincount(flat, minlength=len(inputs) * SLOTS).astype(np.int32)
     return Matched(
-        outputs=np.array([len(ways) for ways in WAYS], np.int8)[number % PERIOD],
-        poison=number % rules.POISON_EVERY == rules.POISON,
+        outputs=np.array([len(ways) for ways in WAYS], np.int8)[number % rules.PERIOD],
+        poison=rules.is_poison(number),
         real=number >= 0,
         done=inputs["offset"] < history.next_offsets[inputs["lane"]],
         made=made.reshape(-1, SLOTS),

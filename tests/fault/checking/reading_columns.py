@@ -72,6 +72,7 @@ OFFSET = np.dtype([("offset", "i8"), ("lane", "i2")])
 """Any record, aborted ones among them."""
 
 _OUTPUT = {"hapax-id", "hapax-source", "message-id", "dup", "who"}
+_PLAIN = _OUTPUT - {"who"}
 _ATTEMPTS = b"3"
 """How often the service tries a record unless it is set otherwise."""
 _DUPS: dict[Any, int] = {b"0": 0, b"1": 1, None: ODD}
@@ -132,7 +133,11 @@ def outputs(messages: Sequence[Message], names: Names) -> Table:
     if slots is None:
         slots = np.array([texts.pair_of(part) for part in parts], np.int64).reshape(-1, 2)
     table["slot"], table["parts"] = slots[:, 0], slots[:, 1]
-    table["headed"] = [header.keys() - {"hapax-part"} == _OUTPUT for header in headers]
+    plain = rules.is_plain(table["number"])  # without a header of its own
+    table["headed"] = [
+        header.keys() - {"hapax-part"} == (_PLAIN if is_plain else _OUTPUT)
+        for header, is_plain in zip(headers, plain, strict=True)
+    ]
     table["headed"] &= np.array(["hapax-part" in header for header in headers]) == (slots[:, 1] > 1)
     return table
 

@@ -10,7 +10,7 @@ import asyncio
 import signal
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer  # type: ignore[import-not-found]
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from tests.fault.controls.contract import Contract, effects
 

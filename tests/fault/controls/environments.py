@@ -1,6 +1,7 @@
 """An environment of its own for each peer: its libraries are not ours, and ours are not its.
 
-Made on demand under ``build/peers``, from the locked file beside this one; standard library only.
+Made on demand under ``build/peers``, from the lock of that peer in ``bench/peers``, which is also
+what the benchmark measures; standard library only.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def environment(name: str) -> Path:
     Another process that builds the same is waited for. Raises CalledProcessError when a library
     cannot be had.
     """
-    wanted = Path(__file__).with_name(f"requirements-{name}.txt")
+    wanted = PROJECT / "bench/peers" / name / "requirements.txt"
     folder = PROJECT / PEERS / name
     stamp, state = folder / "built", sha256(wanted.read_bytes()).hexdigest()
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from quixstreams import Application, message_context  # type: ignore[import-not-found]
-from quixstreams.models import BytesSerializer  # type: ignore[import-not-found]
+from quixstreams import Application, message_context
+from quixstreams.models import BytesSerializer
 
 from tests.fault import rules
 from tests.fault.controls.contract import Contract, Effect, effects

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tests.kit.proxy import FaultProxy
 
 PARTITIONS = 4
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 STOP_S = 30.0
 SETTINGS = {
     "HAPAX_GROUP__SESSION_TIMEOUT": "6s",

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 from hapax.claims.redis import RedisClaims
 from hapax.core.records import Coordinates
 from hapax.kafka.produce.transaction import KafkaTransaction
+from hapax.testing.claims import AskedBefore
 from tests.kit import mutants
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from hapax.core.ports import Asked
     from hapax.core.records import Record
 
 
@@ -54,8 +56,17 @@ def claim_then_drop() -> None:
     ) -> Mapping[int, Coordinates]:
         pipeline: Any = self._redis.pipeline(transaction=False)
         for each in ids:
-            pipeline.set(self._meta + b":" + each, 1, nx=True)
+            pipeline.set(self._base + b":" + each, 1, nx=True)
         known = [index for index, new in enumerate(pipeline.execute()) if not new]
         return {index: Coordinates("", -1, -1) for index in known}
 
+    def ask(
+        self: RedisClaims,
+        ids: Sequence[bytes],
+        records: Sequence[Record],
+        replays: Mapping[int, Coordinates],
+    ) -> Asked:
+        return AskedBefore(claim(self, ids, records, replays))
+
     RedisClaims.claim = claim  # type: ignore[method-assign]
+    RedisClaims.ask = ask  # type: ignore[method-assign]

@@ -135,7 +135,7 @@ def abort_after_commit_timeout() -> None:
         outbox = self._producer()
         error = self._call(outbox, "commit_transaction", CALL_TIMEOUT_S)
         if error is None:
-            self.doubts = outbox.log.doubts.copy()
+            self.doubts = outbox.log.end()
             return
         self._call(outbox, "abort_transaction", CALL_TIMEOUT_S)
         self.doubts = ["a new producer, so that only the wrong belief is wrong"]

@@ -45,6 +45,8 @@ class _TakingTurns:
     def doubts(self) -> Sequence[str]:
         return self._lane.doubts
 
+    one_by_one = True
+
     @property
     def age_s(self) -> float:
         return self._lane.age_s

@@ -12,7 +12,7 @@ from enum import StrEnum
 import msgspec
 
 from hapax.core.batch_result import BatchResult  # noqa: TC001 - as above
-from hapax.core.ports import Stuck  # noqa: TC001 - msgspec reads the types
+from hapax.core.changes import Stuck  # noqa: TC001 - msgspec reads the types
 from hapax.core.records import (  # noqa: TC001 - msgspec reads the types
     Coordinates,
     Progress,
@@ -93,6 +93,9 @@ class RangeReport(msgspec.Struct, kw_only=True):
     suspected   partitions at whose offset processes had died: first offset, end, deaths
     killers     records that killed or hung a process of their own: how, and how many by then
     isolation_failures  why there was no such process
+    executor     name of the machine
+    record_path  ``native`` or ``python``, and why; "" where the task came to no clients
+    routes_lost, native_left  as in core/ports.py, Changes
     """
 
     lane: int
@@ -120,6 +123,10 @@ class RangeReport(msgspec.Struct, kw_only=True):
     suspected: list[tuple[TopicPartition, int, int, int]] = []
     killers: list[tuple[Coordinates, str, int]] = []
     isolation_failures: list[str] = []
+    executor: str = ""
+    record_path: str = ""
+    routes_lost: list[TopicPartition] = []
+    native_left: str = ""
 
     @property
     def progress(self) -> Progress:

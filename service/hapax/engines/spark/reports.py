@@ -26,8 +26,9 @@ from hapax.engines.spark.plan import RangeOutcome
 
 if TYPE_CHECKING:
     from hapax.core.batch_result import BatchResult
+    from hapax.core.changes import Stuck
     from hapax.core.limits import DeadLetterRate, FenceBudget
-    from hapax.core.ports import Claims, Stuck
+    from hapax.core.ports import Claims
     from hapax.core.records import Progress, TopicPartition
     from hapax.engines.spark.lane import Lane
     from hapax.engines.spark.plan import RangeReport
@@ -145,6 +146,7 @@ class Reports:
         for where, count in report.repeated.items():
             self._events.records_redelivered(count, where)
         self._tell_suspects(report)
+        self._tell_path(report)
         if report.halved:
             self._events.batch_halved(report.pace, report.reason)
         for line in report.lines:
@@ -180,6 +182,14 @@ class Reports:
             self._events.crashing_record_found(*killer)
         for reason in report.isolation_failures:
             self._events.isolation_failed(reason)
+
+    def _tell_path(self, report: RangeReport) -> None:
+        if report.record_path:
+            self._events.executor_seen(report.executor, report.record_path)
+        if report.routes_lost:
+            self._events.native_route_lost(report.routes_lost)
+        if report.native_left:
+            self._events.native_path_left(report.native_left)
 
     def _settled(self, settled: BatchResult) -> None:
         self._events.transaction_committed(settled)

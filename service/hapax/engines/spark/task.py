@@ -17,6 +17,7 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hapax.core.errors import (
@@ -32,6 +33,8 @@ from hapax.engines.spark.plan import RangeOutcome
 from hapax.engines.spark.task_suspects import TaskSuspects
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hapax.core.ports import Batch
     from hapax.core.records import Coordinates, Progress, TopicPartition
     from hapax.engines.spark.plan import RangePlan, RangeReport
@@ -117,17 +120,21 @@ class Task:
             report.halved = runner.fail(error)
             report.records = len(runner.batch.records)
             if runner.batch.records:
-                report.suspect = runner.batch.records[0].coordinates
+                report.suspect = runner.batch.coordinates(0)
             raise
         finally:
+            runner.give_up()
             report.pace = self._parts.sizing.pace.records
-            report.repeated = self._source.changes().repeated
+            changes = self._source.changes()
+            report.repeated = changes.repeated
+            report.routes_lost, report.native_left = changes.routes_lost, changes.native_left
             report.stuck = dict(self._source.stuck())
 
     def _take_all(self) -> None:
         sizing = self._parts.sizing
         until_s = time.monotonic() + self._plan.duration_s
-        while self._behind() and not sizing.bounds.spent and time.monotonic() < until_s:
+        due = partial(self._due, until_s)
+        while self._runner.waiting or due():
             batch = self._runner.take(WAIT_S)
             self._ends |= {
                 where: end for where, end in batch.next.items() if where not in batch.first
@@ -137,13 +144,20 @@ class Task:
             new = batch.first.keys() - self._begun
             batch.base.update({at: self._certain[at] for at in new & self._certain.keys()})
             self._begun |= new
-            self._run(batch)
+            self._run(batch, due)
             sizing.retry.succeed()
 
-    def _run(self, batch: Batch) -> None:
-        """Give one batch its effects."""
+    def _due(self, until_s: float) -> bool:
+        """Whether more is to be taken."""
+        return self._behind() and not self._parts.sizing.bounds.spent and time.monotonic() < until_s
+
+    def _run(self, batch: Batch, due: Callable[[], bool]) -> None:
+        """Give one batch its effects; where more is due, let the claim of the next one travel."""
         self._suspects.mark(batch)
         self._fence_doubt()
+        plan = self._plan
+        if plan.attempt == 1 and not plan.rejected and due():
+            self._runner.look_ahead()
         result = self._runner.run(self._plan.rejected, self._plan.attempt)
         self._report.settled.append(result)
         self._certain |= result.progress

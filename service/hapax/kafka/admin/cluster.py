@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from concurrent.futures import Future
 
+    from hapax.core.changes import Stuck
     from hapax.core.cluster_state import Log
-    from hapax.core.ports import Stuck
     from hapax.core.records import TopicPartition
     from hapax.settings import Settings
 

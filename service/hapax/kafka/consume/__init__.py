@@ -2,6 +2,8 @@
 
 source           what the engine calls
 client           the consumer, every call watched
+consumer_events  what the client reports in place of records
+native_intake    records of routed partitions, for the native path
 decode           messages to the records of a batch
 partition_state  what is known of each partition
 positions        where to continue reading

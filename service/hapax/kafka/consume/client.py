@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import BatchAbortedError, MemberFencedError, StopError
 from hapax.kafka.client_log import DEBUG, ClientLogMonitor
+from hapax.kafka.consume.native_intake import NativeIntake
 from hapax.kafka.errors import describe, is_member_fenced
 from hapax.kafka.properties import build
 
@@ -19,10 +20,13 @@ if TYPE_CHECKING:
 
     from hapax.core.ports import Clock, Watch
     from hapax.core.records import TopicPartition as Where
+    from hapax.kafka.native import NativePath
 
 ANSWER_TIMEOUT_S = 5.0
 PENDING_TIMEOUT_S = 1.0
 """Longest wait for offsets that hang in a transaction, where not knowing them is an answer."""
+SERVE_TIMEOUT_S = 2.0
+"""Longest service of what is queued before a client is closed."""
 NO_EPOCH = -1
 
 
@@ -32,12 +36,22 @@ class GroupConsumer:
     properties  of the client, as they were given
     client      for calls on the record path, inside of ``asking``
     log         what the client's own lines told
+    intake      where native records arrive; None: the client hands all of them out
     """
 
     def __init__(
-        self, properties: Mapping[str, Any], *, logger: object, clock: Clock, watch: Watch
+        self,
+        properties: Mapping[str, Any],
+        *,
+        logger: object,
+        clock: Clock,
+        watch: Watch,
+        native: NativePath | None = None,
     ) -> None:
         self.properties = dict(properties)
+        self._native = native
+        self._clock = clock
+        self.intake: NativeIntake | None = None
         self.group = str(properties["group.id"])
         self.log = ClientLogMonitor(logger, clock)
         self.watch = watch
@@ -47,15 +61,43 @@ class GroupConsumer:
         self._pausing = False
 
     def _built(self) -> Consumer:
-        return build(Consumer, {**self.properties, "debug": DEBUG}, self.log)
+        properties = {**self.properties, "debug": DEBUG}
+        if self._native is None:
+            return build(Consumer, properties, self.log)
+        client = build(Consumer, self._native.plug_in(properties), self.log)
+        self.intake = NativeIntake(self._native, self._clock)
+        return client
 
     def renew(self) -> None:
         """Put a new client in the place of a dead one."""
+        if self.intake is not None:
+            self.intake.close()
         # Its destructor does not close the dead member: there is nothing to leave.
         self.log.topics.forget()
         self.client = self._built()
         self._paused.clear()
         self._held.clear()
+
+    def close(self) -> None:
+        """Leave the group, with no change of the assignment still unserved.
+
+        A static member of a cooperative group that closes before it has served its assignment
+        hangs for ever, with the interpreter's lock: librdkafka 2.16 ends the group with the answer
+        to the assignment, and drops the question that the revocation after it asks.
+        """
+        with self.watch("close"):
+            with suppress(KafkaException, RuntimeError):  # a dead member, or closed already
+                self._serve_unserved()
+            if self.intake is not None:
+                self.intake.close()
+            self.client.close()
+
+    def _serve_unserved(self) -> None:
+        """Serve what the client has queued; a change may wait after many records."""
+        self.client.pause(self.client.assignment())
+        until_s = self._clock.monotonic() + SERVE_TIMEOUT_S
+        while self.client.poll(0) is not None and self._clock.monotonic() < until_s:
+            pass
 
     @contextmanager
     def asking(self, call: str) -> Iterator[None]:
@@ -167,6 +209,8 @@ class GroupConsumer:
             # A partition whose fetching has not started, or has ended in an error, cannot be
             # sought; taking it anew can.
             self.client.incremental_unassign([position])
+            if self.intake is not None:
+                self.intake.route([where])  # unassigning has reset the route
             self.client.incremental_assign([position])
 
     def hold(self, where: Where, *, held: bool) -> None:
@@ -184,6 +228,9 @@ class GroupConsumer:
 
     def release(self, partitions: Iterable[Where]) -> None:
         """Let partitions that leave be delivered when they are back."""
+        partitions = list(partitions)
+        if self.intake is not None:
+            self.intake.leave(partitions)
         left = self._held.intersection(partitions)
         self._held -= left
         self._paused |= left

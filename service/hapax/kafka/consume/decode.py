@@ -6,16 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 from hapax.core.ports import Batch
 from hapax.core.records import Record
+from hapax.kafka.errors import NO_TEXT, client_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
+    from hapax.core.record_path import RecordPath
+    from hapax.core.records import Progress
     from hapax.core.records import TopicPartition as Where
     from hapax.kafka.consume.partition_state import PartitionState, PartitionStates
 
 
 def read(
-    messages: list[Any],
+    messages: Sequence[Any],
     states: PartitionStates,
     repeated: dict[Where, int],
     on_event: Callable[[Any, Any], None],
@@ -54,8 +57,8 @@ def read(
             states[where].first_epoch = message.leader_epoch()
         next_offset, last = offset + 1, message
         try:
-            headers = message.headers()
-        except UnicodeDecodeError:
+            headers = client_headers(message)
+        except NO_TEXT:
             batch.unreadable[len(records)] = "a header name is not UTF-8"
             headers = None
         records.append(
@@ -71,6 +74,35 @@ def read(
         )
     if opened:
         _close(states[where], batch, where, last)
+    return batch
+
+
+def read_native(records: RecordPath, states: PartitionStates) -> Batch | None:
+    """Return the batch of native records, and let the states follow; None: the rule does not hold.
+
+    The rule: nothing but records and ends of partitions, none handed out before, and nothing in
+    doubt about any partition. Everything else is for ``read``, message by message.
+    """
+    if not records.regular or states.stale or states.stuck.known:
+        return None
+    runs = records.runs
+    reached: Progress = {}
+    for topic, partition, _start, _count, first, next_offset, *_ in runs:
+        where = (topic, partition)
+        if first < reached.get(where, states[where].next or 0):
+            return None
+        reached[where] = next_offset
+    batch = Batch(records if len(records) else [], {}, reached)  # else only ends were met
+    for topic, partition, _start, _count, first, next_offset, first_epoch, last_epoch in runs:
+        where = (topic, partition)
+        state = states[where]
+        if where not in batch.first:
+            batch.first[where] = first
+            state.first_epoch = None if first_epoch < 0 else first_epoch
+        state.next = next_offset
+        state.learn_epoch(last_epoch, next_offset)
+    for topic, partition, offset in records.ends:
+        states.meet_end((topic, partition), offset)
     return batch
 
 

@@ -54,6 +54,8 @@ class KafkaRange(KafkaSource):
             if offset is not None:
                 state = self._states[where]
                 state.next = state.settled = offset
+        if self._consumer.intake is not None:
+            self._consumer.intake.route(self._starts)
         with self._consumer.asking("assign"):
             self._consumer.client.incremental_assign(
                 [

@@ -7,46 +7,42 @@ everything below the next offset is dropped (kafka/consume/decode.py) and counte
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, TopicPartition
 
-from hapax.core.errors import PositionLostError, StopError
+from hapax.core.changes import Changes
+from hapax.core.errors import PositionLostError
 from hapax.core.offset_commit import OffsetCommit, require_assigned
-from hapax.core.ports import Batch, Changes
+from hapax.core.ports import Batch
 from hapax.core.suspicion import marked
 from hapax.kafka.admin.group import orphans
 from hapax.kafka.consume.client import GroupConsumer, places
-from hapax.kafka.consume.decode import read, without
+from hapax.kafka.consume.consumer_events import ConsumerEvents
+from hapax.kafka.consume.decode import read, read_native, without
+from hapax.kafka.consume.native_intake import messages_of
 from hapax.kafka.consume.partition_state import PartitionStates
 from hapax.kafka.consume.positions import Positions
 from hapax.kafka.consume.topic_check import TopicIdentity
-from hapax.kafka.errors import COORDINATOR_MOVES, describe
 from hapax.kafka.offset_commit import client_offsets
-from hapax.kafka.undecodable import UNDECODABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from confluent_kafka import Consumer
 
+    from hapax.core.changes import Stuck
     from hapax.core.committed_metadata import CommittedMetadata
     from hapax.core.offset_commit import GroupOffset
-    from hapax.core.ports import Clock, Stuck, Watch
+    from hapax.core.ports import Clock
     from hapax.core.records import Progress
     from hapax.core.records import TopicPartition as Where
     from hapax.core.suspicion import Marks
+    from hapax.kafka.consume.native_intake import NativeIntake
 
 
 WAITING_MAX, WAITING_BYTES_MAX = 500, 16 << 20
 """Records that wait for the first take, and their bytes: no more than a first batch holds."""
-_NO_OFFSET = KafkaError(KafkaError._NO_OFFSET).str()
-_TRUNCATED = KafkaError(KafkaError._LOG_TRUNCATION).str()
-"""The client's own words for why it does not read on: the code is the same for each reason."""
-
-PASSING_S = 5.0
-"""A coordinator that loads or moves answers within a moment; after that it is worth a warning."""
 
 
 class KafkaSource:
@@ -58,18 +54,17 @@ class KafkaSource:
         topics: Sequence[str],
         *,
         start: str,
-        logger: object,
         clock: Clock,
-        watch: Watch,
+        **client: Any,
     ) -> None:
-        self._consumer = GroupConsumer(properties, logger=logger, clock=clock, watch=watch)
+        """Connect, join nothing yet. ``client``: the rest of what GroupConsumer takes."""
+        self._consumer = GroupConsumer(properties, clock=clock, **client)
         self._topics = list(topics)
         self._start = start
         self._states = PartitionStates(clock)
         self._positions = Positions(self._consumer, self._states, clock, start=start)
         self._identity = TopicIdentity(self._consumer, self._states, self._positions)
-        self._changes = Changes()
-        self._moving_s = (-math.inf, -math.inf)
+        self._events = ConsumerEvents(self._consumer, self._states, clock)
         self._clock = clock
         self._waiting_bytes, self._overfull = 0, False
 
@@ -128,7 +123,9 @@ class KafkaSource:
 
     def changes(self) -> Changes:
         """Return and forget what happened since the last call."""
-        changes, self._changes = self._changes, Changes()
+        changes, self._events.changes = self._changes, Changes()
+        if self._consumer.intake is not None:
+            changes.routes_lost, changes.native_left = self._consumer.intake.news()
         return changes
 
     def adopt_orphans(self) -> list[Where] | None:
@@ -153,8 +150,7 @@ class KafkaSource:
 
     def close(self) -> None:
         """Leave; a static member stays known to the group for its session timeout."""
-        with self._consumer.watch("close"):
-            self._consumer.client.close()
+        self._consumer.close()
 
     # -- records --------------------------------------------------------------------------
 
@@ -171,6 +167,8 @@ class KafkaSource:
             client = self._consumer.client
             if self._states.stuck.known:
                 self._states.stuck.retry(self._try_again)
+            if not messages and self._consumer.intake is not None:
+                return self._take_native(self._consumer.intake, count, wait_s)
             if not messages:
                 # consume(n, t) waits all of t when short of n: one blocking poll, then the rest.
                 head = client.poll(wait_s)
@@ -182,8 +180,25 @@ class KafkaSource:
             if records_max > len(messages):
                 messages += client.consume(records_max - len(messages), 0)
                 self._follow()
-            batch = read(messages, self._states, self._changes.repeated, self._on_event)
+            return self._read(messages)
+
+    def _take_native(self, intake: NativeIntake, count: int, wait_s: float) -> Batch:
+        def serve() -> list[Any]:
+            head = self._consumer.client.poll(0)
+            self._consumer.resume_returned()
+            more = self._consumer.client.consume(count - 1, 0) if head is not None else []
+            self._follow()
+            return [] if head is None else [head, *more]
+
+        messages, records = intake.arrivals(serve, count, wait_s)
+        if records is not None and (batch := read_native(records, self._states)) is not None:
             return self._finish(batch)
+        messages = messages if records is None else messages_of(records)
+        return self._read(messages) if messages or self._states.unplaced else Batch([], {}, {})
+
+    def _read(self, messages: Sequence[Any]) -> Batch:
+        batch = read(messages, self._states, self._changes.repeated, self._events.meet)
+        return self._finish(batch)
 
     def attend(self, wait_s: float = 0.0) -> None:
         """Serve rebalances without taking records; one that arrives waits for the next take.
@@ -205,7 +220,7 @@ class KafkaSource:
                 self._states.stash.append(message)
                 self._waiting_bytes += len(message)
             else:
-                self._on_event(message, error)
+                self._events.meet(message, error)
 
     def _finish(self, batch: Batch) -> Batch:
         """Look at positions that are in doubt, and add progress behind what no reader can see."""
@@ -345,52 +360,19 @@ class KafkaSource:
     def _every_partition(self) -> list[Where]:
         return [(topic, one) for topic in self._topics for one in self._consumer.numbers(topic)]
 
+    @property
+    def _changes(self) -> Changes:
+        return self._events.changes
+
     # -- what the client reports ------------------------------------------------------------
-
-    def _on_event(self, message: Any, error: KafkaError) -> None:
-        code = error.code()
-        where = (message.topic() or "", message.partition() or 0)
-        if code == KafkaError._PARTITION_EOF:
-            self._states.meet_end(where, message.offset())
-        elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION}:
-            self._lose(where, error)
-        elif code in UNDECODABLE and (message.offset() or -1) >= 0:
-            self._states.stuck.meet(where, message.offset(), describe(error))
-            self._consumer.hold(where, held=True)
-        elif error.fatal() or code == KafkaError._FATAL:
-            self._consumer.fatal(error)
-        elif code in {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED}:
-            raise StopError(f"not allowed to read: {describe(error)}; grant the right and restart")
-        elif code in COORDINATOR_MOVES and self._passes():
-            self._changes.passing.append(describe(error))
-        else:
-            # Transport, time-outs, max.poll.interval: these heal, or end in a rebalance.
-            self._changes.errors.append(describe(error))
-
-    def _lose(self, where: Where, error: KafkaError) -> None:
-        """Take note that the client cannot read on; only its words say why (librdkafka 2.16)."""
-        self._states.unplaced.add(where)
-        if _NO_OFFSET in error.str():
-            return
-        state = self._states[where]
-        state.refused = True
-        if error.code() == KafkaError._LOG_TRUNCATION or _TRUNCATED in error.str():
-            state.truncated = describe(error)
-
-    def _passes(self) -> bool:
-        """Whether a coordinator has been moving for a moment only; asked once for each error."""
-        now_s = self._clock.monotonic()
-        first_s, last_s = self._moving_s
-        if now_s - last_s > PASSING_S:
-            first_s = now_s
-        self._moving_s = (first_s, now_s)
-        return now_s - first_s < PASSING_S
 
     def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         assigned = places(partitions)
         self._changes.assigned = [*(self._changes.assigned or []), *assigned]
         for where in assigned:
             self._states[where].beside = None
+        if self._consumer.intake is not None:
+            self._consumer.intake.route(assigned)
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._changes.revoked += places(partitions)

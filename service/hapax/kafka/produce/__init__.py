@@ -3,7 +3,9 @@
 transaction    outputs and offsets, exactly once
 weaker         the two weaker guarantees
 fences         transactional ids that are fenced: of lanes, of earlier versions
-producer       the client, its log and its delivery reports
+producer       the client and its delivery reports
+doubts         requests that may still arrive: by counted requests, or by the client's lines
+requests       the native count of requests
 base           what the producers of all guarantees share
 call_timeout   calls that may never return
 micro_batch    a micro-batch and its marker in one transaction

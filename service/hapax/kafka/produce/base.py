@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from hapax.core.ports import Clock, Watch
-    from hapax.kafka.produce.producer import LogLine
+    from hapax.kafka.native import NativePath
+    from hapax.kafka.produce.doubts import LogLine
     from hapax.settings import Settings
 
 
@@ -75,6 +76,7 @@ class ProducerConfig(msgspec.Struct, frozen=True, kw_only=True):
     properties       of the client
     required_topics  those of the settings: one that is gone is no record's fault
     round_robin      whether records without a key are spread evenly
+    native           the native record path; None: messages are handed over one by one
     deadline_s       longest that one transaction, or one step of it, may take
     """
 
@@ -82,9 +84,12 @@ class ProducerConfig(msgspec.Struct, frozen=True, kw_only=True):
     required_topics: frozenset[str] = frozenset()
     round_robin: bool = False
     deadline_s: float
+    native: NativePath | None = None
 
     @classmethod
-    def of(cls, settings: Settings, properties: dict[str, Any]) -> ProducerConfig:
+    def of(
+        cls, settings: Settings, properties: dict[str, Any], native: NativePath | None = None
+    ) -> ProducerConfig:
         """Return that of a pipeline, under these properties."""
         topics = {settings.output.topic, settings.dead_letter.topic or settings.output.topic}
         return cls(
@@ -92,6 +97,7 @@ class ProducerConfig(msgspec.Struct, frozen=True, kw_only=True):
             required_topics=frozenset(topics),
             round_robin=settings.output.partitioner == "round_robin",
             deadline_s=settings.transaction.timeout_ms / 1000,
+            native=native,
         )
 
 
@@ -113,6 +119,7 @@ class KafkaProducing:
     ) -> None:
         """``meet_cluster`` raises when positions belong to another cluster than the producer's."""
         self._properties = config.properties
+        self._native = config.native
         self._required_topics = config.required_topics
         self._round_robin = config.round_robin
         self._deadline_s = config.deadline_s
@@ -132,10 +139,17 @@ class KafkaProducing:
         """Seconds since the last begin."""
         return self._clock.monotonic() - self._began_s
 
+    @property
+    def one_by_one(self) -> bool:
+        """Whether it takes messages one by one only: to report on each, or to place it."""
+        return self._native is None or bool(self._native.left) or self._round_robin
+
     def _connect(self) -> tuple[Outbox, Any]:
         """Return a new producer that has a connection, and the cluster's metadata."""
         properties = {**self._properties, **self._sets.properties()}
-        outbox = Outbox(properties, self._forward, round_robin=self._round_robin)
+        outbox = Outbox(
+            properties, self._forward, round_robin=self._round_robin, native=self._native
+        )
         with self._watch("list_topics"):
             try:
                 return outbox, outbox.connect()

@@ -24,13 +24,16 @@ from hapax.kafka.properties import former_id, lane_id, producer_properties, tran
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hapax.kafka.native import NativePath
     from hapax.settings import Settings
 
 
-def named_transaction(settings: Settings, name: str, **around: Any) -> KafkaTransaction:
+def named_transaction(
+    settings: Settings, name: str, native: NativePath | None = None, **around: Any
+) -> KafkaTransaction:
     """Return a producing side under a transactional id that is not the worker's."""
     properties = producer_properties(settings) | {"client.id": name, "transactional.id": name}
-    return KafkaTransaction(ProducerConfig.of(settings, properties), **around)
+    return KafkaTransaction(ProducerConfig.of(settings, properties, native), **around)
 
 
 def fence(settings: Settings, transactional_id: str) -> None:

@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
     from hapax.core.micro_batches import MicroBatch, PublishedRecord
     from hapax.core.ports import Clock, Message, Watch
-    from hapax.kafka.produce.producer import LogLine
+    from hapax.kafka.produce.doubts import LogLine
     from hapax.settings import Settings
 
-    Messages = Sequence[Message]
-    Chunks = Callable[[], Iterable[Messages]]
+    Chunk = Sequence[Message]
+    Chunks = Callable[[], Iterable[Chunk]]
 
 ANSWER_TIMEOUT_S = 5.0
 TOO_LONG = (
@@ -178,7 +178,7 @@ class KafkaPublisher:
         except PreflightError as error:
             raise BatchAbortedError(f"what was published before is not known: {error}") from error
 
-    def _first(self, batch: MicroBatch, chunks: Iterable[Sequence[Message]]) -> Iterator[Messages]:
+    def _first(self, batch: MicroBatch, chunks: Iterable[Sequence[Message]]) -> Iterator[Chunk]:
         """Pass the chunks of a first micro-batch on; look at each topic that their rows name."""
         known = {self._where[0]}
         for chunk in chunks:
@@ -188,7 +188,7 @@ class KafkaPublisher:
                 due(batch, None, self._found(topics))
             yield chunk
 
-    def _given(self, chunks: Iterable[Messages]) -> Iterator[Messages]:
+    def _given(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         """Pass the chunks on; when what gives them fails, no reader waits for the transaction."""
         try:
             for chunk in chunks:

@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Any, cast
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
+from hapax.core.record_path import Prepared
 from hapax.kafka.errors import CONTENT, UNKNOWN_TOPIC, describe
+from hapax.kafka.produce.doubts import ClientLog, without_lines
+from hapax.kafka.produce.requests import NativeRequests
 from hapax.kafka.properties import build
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from hapax.core.ports import Message
-
-    LogLine = Callable[[str, int, str, str], None]
+    from hapax.kafka.native import NativePath
+    from hapax.kafka.produce.doubts import LogLine
 
 METADATA_TIMEOUT_S = 5.0
 CLIENT_ERRORS: tuple[type[BaseException], ...] = (
@@ -25,47 +28,35 @@ CLIENT_ERRORS: tuple[type[BaseException], ...] = (
     # A fatal error comes out of poll and flush bare (measured with two producers of one id); it can
     # be raised and caught although its type derives from no exception.
     cast("type[BaseException]", KafkaError),
+    # The same with a delivery report under way: the report runs while the error is set already.
+    SystemError,
 )
-_DOUBT = ("-> DOWN", "Disconnected", "REQTMOUT", "Timed out", "timed out", "different ClusterId")
 _QUEUE_FULL_WAIT_S = 0.05
-
-
-class ClientLog:
-    """Listens to a client's own lines (``debug=broker``) for lost connections and requests.
-
-    This is the only exact signal that the client sent a transactional request twice: error
-    callbacks and ordinary log lines miss most, statistics come late. A delayed EndTxn or
-    TxnOffsetCommit of transaction n is accepted by today's brokers inside n+1 (KAFKA-17754), so
-    any such line inside a transaction means: new producer before the next one. So does one about
-    another cluster: a new producer compares.
-    """
-
-    def __init__(self, client: str, forward: LogLine) -> None:
-        self._client = client
-        self._forward = forward
-        self.doubts: list[str] = []
-
-    def log(self, level: int, _form: str, *parts: object) -> None:
-        """Take one line; the C client calls this from inside poll and must never see it raise."""
-        facility = str(parts[0]) if parts else ""
-        text = str(parts[-1]) if parts else ""
-        if any(sign in text for sign in _DOUBT) or facility == "REQTMOUT":
-            self.doubts.append(f"{facility}: {text}")
-        self._forward(self._client, level, facility, text)
 
 
 class Outbox:
     """Hands messages to a producer and knows which of them were refused."""
 
     def __init__(
-        self, properties: Mapping[str, Any], forward: LogLine, *, round_robin: bool
+        self,
+        properties: Mapping[str, Any],
+        forward: LogLine,
+        *,
+        round_robin: bool,
+        native: NativePath | None = None,
     ) -> None:
         self._round_robin = round_robin
+        self._native = native
         self.alone = properties.get("batch.num.messages") == 1
         """Whether each message has a set of its own, so that brokers refuse it and no other."""
         self._turns: dict[str, Iterator[int]] = {}
         self.log = ClientLog("producer", forward)
+        if native is not None:
+            properties = native.plug_in(without_lines(properties))
         self.producer = build(Producer, properties, self.log)
+        self._client = None if native is None else native.captured()
+        if native is not None:
+            self.log.watch(NativeRequests(native.module, self._client))
         # Coordinator queries before the first connection is up wait for a 500 ms timer; a
         # metadata request first brings the connection up (measured: 20 ms instead of 505).
         self.refused: dict[int, str] = {}
@@ -110,6 +101,9 @@ class Outbox:
         is refused on the spot: going on would commit the batch without it.
         """
         self.refused, self.failed, self.unknown_topics = {}, [], set()
+        if isinstance(messages, Prepared) and not (reports or self._round_robin):
+            self._send_prepared(messages)
+            return
         produce = self.producer.produce
         report = None
         for index, message in enumerate(messages):
@@ -136,6 +130,22 @@ class Outbox:
                 except (KafkaException, TypeError, ValueError, OverflowError) as error:
                     raise self._refusal(index, message.topic, error) from error
                 break
+
+    def _send_prepared(self, prepared: Prepared) -> None:
+        """Let the native path make and send the outputs of a batch; a refusal names its record."""
+        assert self._native is not None
+        if self._native.unproven > 0:
+            self._native.prove(prepared)
+        send, index = self._native.module.send, 0
+        while True:
+            index, code = send(
+                self._client, prepared.topic, prepared.records, prepared.results, index
+            )
+            if not code:
+                return
+            if code != KafkaError._QUEUE_FULL:
+                raise self._refusal(index, prepared.topic, KafkaException(KafkaError(code)))
+            self.serve(_QUEUE_FULL_WAIT_S)
 
     def _refusal(
         self, index: int, topic: str, error: Exception

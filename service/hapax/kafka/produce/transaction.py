@@ -64,8 +64,12 @@ class KafkaTransaction(KafkaProducing):
 
     _diagnosing = False
     _carries_messages = False
-    _hung = 0
-    """Calls for offsets that hung since the last one that returned."""
+    _hung = 0  # calls for offsets that did not return, since the last one that did
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether it takes messages one by one only, for instance to learn which is refused."""
+        return self._diagnosing or super().one_by_one
 
     @cached_property
     def _caller(self) -> Caller:
@@ -138,7 +142,7 @@ class KafkaTransaction(KafkaProducing):
         if self.doubts:
             raise self._dead(f"begin: {IN_DOUBT} ({self.doubts[0]})")
         outbox.serve()  # lines older than this transaction doubt nothing of it
-        outbox.log.doubts.clear()
+        outbox.log.begin()
         self._began_s = self._clock.monotonic()
         self._carries_messages = False
         error = self._call(outbox, "begin_transaction")
@@ -160,8 +164,7 @@ class KafkaTransaction(KafkaProducing):
     def send_offsets(self, commit: OffsetCommit) -> None:
         """Add the progress of a group, as its source has just returned it.
 
-        The broker never checks who is assigned a partition, and takes offsets without a live member
-        unfenced: the source refuses both.
+        The broker checks neither assignment nor, without a live member, anything: the source does.
         """
         outbox = self._producer()
         offsets = client_offsets(commit.offsets)
@@ -186,7 +189,7 @@ class KafkaTransaction(KafkaProducing):
 
         def lost() -> bool:
             outbox.serve()  # the client's lines about connections arrive through poll
-            return bool(outbox.log.doubts)
+            return outbox.log.disconnected
 
         def call(*arguments: object) -> None:
             self._caller.call(
@@ -226,7 +229,7 @@ class KafkaTransaction(KafkaProducing):
                     continue
                 raise self._dead(f"commit outcome unknown: {describe(error)}")
             self._fail(outbox, "commit", error, resolved=False)
-        self.doubts = outbox.log.doubts.copy()
+        self.doubts = outbox.log.end()
         if not self._carries_messages:
             return  # offsets alone (ends, marks of suspects) say nothing of refused messages
         self._diagnosing = self._carries_messages = False
@@ -248,7 +251,7 @@ class KafkaTransaction(KafkaProducing):
             if reaction(error) is Reaction.AGAIN and self._clock.monotonic() < deadline_s:
                 continue
             raise self._dead(f"abort: {describe(error)}", fenced=is_fenced(error))
-        self.doubts = outbox.log.doubts.copy()
+        self.doubts = outbox.log.end()
 
     # -- inside ---------------------------------------------------------------------------
 
@@ -304,5 +307,4 @@ class KafkaTransaction(KafkaProducing):
 
 
 def _codes(outbox: Outbox, error: KafkaError) -> set[int]:
-    """Return what was wrong with a call, and with the messages that were reported so far."""
     return {error.code(), *(failed.code() for failed in outbox.failed)}

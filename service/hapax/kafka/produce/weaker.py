@@ -27,6 +27,7 @@ class KafkaAtLeastOnce(KafkaProducing):
     """Outputs are flushed before their offsets commit."""
 
     _messages: Sequence[Message] = ()
+    one_by_one = True  # each asks for its delivery report
     _offsets: OffsetCommit | None = None
 
     def __init__(

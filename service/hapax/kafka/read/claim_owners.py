@@ -7,6 +7,7 @@ on the ordinary path is never.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
@@ -22,11 +23,17 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from hapax.core.ports import Watch
-    from hapax.core.records import Coordinates
+    from hapax.core.records import Coordinates, Record
     from hapax.core.records import TopicPartition as Where
     from hapax.settings import Settings
 
 ANSWER_TIMEOUT_S = 5.0
+BEYOND_END_S, BEYOND_AGAIN_S = 5.0, 30.0
+"""How long a log must seem to end before an owner until that is believed, and for how long then.
+
+A leader that was frozen answers with the end that it knew until it hears of its successor: a record
+that others have read seems not to be there yet, and a duplicate of it had an effect (found by the
+fault campaign: 1 event of a million, 0.1 s after a broker was thawed)."""
 _POLL_S = 0.2
 
 
@@ -49,6 +56,7 @@ class KafkaOwners:
         self._topics = frozenset(settings.input.topics)
         self._watch = watch
         self._queries = OffsetQueries(self._properties)
+        self._ended_s: dict[Where, float] = {}
 
     def committed(
         self, partitions: Iterable[Where], within_s: float, *, stable: bool
@@ -93,24 +101,45 @@ class KafkaOwners:
     def _there(self, spans: dict[Where, tuple[int, int]]) -> dict[Where, tuple[int, int]]:
         """Return the spans that are still there; without partitions whose log holds no owner."""
         there = {}
+        until_s = time.monotonic() + BEYOND_END_S
         for where, (first, end) in spans.items():
             if where[0] not in self._topics:
                 continue
             try:
-                low, high = self._queries.watermarks(where, ANSWER_TIMEOUT_S)
+                low, high = self._log(where, end, until_s)
             except KafkaException as error:
                 if error.args[0].code() in _GONE:
                     continue
                 raise
             if low < end and first < high:
-                there[where] = max(first, low), end
+                there[where] = max(first, low), min(end, high)
         return there
 
+    def _log(self, where: Where, end: int, until_s: float) -> tuple[int, int]:
+        """Return start and end of a log; an end before ``end`` only when it is still there then."""
+        while True:
+            low, high = self._queries.watermarks(where, ANSWER_TIMEOUT_S)
+            now_s = time.monotonic()
+            if high >= end or now_s - self._ended_s.get(where, -BEYOND_AGAIN_S) < BEYOND_AGAIN_S:
+                return low, high
+            if now_s >= until_s:
+                self._ended_s[where] = now_s
+                return low, high
+            # Another broker may lead by now.
+            self._queries.read_committed.list_topics(where[0], timeout=ANSWER_TIMEOUT_S)
+            time.sleep(_POLL_S)
+
     def _read(self, spans: dict[Where, tuple[int, int]], found: Batch) -> None:
-        """Read each partition up to a record at or beyond its end, or to the end of the log."""
+        """Read each partition up to a record at or beyond its end, which its log has.
+
+        An end that is met before it, or an offset that is out of range, is the answer of a broker
+        that leads no more, or records were deleted since: nothing is concluded from either.
+        """
         client = self._queries.read_committed
+        records: list[Record] = []
+        found.records = records
         # Nothing is paused at its end: the pause would stay for the next reading.
-        fetch = RangeFetch(client, spans, refused=_failed, over=_OVER)
+        fetch = RangeFetch(client, spans, refused=_failed, over=_GONE)
         try:
             while fetch.ends:
                 if fetch.silent(ANSWER_TIMEOUT_S):
@@ -118,14 +147,13 @@ class KafkaOwners:
                 for message in fetch.poll(_POLL_S):
                     record, readable = record_of(message)
                     if not readable:
-                        found.unreadable[len(found.records)] = "a header name is not UTF-8"
-                    found.records.append(record)
+                        found.unreadable[len(records)] = "a header name is not UTF-8"
+                    records.append(record)
         finally:
             client.unassign()
 
 
 _GONE = UNKNOWN_TOPIC | {KafkaError._UNKNOWN_PARTITION}
-_OVER = _GONE | {KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET}
 
 
 def _named(ends: dict[Where, int]) -> str:

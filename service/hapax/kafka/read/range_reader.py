@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from hapax.core.changes import Stuck
 from hapax.core.errors import PreflightError
-from hapax.core.ports import Stuck
 from hapax.core.records import Record
-from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC, describe
+from hapax.kafka.errors import FORBIDDEN, NO_TEXT, UNKNOWN_TOPIC, client_headers, describe
 from hapax.kafka.properties import build
 from hapax.kafka.read.offset_client import reader_properties
 from hapax.kafka.undecodable import UNDECODABLE
@@ -49,9 +49,9 @@ def record_of(message: Message) -> tuple[Record, bool]:
     For readers beside the pipeline. The worker's own path builds records in its loop.
     """
     try:
-        headers: Any = message.headers()
+        headers: Any = client_headers(message)
         readable = True
-    except UnicodeDecodeError:  # a name that is not UTF-8
+    except NO_TEXT:  # a name that is not UTF-8
         headers, readable = None, False
     record = Record(
         message.topic() or "",

@@ -14,8 +14,8 @@ from hapax.telemetry.health import skip_command
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from hapax.core.changes import Stuck
     from hapax.core.lag import PartitionLag
-    from hapax.core.ports import Stuck
     from hapax.core.records import Progress, TopicPartition
     from hapax.telemetry.metrics import Metrics
 

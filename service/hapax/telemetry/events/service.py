@@ -11,13 +11,13 @@ from threading import Thread, main_thread
 from typing import TYPE_CHECKING, Final
 
 from hapax.core.certificates import EXPIRY_WARNING_S
-from hapax.telemetry.events.base import Narrator, printable
+from hapax.telemetry.events.base import Narrator, named_all, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hapax.core.certificates import Certificate
-    from hapax.core.records import Coordinates
+    from hapax.core.records import Coordinates, TopicPartition
 
 WATCHDOG_LINE_WAIT_S: Final = 1.0
 """How long the watchdog waits for its own line: a stuck stdout may be what it caught."""
@@ -37,9 +37,18 @@ class ServiceEvents(Narrator):
     """What happens to the process as a whole."""
 
     def service_started(
-        self, settings: Mapping[str, str], *, version: str, engine: str, librdkafka: str
+        self,
+        settings: Mapping[str, str],
+        *,
+        version: str,
+        engine: str,
+        librdkafka: str,
+        record_path: str,
     ) -> None:
-        """Say what runs, and how. ``settings`` are logged as given: redact them before."""
+        """Say what runs, and how. ``settings`` are logged as given: redact them before.
+
+        ``record_path``: ``native`` or ``python``, and why.
+        """
         python = platform.python_version()
         self._metrics.build_info.of(version, engine, python, librdkafka).set(1)
         self._metrics.last_poll_timestamp_seconds.of().set_function(self._last_poll_s)
@@ -49,8 +58,19 @@ class ServiceEvents(Narrator):
             version=version,
             python=python,
             librdkafka=librdkafka,
+            record_path=record_path,
             settings=dict(settings),
         )
+
+    def native_route_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """Say that partitions did not arrive at the native path; their routes are set again."""
+        self._metrics.native_routes_lost.of().inc(len(partitions))
+        self._logger.warning("native_route_lost", partitions=named_all(partitions))
+
+    def native_path_left(self, reason: str) -> None:
+        """Say that the native path did something else than the reference: Python goes on."""
+        self._metrics.native_path_left.of().inc()
+        self._logger.error("native_path_left", reason=reason)
 
     def preflight_passed(self, remarks: Sequence[str] = ()) -> None:
         """Say that the outside is fit to start on; ``remarks``: what could be better."""

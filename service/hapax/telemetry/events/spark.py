@@ -28,6 +28,14 @@ class SparkEvents(Narrator):
             lanes={str(lane): named_all(partitions) for lane, partitions in lanes.items()},
         )
 
+    def executor_seen(self, executor: str, record_path: str) -> None:
+        """Note which record path the tasks on a machine take; say so when that is new."""
+        known = self._health.record_paths
+        if known.get(executor) == record_path:
+            return
+        self._health.record_paths = {**known, executor: record_path}
+        self._logger.info("executor_seen", executor=executor, record_path=record_path)
+
     def range_completed(  # noqa: PLR0913 - the facts of one line
         self,
         lane: int,

@@ -73,7 +73,8 @@ def page(status: Mapping[str, Any]) -> str:
 
 
 def _who(status: Mapping[str, Any]) -> str:
-    facts = (status.get(name) for name in ("engine", "guarantee", "transactional_id"))
+    names = ("engine", "guarantee", "record_path", "transactional_id")
+    facts = (status.get(name) for name in names)
     return " · ".join(f"<span>{_text(fact)}</span>" for fact in facts if fact)
 
 

@@ -39,6 +39,7 @@ _TOTALS: Final = {
 class ProcessIdentity(msgspec.Struct, frozen=True):
     """What never changes while the process runs.
 
+    record_path  ``native`` or ``python`` (docs/fast.md), until executors have told theirs
     claim_store  whether there is one
     runbooks     address of the folder of the docs, for links
     """
@@ -50,6 +51,7 @@ class ProcessIdentity(msgspec.Struct, frozen=True):
     transactional_id: str
     version: str
     librdkafka: str
+    record_path: str
     claim_store: bool
     runbooks: str
 
@@ -82,6 +84,7 @@ class Status:
             "instance": identity.instance,
             "engine": identity.engine,
             "guarantee": identity.guarantee,
+            "record_path": self._record_path(),
             "transactional_id": identity.transactional_id,
             "state": health.state(),
             "ready": verdict.ok,
@@ -109,6 +112,11 @@ class Status:
                 "librdkafka": identity.librdkafka,
             },
         }
+
+    def _record_path(self) -> str:
+        """Return that of the executors where there are any: a driver takes no records."""
+        told = {path.partition(" ")[0] for path in self._health.record_paths.values()}
+        return ", ".join(sorted(told)) or self._identity.record_path
 
     def _partitions(self, now_s: float) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Return the rows of our inputs and of what is written to; each row is of one look."""

@@ -1,34 +1,30 @@
-"""What people ask of the claim store: who owns an id and for how long, and to forget it.
+"""What people ask of claims in the old format: who owns an id and for how long, and to forget it.
 
-Called by RedisClaims, whose storage it reads; see there. Claims of a running pipeline may change
+Called by OldClaims, whose storage it reads; see there. Claims of a running pipeline may change
 between two of these calls; each call by itself is exact.
 """
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
 from hapax.claims.redis_connection import unavailable
+from hapax.claims.redis_layout import HashField
 from hapax.claims.redis_packing import topic_of, unpack_owner
 from hapax.core.claim_store import Owned
 from hapax.core.records import Coordinates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from redis import Redis
 
+    from hapax.claims.redis_canary import Canary
+
 _AT_ONCE = 1_000
-
-
-class HashField(NamedTuple):
-    """Where a claim stands in Redis."""
-
-    key: bytes
-    field: bytes
 
 
 class ClaimAdmin:
@@ -36,8 +32,7 @@ class ClaimAdmin:
 
     _redis: Redis
     _meta: bytes
-    _digests: Callable[[Sequence[bytes]], bytes]
-    cluster_id: str | None
+    _canary: Canary
 
     def cluster(self) -> str | None:
         """Return the id of the Kafka cluster that the claims belong to; None: none was written."""
@@ -51,15 +46,15 @@ class ClaimAdmin:
         """Let the claims belong to our cluster from now on; return the one before."""
         before = self.cluster()
         try:
-            self._redis.hset(self._meta, "cluster", self.cluster_id or "")
+            self._redis.hset(self._meta, "cluster", self._canary.cluster_id or "")
         except (RedisError, OSError) as error:
             raise unavailable(self._redis, error) from error
         return before
 
-    def owner(self, claim: bytes) -> Owned | None:
+    def owner(self, digest: bytes) -> Owned | None:
         """Return who owns it; None when no record does."""
         try:
-            found = self._find(claim)
+            found = self._find(digest)
             if found is None:
                 return None
             place, packed = found
@@ -71,10 +66,10 @@ class ClaimAdmin:
         topic = topic_of(name) if isinstance(name, bytes) else f"topic {number}"
         return Owned(Coordinates(topic, partition, offset), max(0, int(life_ms)))
 
-    def forget(self, claim: bytes) -> bool:
+    def forget(self, digest: bytes) -> bool:
         """Forget the claim: the next record with this id is a first sighting. Whether it was."""
         try:
-            found = self._find(claim)
+            found = self._find(digest)
             if found is None:
                 return False
             place, _ = found
@@ -101,8 +96,8 @@ class ClaimAdmin:
         now_ms, prefix = int(time.time() * 1000), self._meta + b":" + epoch
         asked = [
             (place, owner)
-            for claim, owner in owned
-            for place in places(prefix, segments, self._digests([claim]), now_ms)
+            for digest, owner in owned
+            for place in places(prefix, segments, digest, now_ms)
         ]
         answers = self._redis.pipeline(transaction=False)
         for place, _ in asked:
@@ -128,12 +123,12 @@ class ClaimAdmin:
             for number, name in zip(numbers, names, strict=True)
         }
 
-    def _find(self, claim: bytes) -> tuple[HashField, bytes] | None:
+    def _find(self, digest: bytes) -> tuple[HashField, bytes] | None:
         epoch, segments = self._redis.hmget(self._meta, "epoch", "segments")
         if not isinstance(epoch, bytes) or not isinstance(segments, bytes):
             return None
         now_ms = int(time.time() * 1000)
-        for place in places(self._meta + b":" + epoch, segments, self._digests([claim]), now_ms):
+        for place in places(self._meta + b":" + epoch, segments, digest, now_ms):
             packed = self._redis.hget(place.key, place.field)
             if isinstance(packed, bytes) and packed:
                 return place, packed
@@ -141,7 +136,7 @@ class ClaimAdmin:
 
 
 def places(prefix: bytes, segments: bytes, digest: bytes, now_ms: int) -> Iterator[HashField]:
-    """Yield where a digest can stand, one place for each segment; see redis.lua.
+    """Yield where a digest can stand, one place for each segment; see redis_old.lua.
 
     Segments that are over by our clock are skipped only when they are so by an hour: time is
     Redis' own, and a bucket that is gone answers nothing.

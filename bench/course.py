@@ -1,0 +1,128 @@
+"""One benchmark: its parts, one after another, each on a sandbox of its own."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bench import claims, facts, latency, partitions, spark, throughput
+from bench.contenders import NATIVE, PYTHON, WEAKER, Contender
+from bench.peers import contenders as peers
+from bench.peers.environments import MissingError
+from bench.results import Made, Results, today, write
+from hapax.sandbox import Sandbox
+from hapax.sandbox.progress import say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+PARTS = ("throughput", "partitions", "latency", "claims", "spark")
+THROUGHPUT: tuple[Contender, ...] = (*peers.ALL, *NATIVE, *PYTHON, *WEAKER)
+PARTITIONS: tuple[Contender, ...] = (peers.PLAIN, NATIVE[3], PYTHON[3])
+LATENCY: tuple[Contender, ...] = (
+    peers.PLAIN,
+    NATIVE[2],
+    PYTHON[2],
+    peers.STREAMS,
+    peers.STREAMS_QUICK,
+    peers.QUIX,
+    peers.AIOKAFKA,
+)
+WHO = {"throughput": THROUGHPUT, "partitions": PARTITIONS, "latency": LATENCY}
+SPARK_RECORDS_MIN = 1_200_000
+"""Fewer are done before a Spark is warm."""
+
+
+class Plan(NamedTuple):
+    """How much is measured.
+
+    only  parts, and words of which one must be in a contender's name; empty: all
+    """
+
+    records: int
+    rounds: int
+    seconds: float
+    only: tuple[str, ...]
+
+    def parts(self) -> tuple[str, ...]:
+        return tuple(part for part in PARTS if part in self.only) or PARTS
+
+    def chosen(self, who: Sequence[Contender]) -> list[Contender]:
+        words = [word.lower() for word in self.only if word not in PARTS]
+        if not words:
+            return list(who)
+        # Ratios are against the loop, so it takes part whatever else does.
+        return [
+            each
+            for each in who
+            if each == peers.PLAIN or any(word in each.name.lower() for word in words)
+        ]
+
+    def command(self, part: str) -> str:
+        """Return what to type for the same measurement of a part."""
+        words = [part, *(word for word in self.only if word not in PARTS)]
+        sizes = f"--records {self.records} --rounds {self.rounds} --seconds {self.seconds:g}"
+        return " ".join(["python -m bench", sizes, *(f"--only '{word}'" for word in words)])
+
+
+def run(plan: Plan, to: Path | None) -> Results:
+    """Measure; progress goes to standard error, and after each round all so far to ``to``."""
+    found, machine = Results(), facts.of_machine()
+    for part in plan.parts():
+        say(f"== {part}")
+        began_s = time.monotonic()
+        made = Made(date=today(), command=plan.command(part), machine=machine, load=[_load()])
+        for state in _rounds_of(part, plan, made):
+            found.parts[part], found.made[part] = state, made
+            made.load[1:] = [_load()]
+            made.seconds = round(time.monotonic() - began_s)
+            if to is not None:
+                write(found, to)
+    return found
+
+
+def _load() -> float:
+    return round(os.getloadavg()[0], 1)
+
+
+@contextmanager
+def sandbox_and_folder() -> Iterator[tuple[Sandbox, Path]]:
+    """Give both for as long as the block lasts."""
+    with tempfile.TemporaryDirectory() as folder, Sandbox(nodes=1) as sandbox:
+        yield sandbox, Path(folder)
+
+
+def _rounds_of(part: str, plan: Plan, made: Made) -> Iterator[dict[str, Any]]:
+    """Yield what a part has found so far, after each of its rounds."""
+    if part == "claims":
+        yield claims.run(plan.records, claims.BATCH)
+        return
+    who = present(plan.chosen(WHO.get(part, ())), made)
+    size = (plan.records, plan.rounds)
+    with sandbox_and_folder() as on:
+        if part == "throughput":
+            yield from throughput.measure(throughput.Course(*on), who, *size, made)
+        elif part == "partitions":
+            yield from partitions.measure(throughput.Course(*on), who, *size, made)
+        elif part == "latency":
+            yield from latency.measure(latency.Pace(*on), who, plan.rounds, plan.seconds, made)
+        else:
+            records = max(SPARK_RECORDS_MIN, plan.records)
+            yield from spark.measure(on[0], records, plan.rounds, on[1], made)
+
+
+def present(who: Sequence[Contender], made: Made) -> list[Contender]:
+    """Make what contenders need; return those for which that was possible."""
+    found = []
+    for each in who:
+        try:
+            each.prepare()
+        except MissingError as error:
+            made.miss(each.name, str(error))
+        else:
+            found.append(each)
+    return found

@@ -1,0 +1,123 @@
+"""What was aimed at (issue 13), and what was found: medians of ratios within rounds."""
+
+from __future__ import annotations
+
+import statistics
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bench import results
+from bench.contenders import NATIVE, WEAKER
+from bench.peers.contenders import AIOKAFKA, PLAIN, QUIX, STREAMS, STREAMS_TUNED
+from bench.spark import ARROW, OURS, OURS_NATIVE, UDF
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bench.results import Results, Runs
+
+CPU, RATE = "cpu_s_per_million", "records_per_s"
+BARE, FUNCTION = NATIVE[2].name, NATIVE[3].name
+"""With claims: records pass unchanged without Python, and through a Python function."""
+UNCLAIMED_FUNCTION, AT_LEAST_ONCE = NATIVE[1].name, WEAKER[0].name
+
+
+class Goal(NamedTuple):
+    """One line: ``found`` is None where it was not measured; ``at_most`` or at least."""
+
+    title: str
+    bound: float
+    found: float | None
+    at_most: bool = True
+
+    @property
+    def reached(self) -> bool | None:
+        if self.found is None:
+            return None
+        return self.found <= self.bound if self.at_most else self.found >= self.bound
+
+
+def goals(found: Results) -> list[Goal]:
+    """Return all of them."""
+    return [
+        *_throughput(found.parts.get("throughput", {}).get("runs", {})),
+        *_claims(found.parts.get("claims", {}).get("passes", [])),
+        *_latency(found.parts.get("latency", {}).get("rates", [])),
+        Goal(
+            "CPU of a record over 1, 6, 32, 128 partitions, dearest / cheapest",
+            1.15,
+            _growth(found.parts.get("partitions", {}).get("runs", {})),
+        ),
+        *_spark(found.parts.get("spark", {}).get("runs", {})),
+    ]
+
+
+def _throughput(runs: Runs) -> Iterator[Goal]:
+    ratio = partial(results.median_ratio, runs)
+    yield Goal("CPU, claims, Python function / plain loop", 0.65, ratio(FUNCTION, PLAIN.name, CPU))
+    yield Goal("CPU, claims, default transform / plain loop", 0.5, ratio(BARE, PLAIN.name, CPU))
+    yield Goal(
+        "records/s, claims, Python function / plain loop",
+        1.3,
+        ratio(FUNCTION, PLAIN.name, RATE),
+        at_most=False,
+    )
+    for peer, cpu, rate in ((STREAMS, 0.4, 2.0), (STREAMS_TUNED, 0.9, 0.8)):
+        yield Goal(f"CPU, the same / {peer.name}", cpu, ratio(FUNCTION, peer.name, CPU))
+        yield Goal(
+            f"records/s, the same / {peer.name}",
+            rate,
+            ratio(FUNCTION, peer.name, RATE),
+            at_most=False,
+        )
+    for other in (QUIX, AIOKAFKA):
+        yield Goal(f"CPU, the same / {other.name}", 0.25, ratio(FUNCTION, other.name, CPU))
+    yield Goal(
+        "CPU, exactly once / at least once", 1.08, ratio(UNCLAIMED_FUNCTION, AT_LEAST_ONCE, CPU)
+    )
+    memory = results.values(runs, FUNCTION, "rss_mb")
+    yield Goal("peak memory in MB, claims", 150, max(memory) if memory else None)
+
+
+def _claims(passes: list[dict[str, float | str]]) -> Iterator[Goal]:
+    """The goals were 2.5 and 1.5 µs where a bare HSETNX took 2.26 and 1.3."""
+    by_name = {str(each["pass"]): float(each["server_us_per_id"]) for each in passes}
+    for kind, bound in (("new", 2.5 / 2.26), ("own", 1.5 / 1.3)):
+        bare = by_name.get(f"bare HSETNX, {kind}")
+        ours = by_name.get(kind)
+        yield Goal(
+            f"CPU of Redis for an id, {kind} / a bare HSETNX",
+            round(bound, 2),
+            ours / bare if ours and bare else None,
+        )
+
+
+def _latency(rates: list[dict[str, Any]]) -> Iterator[Goal]:
+    by_rate: dict[int, Runs] = {each["rate"]: each["runs"] for each in rates}
+    for rate in (1_000, 10_000):
+        for share, words in (("p50_ms", "p50"), ("p99_ms", "p99")):
+            found = results.median_ratio(by_rate.get(rate, {}), BARE, PLAIN.name, share)
+            yield Goal(f"{words} at {rate:,} records/s, claims / plain loop", 0.9, found)
+
+
+def _growth(runs: dict[str, Runs]) -> float | None:
+    by_count = runs.get(FUNCTION, {})
+    medians = [
+        statistics.median(found)
+        for count in by_count
+        if (found := results.values(by_count, count, CPU))
+    ]
+    return max(medians) / min(medians) if len(medians) > 1 else None
+
+
+def _spark(runs: Runs) -> Iterator[Goal]:
+    name = OURS_NATIVE if OURS_NATIVE in runs else OURS
+    yield Goal(
+        f"records/s on Spark, records form / {ARROW}",
+        1.0,
+        results.median_ratio(runs, name, ARROW, RATE),
+        at_most=False,
+    )
+    yield Goal(
+        f"CPU on Spark, records form / {UDF}", 0.8, results.median_ratio(runs, name, UDF, CPU)
+    )

@@ -1,0 +1,134 @@
+"""docs/performance.md from its template and the figures, and the table of the README."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING
+
+from bench import results
+from bench.contenders import NATIVE, PYTHON
+from bench.peers.contenders import ALL as PEERS
+from bench.report import tables
+from bench.report.goals import goals
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench.results import Results
+
+ROOT = Path(__file__).parents[2]
+PAGE, README = ROOT / "docs/performance.md", ROOT / "README.md"
+KEPT = ROOT / "docs/performance/runs.json"
+NOT_MEASURED = "Not measured yet."
+BUSY = 3
+"""Load for each core above which a machine is busy: the benchmark itself makes 1 to 2."""
+_TEMPLATE = Path(__file__).with_name("page.md")
+_SHORT = re.compile(r"(?s)(<!-- performance -->\n).*?(<!-- /performance -->)")
+_IN_SHORT = [*(who.name for who in PEERS if who.headers), NATIVE[2].name, NATIVE[3].name]
+_IN_SHORT.append(PYTHON[3].name)
+
+
+def page(found: Results) -> str:
+    """Return docs/performance.md."""
+    parts = {
+        name: "\n".join(table(found.parts[name])) if name in found.parts else NOT_MEASURED
+        for name, table in tables.TABLES.items()
+    }
+    reached = [goal.reached for goal in goals(found)]
+    sizes = {
+        "records": f"{found.parts.get('throughput', {}).get('records', 0):,}",
+        "partition_records": f"{found.parts.get('partitions', {}).get('records', 0):,}",
+        "spark_records": f"{found.parts.get('spark', {}).get('records', 0):,}",
+        "latency_seconds": f"{found.parts.get('latency', {}).get('seconds', 0):g}",
+    }
+    return Template(_TEMPLATE.read_text("utf-8")).substitute(
+        **parts,
+        **sizes,
+        goals="\n".join(tables.goals_table(found)),
+        counted=f"{reached.count(True)} reached, {reached.count(False)} missed,"
+        f" {reached.count(None)} not measured",
+        made=_made(found),
+        busy=_busy(found, list(tables.TABLES)),
+        missing=_listed([f"{name}: {why}" for name, why in found.missing.items()]),
+        voids=_listed(found.voids),
+        cpu_picture=_picture("throughput", "cpu.svg", "CPU a record", found),
+        latency_picture=_picture("latency", "latency.svg", "Latency", found),
+    )
+
+
+def short(found: Results) -> str:
+    """Return the table of the README."""
+    part = found.parts.get("throughput")
+    if not part:
+        return NOT_MEASURED
+    busy = _busy(found, ["throughput"])
+    return "\n".join([*tables.short(part, _IN_SHORT), *(["", busy] if busy else [])])
+
+
+def keep(newer: Sequence[Results]) -> None:
+    """Join figures to those kept, and write page, pictures and the table of the README."""
+    from bench.report.plots import draw  # noqa: PLC0415 - slow to load, and for this alone
+
+    found = results.read(KEPT) if KEPT.exists() else results.Results()
+    for each in newer:
+        found = found.joined(each)
+    results.write(found, KEPT)
+    found = results.read(KEPT)
+    draw(found, KEPT.parent)
+    PAGE.write_text(page(found), "utf-8")
+    README.write_text(with_short(README.read_text("utf-8"), found), "utf-8")
+
+
+def with_short(readme: str, found: Results) -> str:
+    return _SHORT.sub(lambda match: f"{match[1]}{short(found)}\n{match[2]}", readme)
+
+
+def tables_of(found: Results) -> str:
+    """Return what was measured, for a terminal."""
+    blocks = [
+        f"{name}\n\n" + "\n".join(tables.TABLES[name](part)) for name, part in found.parts.items()
+    ]
+    blocks += ["Not measured:\n" + _listed([f"{n}: {why}" for n, why in found.missing.items()])]
+    blocks += ["Void:\n" + _listed(found.voids)]
+    return "\n\n".join(blocks)
+
+
+def _made(found: Results) -> str:
+    """Return a line for each machine and state of the code, and one for each part."""
+    machines = {tuple(made.machine.items()) for made in found.made.values()}
+    lines = [", ".join(f"{name} {value}" for name, value in facts) for facts in sorted(machines)]
+    lines = [f"Made on: {line}." for line in lines]
+    rows = [
+        f"| {part} | {made.date} | {made.machine.get('commit', '')} | `{made.command}`"
+        f" | {made.seconds / 60:.0f} min | {made.load[0]:g}, {made.load[-1]:g} |"
+        for part, made in found.made.items()
+    ]
+    head = ["| part | when | commit | command | took | load before, after |", "|---" * 6 + "|"]
+    return "\n".join([*lines, "", *head, *rows])
+
+
+def _busy(found: Results, parts: Sequence[str]) -> str:
+    """Return a warning where other programs used the machine meanwhile; else nothing."""
+    loads = {
+        part: max(found.made[part].load)
+        for part in parts
+        if part in found.made
+        and max(found.made[part].load, default=0) > BUSY * int(found.made[part].machine["cores"])
+    }
+    if not loads:
+        return ""
+    words = ", ".join(f"{part} at a load of {load:g}" for part, load in loads.items())
+    return (
+        f"**The machine was busy with other programs ({words}): these figures are rough. Measure"
+        " again on a quiet one.**"
+    )
+
+
+def _picture(part: str, file: str, title: str, found: Results) -> str:
+    return f"![{title}](performance/{file})" if part in found.parts else ""
+
+
+def _listed(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines) or "None."

@@ -1,0 +1,159 @@
+"""The tables of the page: each cell a median with its range."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bench import results
+from bench.measure import Summary
+from bench.peers.contenders import PLAIN
+from bench.report.goals import CPU, RATE, goals
+from bench.spark import ARROW, UDF
+
+if TYPE_CHECKING:
+    from bench.results import Results, Runs
+
+
+def goals_table(found: Results) -> list[str]:
+    lines = ["| figure | goal | found | |", "|---|---|---|---|"]
+    for goal in goals(found):
+        bound = f"{'≤' if goal.at_most else '≥'} {goal.bound:g}"
+        cell = (
+            ""
+            if goal.found is None
+            else f"{goal.found:.2f}"
+            if goal.found < 10
+            else f"{goal.found:.0f}"
+        )
+        verdict = {None: "not measured", True: "reached", False: "**missed**"}[goal.reached]
+        lines.append(f"| {goal.title} | {bound} | {cell} | {verdict} |")
+    return lines
+
+
+def throughput(found: dict[str, Any]) -> list[str]:
+    runs: Runs = found["runs"]
+    lines = [
+        (
+            "| | CPU, µs a record | of the plain loop | records/s | memory MB | broker CPU, µs |"
+            " Redis CPU, µs |"
+        ),
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for name in runs:
+        if not results.values(runs, name, CPU):
+            continue
+        cells = {
+            key: Summary.of(results.values(runs, name, key))
+            for key in (CPU, RATE, "rss_mb", "broker_" + CPU, "redis_" + CPU)
+        }
+        lines.append(
+            f"| {name} | {cells[CPU].text(2)} | {_ratio(runs, name, CPU)} | {cells[RATE].text(0)}"
+            f" | {cells['rss_mb'].most:.0f} | {cells['broker_' + CPU].median:.2f}"
+            f" | {cells['redis_' + CPU].median:.2f} |"
+        )
+    return lines
+
+
+def short(found: dict[str, Any], names: list[str]) -> list[str]:
+    """Return the table of the README."""
+    runs: Runs = found["runs"]
+    lines = ["| | CPU, µs a record | of the plain loop | records/s |", "|---|--:|--:|--:|"]
+    for name in names:
+        cpu, rate = results.values(runs, name, CPU), results.values(runs, name, RATE)
+        ratio = results.median_ratio(runs, name, PLAIN.name, CPU)
+        if cpu and ratio is not None:
+            lines.append(
+                f"| {name} | {Summary.of(cpu).median:.1f} | {ratio:.2f}"
+                f" | {Summary.of(rate).median:,.0f} |"
+            )
+    return lines
+
+
+def partitions(found: dict[str, Any]) -> list[str]:
+    by_name: dict[str, Runs] = found["runs"]
+    counts = list(next(iter(by_name.values()), {}))
+    lines = [
+        "| CPU, µs a record | " + " | ".join(f"{count} partitions" for count in counts) + " |",
+        "|---|" + "--:|" * len(counts),
+    ]
+    for name, runs in by_name.items():
+        cells = [
+            Summary.of(each).text(2) if (each := results.values(runs, count, CPU)) else "void"
+            for count in counts
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def latency(found: dict[str, Any]) -> list[str]:
+    lines = [
+        (
+            "| records/s | | p50 ms | p99 ms | p99.9 ms | p50, p99 of the plain loop"
+            " | CPU s of a run | memory MB |"
+        ),
+        "|---|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for each in found["rates"]:
+        runs: Runs = each["runs"]
+        for name in runs:
+            if not results.values(runs, name, "p50_ms"):
+                continue
+            cells = [
+                Summary.of(results.values(runs, name, key)).text(1)
+                for key in ("p50_ms", "p99_ms", "p999_ms")
+            ]
+            ratio = ", ".join(filter(None, (_ratio(runs, name, k) for k in ("p50_ms", "p99_ms"))))
+            cpu = Summary.of(results.values(runs, name, "cpu_s")).median
+            memory = Summary.of(results.values(runs, name, "rss_mb")).most
+            lines.append(
+                f"| {each['rate']:,} | {name} | {' | '.join(cells)} | {ratio} | {cpu:.1f}"
+                f" | {memory:.0f} |"
+            )
+    return lines
+
+
+def claims(found: dict[str, Any]) -> list[str]:
+    lines = [
+        "| | ids/s | client CPU, µs an id | CPU of Redis, µs an id | bytes an id |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    return lines + [
+        f"| {each['pass']} | {each['ids_per_s']:,} | {each['client_us_per_id']:.2f}"
+        f" | {each['server_us_per_id']:.2f} | {each['bytes_per_id']:.0f} |"
+        for each in found["passes"]
+    ]
+
+
+def spark(found: dict[str, Any]) -> list[str]:
+    runs: Runs = found["runs"]
+    lines = [
+        (
+            f"| | records/s, warm | CPU, µs a record, with the start | rate of {UDF}"
+            f" | rate of {ARROW} | CPU of {UDF} |"
+        ),
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    for name in runs:
+        if not results.values(runs, name, CPU):
+            continue
+        cells = [_ratio(runs, name, RATE, UDF), _ratio(runs, name, RATE, ARROW)]
+        lines.append(
+            f"| {name} | {Summary.of(results.values(runs, name, RATE)).text(0)}"
+            f" | {Summary.of(results.values(runs, name, CPU)).text(1)}"
+            f" | {' | '.join(cells)} | {_ratio(runs, name, CPU, UDF)} |"
+        )
+    return lines
+
+
+TABLES = {
+    "throughput": throughput,
+    "partitions": partitions,
+    "latency": latency,
+    "claims": claims,
+    "spark": spark,
+}
+
+
+def _ratio(runs: Runs, name: str, key: str, other: str = PLAIN.name) -> str:
+    found = results.ratios(runs, name, other, key)
+    return Summary.of(found).text(2) if found else ""

@@ -1,0 +1,336 @@
+/* Ids of records: where they are, and the digests of their claims.
+ *
+ * The reference is core/identity.py with core/id_sources.py. What would need more than a look at
+ * headers and key (names that are not ASCII, two spellings of one name, a replay, an event whose id
+ * stands in its value) makes the whole take irregular: it goes through the reference.
+ */
+#include <string.h>
+
+#include "blake2b.h"
+#include "records.h"
+
+#define REPLAY_OF "hapax-replay-of"
+#define STRUCTURED "application/cloudevents+json"
+
+typedef struct {
+  const uint8_t *value; /* NULL: there is none, or it is null */
+  size_t size;
+  int ambiguous; /* spelled in several ways, none of them in lower case */
+} found_t;
+
+/* Whether two names are the same but for the case of ASCII letters, in any locale. */
+static int same_name(const char *name, const char *other) {
+  for (; *name && *other; name++, other++) {
+    unsigned char one = (unsigned char)*name, two = (unsigned char)*other;
+    if ((unsigned)(one - 'A') < 26u) one |= 32;
+    if ((unsigned)(two - 'A') < 26u) two |= 32;
+    if (one != two) return 0;
+  }
+  return *name == *other;
+}
+
+/* A header by its lower-case name: the last of the exact name; else of the one other spelling. */
+static found_t header(rd_kafka_headers_t *headers, const char *wanted) {
+  found_t found = {NULL, 0, 0};
+  const char *name, *spelled = NULL;
+  const void *value;
+  size_t size;
+  int exact = 0;
+  for (size_t i = 0; !p_rd_kafka_header_get_all(headers, i, &name, &value, &size); i++) {
+    if (!same_name(name, wanted)) continue;
+    int same = !strcmp(name, wanted);
+    if (exact && !same) continue;
+    if (!same && spelled && strcmp(spelled, name)) found.ambiguous = 1;
+    if (!same) spelled = name;
+    if (same) exact = 1, found.ambiguous = 0;
+    found.value = value, found.size = value ? size : 0;
+  }
+  return found;
+}
+
+/* Whether header names are as the native path takes them. */
+static int plain_names(rd_kafka_headers_t *headers) {
+  const char *name;
+  const void *value;
+  size_t size;
+  for (size_t i = 0; !p_rd_kafka_header_get_all(headers, i, &name, &value, &size); i++) {
+    for (const char *at = name; *at; at++)
+      if ((unsigned char)*at > 127) return 0;
+    if ((name[0] | 32) == 'h' && same_name(name, REPLAY_OF)) return 0;
+  }
+  return 1;
+}
+
+static void composed(records_t *records, entry_t *entry, found_t origin, found_t number) {
+  size_t size = origin.size + 1 + number.size;
+  chunk_t *chunk = malloc(sizeof *chunk + size);
+  if (!chunk) {
+    records->regular = 0;
+    return;
+  }
+  chunk->next = records->chunks;
+  records->chunks = chunk;
+  memcpy(chunk->bytes, origin.value, origin.size);
+  chunk->bytes[origin.size] = 0;
+  memcpy(chunk->bytes + origin.size + 1, number.value, number.size);
+  entry->id = chunk->bytes;
+  entry->id_len = (uint32_t)size;
+}
+
+static void find_event(records_t *records, entry_t *entry, rd_kafka_headers_t *headers) {
+  found_t number = header(headers, "ce_id"), origin = header(headers, "ce_source");
+  if (number.ambiguous || origin.ambiguous) records->regular = 0;
+  if (!number.size) {
+    found_t type = header(headers, "content-type");
+    if (type.ambiguous || (type.size >= strlen(STRUCTURED) && !memcmp(type.value, STRUCTURED, strlen(STRUCTURED))))
+      records->regular = 0; /* the id stands in the value */
+  } else if (origin.size) {
+    composed(records, entry, origin, number);
+  }
+}
+
+static void find_id(records_t *records, entry_t *entry) {
+  rd_kafka_headers_t *headers;
+  int none = p_rd_kafka_message_headers(entry->message, &headers) != RD_KAFKA_RESP_ERR_NO_ERROR;
+  if (!none && !plain_names(headers)) records->regular = 0;
+  for (int i = 0; i < records->chain->count && !entry->id; i++) {
+    const source_t *source = &records->chain->sources[i];
+    entry->source = i;
+    if (source->kind == SOURCE_KEY) {
+      if (entry->message->key && entry->message->key_len)
+        entry->id = entry->message->key, entry->id_len = (uint32_t)entry->message->key_len;
+    } else if (none) {
+      continue;
+    } else if (source->kind == SOURCE_CLOUDEVENTS) {
+      find_event(records, entry, headers);
+    } else {
+      found_t found = header(headers, source->name);
+      if (found.ambiguous) records->regular = 0;
+      if (found.size) entry->id = found.value, entry->id_len = (uint32_t)found.size;
+    }
+  }
+}
+
+void find_ids(records_t *records) {
+  for (Py_ssize_t i = 0; i < records->count && records->regular; i++) find_id(records, &records->entries[i]);
+}
+
+/* ---- Ids: a sequence of bytes over the records ------------------------------------------------ */
+
+typedef struct {
+  PyObject_HEAD
+  records_t *records;
+  int tagged; /* with the tag of the source before it: the claim */
+} ids_t;
+
+PyObject *ids_new(records_t *records, int tagged) {
+  ids_t *ids = PyObject_New(ids_t, &Ids_Type);
+  if (!ids) return NULL;
+  ids->records = records;
+  ids->tagged = tagged;
+  Py_INCREF(records);
+  return (PyObject *)ids;
+}
+
+static void ids_dealloc(ids_t *ids) {
+  Py_DECREF(ids->records);
+  PyObject_Free(ids);
+}
+
+static Py_ssize_t ids_length(ids_t *ids) { return ids->records->count; }
+
+static PyObject *ids_item(ids_t *ids, Py_ssize_t index) {
+  records_t *records = ids->records;
+  if (index < 0 || index >= records->count) return PyErr_Format(PyExc_IndexError, "no such id");
+  if (!is_whole(records)) return NULL;
+  entry_t *entry = &records->entries[index];
+  if (!entry->id) return PyBytes_FromStringAndSize(NULL, 0);
+  const source_t *source = &records->chain->sources[entry->source];
+  size_t before = ids->tagged ? source->tag_len : 0;
+  PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(before + entry->id_len));
+  if (!bytes) return NULL;
+  memcpy(PyBytes_AS_STRING(bytes), source->tag, before);
+  memcpy(PyBytes_AS_STRING(bytes) + before, entry->id, entry->id_len);
+  return bytes;
+}
+
+/* digests(salt): 16 bytes a claim; 16 zero bytes where there is no id. */
+static PyObject *ids_digests(ids_t *ids, PyObject *salt) {
+  records_t *records = ids->records;
+  if (!PyBytes_Check(salt) || PyBytes_GET_SIZE(salt) != 16)
+    return PyErr_Format(PyExc_ValueError, "a salt has 16 bytes");
+  if (!is_whole(records)) return NULL;
+  PyObject *digests = PyBytes_FromStringAndSize(NULL, records->count * 16);
+  if (!digests) return NULL;
+  uint8_t *to = (uint8_t *)PyBytes_AS_STRING(digests), *with = (uint8_t *)PyBytes_AS_STRING(salt);
+  Py_BEGIN_ALLOW_THREADS;
+  for (Py_ssize_t i = 0; i < records->count; i++, to += 16) {
+    entry_t *entry = &records->entries[i];
+    const source_t *source = &records->chain->sources[entry->source];
+    if (entry->id)
+      blake2b_16(with, source->tag, ids->tagged ? source->tag_len : 0, entry->id, entry->id_len, to);
+    else
+      memset(to, 0, 16);
+  }
+  Py_END_ALLOW_THREADS;
+  return digests;
+}
+
+/* How a command names the bucket of an id: `head`, the first bits of the digest, `middle`, the rest. */
+typedef struct {
+  const char *head, *middle;
+  Py_ssize_t head_len, middle_len;
+  Py_ssize_t whole; /* bytes of the digest in the name, and of the next one the bits of the mask */
+  int mask;
+} form_t;
+
+/* One command an id: its bucket, what is between, the owner of its record. While buckets are divided
+ * there are two forms: of those before the cursor, and of the others. */
+typedef struct {
+  form_t other, before;
+  unsigned cursor;
+  int shift; /* of the first 24 bits of a digest, to compare them with the cursor */
+  const char *between;
+  Py_ssize_t between_len, tail_len;
+} command_t;
+
+static unsigned bucket_of(const uint8_t *digest, int shift) {
+  return ((unsigned)digest[0] << 16 | (unsigned)digest[1] << 8 | digest[2]) >> shift;
+}
+
+static const form_t *form_of(const command_t *command, const uint8_t *digest) {
+  return bucket_of(digest, command->shift) < command->cursor ? &command->before : &command->other;
+}
+
+static Py_ssize_t size_of(const form_t *form) {
+  return form->head_len + (form->mask ? 1 : 0) + form->middle_len + 16;
+}
+
+static char *put(char *to, const void *from, Py_ssize_t size) {
+  memcpy(to, from, (size_t)size);
+  return to + size;
+}
+
+static char *put_command(char *to, const command_t *command, const uint8_t *digest, const char *tail, int64_t offset) {
+  const form_t *form = form_of(command, digest);
+  uint32_t low = __builtin_bswap32((uint32_t)offset);
+  to = put(to, form->head, form->head_len);
+  to = put(to, digest, form->whole);
+  if (form->mask) *to++ = (char)(digest[form->whole] & form->mask);
+  to = put(to, form->middle, form->middle_len);
+  to = put(to, digest + form->whole, 16 - form->whole);
+  to = put(to, command->between, command->between_len);
+  to = put(to, tail, command->tail_len);
+  to = put(to, &low, 4);
+  return put(to, "\r\n", 2);
+}
+
+/* The heads of owners, one for each run and all of one length; -1 with an exception. */
+static int read_tails(const records_t *records, PyObject *heads, command_t *command) {
+  if (PyList_GET_SIZE(heads) != records->run_count) {
+    PyErr_SetString(PyExc_ValueError, "one head for each run");
+    return -1;
+  }
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(heads); i++) {
+    PyObject *head = PyList_GET_ITEM(heads, i);
+    if (!PyBytes_Check(head) || (i && PyBytes_GET_SIZE(head) != command->tail_len)) {
+      PyErr_SetString(PyExc_ValueError, "heads are bytes of one length");
+      return -1;
+    }
+    command->tail_len = PyBytes_GET_SIZE(head);
+  }
+  return 0;
+}
+
+static int fits(const form_t *form) { return form->whole >= 0 && form->whole <= 15; }
+
+/* commands(digests, form, form before the cursor, (cursor, shift), between, heads): one command for
+ * each id; a form is (head, middle, whole, mask). */
+static PyObject *ids_commands(ids_t *ids, PyObject *args) {
+  records_t *records = ids->records;
+  const char *digests;
+  Py_ssize_t size;
+  PyObject *heads;
+  command_t command = {0};
+  form_t *other = &command.other, *before = &command.before;
+  if (!is_held(records)) return NULL;
+  if (!PyArg_ParseTuple(args, "y#(y#y#ni)(y#y#ni)(Ii)y#O!", &digests, &size, &other->head, &other->head_len,
+                        &other->middle, &other->middle_len, &other->whole, &other->mask, &before->head,
+                        &before->head_len, &before->middle, &before->middle_len, &before->whole, &before->mask,
+                        &command.cursor, &command.shift, &command.between, &command.between_len, &PyList_Type,
+                        &heads) ||
+      read_tails(records, heads, &command))
+    return NULL;
+  if (size != records->count * 16) return PyErr_Format(PyExc_ValueError, "16 bytes of digest for each id");
+  if (!fits(other) || !fits(before) || command.shift < 0 || command.shift > 24)
+    return PyErr_Format(PyExc_ValueError, "a bucket is named by less than 16 bytes of a digest");
+  Py_ssize_t total = (command.between_len + command.tail_len + 6) * records->count;
+  for (Py_ssize_t i = 0; i < records->count; i++)
+    total += size_of(form_of(&command, (const uint8_t *)digests + i * 16));
+  PyObject *commands = PyBytes_FromStringAndSize(NULL, total);
+  if (!commands) return NULL;
+  char *to = PyBytes_AS_STRING(commands);
+  for (Py_ssize_t i = 0; i < records->count; i++) {
+    entry_t *entry = &records->entries[i];
+    const char *tail = PyBytes_AS_STRING(PyList_GET_ITEM(heads, entry->run));
+    to = put_command(to, &command, (const uint8_t *)digests + i * 16, tail, entry->message->offset);
+  }
+  return commands;
+}
+
+static PyObject *ids_missing(ids_t *ids, void *closure) {
+  (void)closure;
+  if (!is_held(ids->records)) return NULL;
+  Py_ssize_t missing = 0;
+  for (Py_ssize_t i = 0; i < ids->records->count; i++) missing += !ids->records->entries[i].id;
+  return PyLong_FromSsize_t(missing);
+}
+
+/* between(digests, shift, low, high): indices of digests whose bucket is in that range. */
+static PyObject *ids_between(ids_t *ids, PyObject *args) {
+  (void)ids;
+  const char *digests;
+  Py_ssize_t size;
+  int shift;
+  unsigned low, high;
+  if (!PyArg_ParseTuple(args, "y#iII", &digests, &size, &shift, &low, &high)) return NULL;
+  if (size % 16 || shift < 0 || shift > 24) return PyErr_Format(PyExc_ValueError, "16 bytes a digest");
+  PyObject *found = PyList_New(0);
+  for (Py_ssize_t i = 0; found && i < size / 16; i++) {
+    unsigned bucket = bucket_of((const uint8_t *)digests + i * 16, shift);
+    if (bucket < low || bucket >= high) continue;
+    PyObject *index = PyLong_FromSsize_t(i);
+    if (!index || PyList_Append(found, index)) Py_CLEAR(found);
+    Py_XDECREF(index);
+  }
+  return found;
+}
+
+PyObject *py_digest(PyObject *module, PyObject *args) {
+  (void)module;
+  const char *salt, *id;
+  Py_ssize_t salt_len, id_len;
+  uint8_t out[16];
+  if (!PyArg_ParseTuple(args, "y#y#", &salt, &salt_len, &id, &id_len)) return NULL;
+  if (salt_len != 16) return PyErr_Format(PyExc_ValueError, "a salt has 16 bytes");
+  /* In two parts, as an id with its tag is digested. */
+  size_t half = (size_t)id_len / 2;
+  blake2b_16((uint8_t *)salt, (uint8_t *)id, half, (uint8_t *)id + half, (size_t)id_len - half, out);
+  return PyBytes_FromStringAndSize((char *)out, 16);
+}
+
+static PyMethodDef ids_methods[] = {
+    {"commands", (PyCFunction)ids_commands, METH_VARARGS, "one command for each id, with digest and owner"},
+    {"between", (PyCFunction)ids_between, METH_VARARGS, "indices of digests whose bucket is in a range"},
+    {"digests", (PyCFunction)ids_digests, METH_O, "16 bytes an id, of BLAKE2b with this salt of 16 bytes"},
+    {0}};
+static PyGetSetDef ids_fields[] = {{"missing", (getter)ids_missing, 0, "how many records have no id", 0}, {0}};
+static PySequenceMethods ids_sequence = {.sq_length = (lenfunc)ids_length, .sq_item = (ssizeargfunc)ids_item};
+PyTypeObject Ids_Type = {PyVarObject_HEAD_INIT(0, 0).tp_name = "hapax_fast.Ids",
+                         .tp_basicsize = sizeof(ids_t),
+                         .tp_dealloc = (destructor)ids_dealloc,
+                         .tp_flags = Py_TPFLAGS_DEFAULT,
+                         .tp_doc = "Ids of the records of one take, b\"\" where there is none.",
+                         .tp_methods = ids_methods,
+                         .tp_getset = ids_fields,
+                         .tp_as_sequence = &ids_sequence};

@@ -1,0 +1,206 @@
+"""The store as the last answer described it, and the script that ends every request.
+
+Called by redis_claim.py and redis_desk.py; claims/redis.py describes the storage.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from redis.exceptions import RedisError
+
+from hapax.claims.redis_connection import unavailable
+from hapax.claims.redis_layout import Layout, bucket_prefix, date
+from hapax.claims.redis_packing import command, stored_topic
+from hapax.core.errors import ClaimsUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from redis import Redis
+
+    from hapax.claims.redis_canary import Canary
+
+TURN: Final = Path(__file__).with_name("redis_turn.lua")
+REPLACE: Final = Path(__file__).with_name("redis_replace.lua")
+NUMBER_BYTES: Final = 3
+ENOUGH: Final = 1.1
+"""Times to live that all buckets must still have for a claim; redis_turn.lua sees to a bit more."""
+MOVING: Final = "its claims are being moved: let hapax claims migrate come to its end"
+
+
+class OtherFormatError(Exception):
+    """The claims of this app are in the format before this one."""
+
+
+class World(NamedTuple):
+    """What the script returned.
+
+    met         how the buckets were laid out when the commands before it ran; left: after it
+    unit_ms     of dates
+    alive_ms    until when every bucket exists
+    now_ms      Redis' time; answered_s: ours when it came
+    """
+
+    epoch: bytes
+    prefix: bytes
+    met: Layout
+    left: Layout
+    unit_ms: int
+    ttl_ms: int
+    alive_ms: int
+    now_ms: int
+    answered_s: float
+
+
+class Buckets:
+    """One app's buckets. Raises ClaimsUnavailableError, OtherClusterError and OtherFormatError.
+
+    world       as of the last answer; None: nothing is known yet
+    numbers     of the topics that were asked for, as they stand in owners
+    unreported  ids that were new, for the script to count
+    moving      whether these are the buckets that a migration fills
+    own         whether most ids of the last batch were claimed already, by their own records
+    """
+
+    def __init__(
+        self, client: Redis, base: bytes, ttl_ms: int, canary: Canary, topic_ids: Mapping[str, str]
+    ) -> None:
+        """Send nothing yet."""
+        self.client = client
+        self.canary = canary
+        self.ttl_ms = ttl_ms
+        self.base, self.meta = base, base + b":meta"
+        self.world: World | None = None
+        self.numbers: dict[str, bytes] = {}
+        self.names: dict[bytes, str] = {}
+        self.unreported = 0
+        self.own = False
+        self.moving = False
+        self._topic_ids = topic_ids
+        self.script = client.register_script(TURN.read_bytes())
+        self.replacing = client.register_script(REPLACE.read_bytes())
+
+    def redis_ms(self) -> float:
+        """Return Redis' time: that of the last answer, and what went by here since."""
+        assert self.world is not None
+        return self.world.now_ms + (self.canary.clock.now() - self.world.answered_s) * 1000
+
+    def prepared(self, topics: Iterable[str]) -> World | None:
+        """Return the world when a request may be sent on what is known; else None."""
+        world = self.world
+        if world is None or any(topic not in self.numbers for topic in topics):
+            return None
+        enough_ms = ENOUGH * max(world.ttl_ms, self.ttl_ms)
+        return world if world.alive_ms - self.redis_ms() >= enough_ms else None
+
+    def prepare(self, topics: Sequence[str], *, probe: bool = False) -> World:
+        """Call the script until every bucket exists for long enough."""
+        while True:
+            asked_s = self.canary.clock.now()
+            reported = self.unreported
+            try:
+                reply = self.script(
+                    keys=[self.base, self.meta], args=self._args(topics, probe=probe)
+                )
+            except (RedisError, OSError) as error:
+                raise unavailable(self.client, error) from error
+            self.take(reply, topics, reported, asked_s)
+            world = self.prepared(topics)
+            if world is not None:
+                return world
+
+    def turn(self, topics: Sequence[str]) -> bytes:
+        """Return the script's call, to end a request with."""
+        args = self._args(topics, probe=False)
+        return command("EVALSHA", self.script.sha, 2, self.base, self.meta, *args)
+
+    def take(self, reply: Any, topics: Sequence[str], reported: int, asked_s: float) -> World:
+        """Return the world that the script describes.
+
+        ``reported``: how many new ids it was given; ``asked_s``: our time before the request.
+        """
+        if reply[0] == b"1":
+            self.world = None
+            raise OtherFormatError
+        if reply[0] != b"2":
+            raise ClaimsUnavailableError(f"Redis cannot be asked: {MOVING}")
+        self.canary.check_cluster(reply[2])
+        _, epoch, _, met, left, facts, numbers = reply
+        if self.world is None or self.world.epoch != epoch:
+            self.numbers.clear()
+        for topic, number in zip(topics, numbers, strict=True):
+            self.numbers[topic] = number.to_bytes(NUMBER_BYTES, "big")
+            self.names[self.numbers[topic]] = topic
+        self.unreported -= reported
+        unit_ms, ttl_ms, alive_ms, now_ms = map(int, facts.split())
+        self.world = World(
+            epoch,
+            bucket_prefix(self.base, epoch),
+            Layout(*map(int, met.split())),
+            Layout(*map(int, left.split())),
+            unit_ms,
+            ttl_ms,
+            alive_ms,
+            now_ms,
+            self.canary.clock.now(),
+        )
+        self.canary.notice(epoch)
+        self.canary.notice_time(asked_s, now_ms)
+        return self.world
+
+    def date(self) -> int:
+        """Return today's date, by Redis' time as far as it is known."""
+        assert self.world is not None
+        return date(self.redis_ms(), self.world.unit_ms)
+
+    def replace(
+        self, world: World, items: Sequence[tuple[bytes, bytes, bytes, bytes]]
+    ) -> list[bytes] | None:
+        """Replace claims by comparison; see redis_replace.lua.
+
+        ``items``: key, field, value that may be replaced, new one. Returns what stands there
+        instead, empty where it was replaced; None: the store is laid out in another way by now.
+        """
+        ends_ms = int(self.redis_ms()) + 2 * world.ttl_ms
+        flat = [part for item in items for part in item]
+        try:
+            found = self.replacing(
+                keys=[self.base, self.meta], args=[world.left.token(world.epoch), ends_ms, *flat]
+            )
+        except (RedisError, OSError) as error:
+            raise unavailable(self.client, error) from error
+        return None if found is None else list(found)
+
+    def topic(self, number: bytes) -> str:
+        """Return the topic that owners of this number are of; empty: nothing knows it any more."""
+        if number not in self.names:
+            name = f"number:{int.from_bytes(number, 'big')}"
+            try:
+                found = self.client.hget(self.meta, name)
+            except (RedisError, OSError) as error:
+                raise unavailable(self.client, error) from error
+            if not isinstance(found, bytes):
+                return ""
+            self.names[number] = found.decode().partition("/")[0]
+        return self.names[number]
+
+    def _args(self, topics: Sequence[str], *, probe: bool) -> list[bytes | str | int]:
+        args: list[bytes | str | int] = [self.ttl_ms, self.canary.next_epoch]
+        mode = "move" if self.moving else int(probe)
+        args += [self.canary.cluster_id or "", self.unreported, mode]
+        for topic in topics:
+            stored = stored_topic(topic, self._topic_ids.get(topic))
+            args += [first_number(stored), stored]
+        return args
+
+
+def first_number(stored: str) -> int:
+    """Return the number that a topic has unless another one has it already.
+
+    It depends on the topic alone: a failover that loses the latest writes must not give the
+    number of one topic to another while claims of the first are on their way.
+    """
+    return int.from_bytes(blake2b(stored.encode(), digest_size=NUMBER_BYTES).digest(), "big")

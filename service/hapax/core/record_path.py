@@ -1,0 +1,208 @@
+"""The port RecordPath: the records of a batch, and all that is done to each of them.
+
+Its four steps: take (``Source.take`` returns them as ``Batch.records``), claims (``ids`` and
+``claims``), transform (``apply``) and send (``Prepared``). There are two implementations:
+
+reference  a list of Record, and the Python of identity.py, transform.py and plan.py
+native     hapax_fast, a sequence that makes a Record only when one is asked for
+
+The native one takes the rule: ids in headers or keys, one plain output a record, no failure. A
+batch of which a record is anything else becomes a list and takes the reference, whose outputs it
+must equal (tests compare both, and the first records of a process go through both).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from hapax.core.records import Output, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hapax.core.identity import Identified
+    from hapax.core.interrupt import Interrupt
+    from hapax.core.ports import Batch, Message
+    from hapax.core.transform import Result
+
+Form = tuple[bytes, bytes, int, int]
+UNCHANGED: Final = Output(None)
+"""The result that stands for the record as it is, by identity: no object is made for each."""
+
+
+class Ids(Sequence[bytes]):
+    """Ids by index, b"" where a record has none."""
+
+    @property
+    @abstractmethod
+    def missing(self) -> int:
+        """How many records have none."""
+
+    @abstractmethod
+    def commands(
+        self,
+        digests: bytes,
+        form: Form,
+        form_before: Form,
+        cursor: tuple[int, int],
+        between: bytes,
+        heads: Sequence[bytes],
+    ) -> bytes:
+        """Return for each id the command that names its bucket, its digest and its owner.
+
+        A form is (head, middle, whole, mask): the head, ``whole`` bytes of the digest and of the
+        next one what ``mask`` leaves (0: nothing), the middle, the digest from there on. Then come
+        ``between``, the head of the record's run, the low 4 bytes of its offset, CR and LF.
+        ``cursor``, (index, shift): ids whose first 24 bits, shifted, are below the index have
+        ``form_before``.
+        """
+
+    @abstractmethod
+    def between(self, digests: bytes, shift: int, low: int, high: int) -> list[int]:
+        """Return the indices of digests whose first 24 bits, shifted, are in that range."""
+
+    @abstractmethod
+    def digests(self, salt: bytes) -> bytes:
+        """Return 16 bytes of salted BLAKE2b for each; 16 zero bytes where there is none."""
+
+
+class RecordPath(Sequence[Record]):
+    """The native records of one batch.
+
+    ids      of the records; claims: with the tags of their sources
+    runs     (topic, partition, start, count, first offset, next offset, first epoch, last epoch)
+             of records that follow each other
+    offsets  the low 4 bytes of all offsets, big endian
+    regular  whether every record is the rule, as far as records alone show
+    ends     (topic, partition, offset) of ends of partitions that were met
+    """
+
+    ids: Ids
+    claims: Ids
+    runs: Sequence[tuple[str, int, int, int, int, int, int, int]]
+    offsets: bytes
+    regular: bool
+    ends: Sequence[tuple[str, int, int]]
+
+    @abstractmethod
+    def apply(
+        self,
+        function: Callable[[Record], object] | None,
+        judge: Callable[[Record, object, Exception | None], Result],
+        interrupt: Interrupt,
+        fates: dict[int, Result | None],
+    ) -> list[Result | None]:
+        """Return the results of ``function``, of all records or of a prefix.
+
+        An Output stands for the tuple of it. ``judge`` says what any other answer, and an error,
+        amounts to. None: every record is UNCHANGED. Records in ``fates`` have their result there.
+        """
+
+    @abstractmethod
+    def tally(self, results: list[Result | None]) -> tuple[int, int, int] | None:
+        """Return how many are outputs, filtered and duplicates; None: one is not the rule."""
+
+    @abstractmethod
+    def coordinates(self, index: int) -> tuple[str, int, int]:
+        """Return topic, partition and offset, also once the records have been sent."""
+
+    @abstractmethod
+    def facts(self, done: int) -> tuple[int, int, int, int]:
+        """Return of the first ``done``: bytes of values, oldest and newest timestamp, ids."""
+
+
+class Prepared(Sequence["Message"]):
+    """Outputs of a batch that the native path makes as it sends them.
+
+    ``reference`` makes the same, one by one, as long as they have not been sent.
+    """
+
+    def __init__(
+        self,
+        records: RecordPath,
+        results: list[Result | None],
+        topic: str,
+        count: int,
+        reference: Callable[[], Sequence[Message]],
+    ) -> None:
+        self.records = records
+        self.results = results
+        self.topic = topic
+        self._count = count
+        self._reference = reference
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self._reference())
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._reference()[index]
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What telemetry reports of the records of a batch, without any of them."""
+
+    records: int
+    inputs: dict[str, int]
+    without_id: int
+    bytes_in: int
+    oldest_timestamp_ms: int
+    newest_timestamp_ms: int
+
+    @classmethod
+    def of(cls, batch: Batch, ids: Sequence[bytes], done: int) -> Facts:
+        """Return those of the first ``done`` records."""
+        records = batch.records
+        if isinstance(records, RecordPath):
+            bytes_in, oldest_ms, newest_ms, found = records.facts(done)
+            inputs = _inputs(batch, records, done)
+            return cls(done, inputs, done - found, bytes_in, oldest_ms, newest_ms)
+        if done < len(records):
+            records = records[:done]
+        timestamps_ms = [record.timestamp_ms for record in records]
+        return cls(
+            done,
+            _inputs(batch, records, done),
+            sum([not each for each in ids[:done]]),
+            sum([len(record.value) for record in records if record.value]),
+            min(timestamps_ms, default=0),
+            max(timestamps_ms, default=0),
+        )
+
+
+def _inputs(batch: Batch, records: Sequence[Record], done: int) -> dict[str, int]:
+    topics = {topic for topic, _partition in batch.first}
+    if len(topics) == 1:  # the common case, without looking at each record
+        return {topics.pop(): done}
+    if not isinstance(records, RecordPath):
+        return dict(Counter([record.topic for record in records]))
+    counts: Counter[str] = Counter()
+    for topic, _partition, start, count, *_ in records.runs:
+        counts[topic] += max(0, min(count, done - start))
+    return dict(+counts)
+
+
+def by_reference(results: Sequence[Any], records: RecordPath) -> list[Result | None]:
+    """Return results as the reference has them: tuples of outputs."""
+    return [
+        (Output(records[index].value),)
+        if result is UNCHANGED
+        else (result,)
+        if isinstance(result, Output)
+        else result
+        for index, result in enumerate(results)
+    ]
+
+
+def to_reference(batch: Batch, found: Identified) -> None:
+    """Let the rest of the batch take the reference."""
+    if isinstance(batch.records, RecordPath):
+        batch.records = list(batch.records)
+        found.ids, found.claims = list(found.ids), list(found.claims)

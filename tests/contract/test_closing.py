@@ -1,0 +1,107 @@
+"""A member that leaves while the assignment is on its way that it has not served yet."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from select import select
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import ConsumerGroupState
+from confluent_kafka.admin import AdminClient
+
+from tests.kit.waiting import await_, patient
+from tests.kit.worlds import KafkaWorld, consumer_of, joined
+
+if TYPE_CHECKING:
+    from hapax.sandbox import Sandbox
+
+CLIENT_ALONE = """
+import sys, time
+from confluent_kafka import Consumer
+bootstrap, topic = sys.argv[1:]
+while group := sys.stdin.readline().strip():
+    client = Consumer({
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "group.instance.id": "one",
+        "partition.assignment.strategy": "cooperative-sticky",
+    })
+    client.subscribe(
+        [topic],
+        # Late enough for the revocation to be queued, too.
+        on_assign=lambda *_: time.sleep(0.05),
+        on_revoke=lambda *_: print("revoked", file=sys.stderr, flush=True),
+    )
+    print("subscribed", flush=True)
+    sys.stdin.readline()
+    client.close()
+    print("closed", flush=True)
+"""
+ROUNDS_MAX = 30
+
+
+def await_stable(sandbox: Sandbox, group: str) -> None:
+    """Wait until the broker has shared out: the member may not have looked yet."""
+    admin = AdminClient({"bootstrap.servers": sandbox.bootstrap_servers})
+
+    @patient
+    def stable() -> bool:
+        described = admin.describe_consumer_groups([group])[group].result(10)
+        return bool(described.state == ConsumerGroupState.STABLE)
+
+    await_(stable, 60, lambda: "the group is never stable")
+
+
+@pytest.mark.parametrize("fast", ["auto", "off"])
+def test_a_source_closes_while_an_assignment_is_on_its_way(sandbox: Sandbox, fast: str) -> None:
+    world = KafkaWorld(sandbox, fast)
+    world.join()
+    properties = consumer_of(world).properties
+    assert properties["group.instance.id"]
+    assert properties["partition.assignment.strategy"] == "cooperative-sticky"
+    await_stable(sandbox, str(properties["group.id"]))
+    changes = world.source.changes()
+    assert changes.assigned is None, "the assignment was served before the source was closed"
+    world.close()
+
+
+def test_control_the_client_alone_hangs_there_for_ever(sandbox: Sandbox) -> None:
+    """When this fails the client has been cured, and serving before closing may go."""
+    world = KafkaWorld(sandbox)
+    arguments = [sys.executable, "-c", CLIENT_ALONE, sandbox.bootstrap_servers, world.topic]
+    with subprocess.Popen(
+        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        for number in range(ROUNDS_MAX):
+            group = f"{world.topic}-{number}"
+            process.stdin.write(f"{group}\n".encode())
+            process.stdin.flush()
+            assert process.stdout.readline() == b"subscribed\n"
+            await_stable(sandbox, group)
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            if not select([process.stdout], [], [], 10)[0]:
+                break  # the answer may also be read too late to do harm: most rounds hang
+            assert process.stdout.readline() == b"closed\n"
+        else:
+            pytest.fail(f"{ROUNDS_MAX} clients closed")
+        process.kill()
+    world.close()
+
+
+def test_a_route_after_closing_has_no_effect(sandbox: Sandbox) -> None:
+    """An assignment may still arrive between the last service and the end of the client."""
+    pytest.importorskip("hapax_fast")
+    world = KafkaWorld(sandbox, "on")
+    joined(world)
+    intake = consumer_of(world).intake
+    assert intake is not None
+    intake.close()
+    intake.route([(world.topic, 0)])
+    with pytest.raises(RuntimeError, match="was closed"):
+        intake._intake.route(world.topic, 0)
+    world.close()

@@ -1,0 +1,235 @@
+"""Native batches on a broker: sent in transactions, over rebalances, with routes that were lost."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from hapax.core.errors import BatchAbortedError
+from hapax.core.plan import Destinations, Planner
+from hapax.core.ports import Batch
+from hapax.core.record_path import UNCHANGED, Prepared, RecordPath
+from hapax.core.records import Output
+from hapax.kafka.consume.native_intake import ROUTES_S
+from tests.kit.native_members import Group
+from tests.kit.worlds import BYTES_MAX, KafkaWorld, consumer_of, joined, take
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hapax.sandbox import Sandbox
+
+pytest.importorskip("hapax_fast")
+HUNDRED = [b"%d" % number for number in range(100)]
+
+
+@pytest.fixture
+def native(sandbox: Sandbox) -> Iterator[KafkaWorld]:
+    """A world whose records take the native path, and whose producer's queue is tiny."""
+    world = KafkaWorld(sandbox, "on", **{"queue.buffering.max.messages": 7})
+    yield world
+    world.close()
+
+
+def taken(world: KafkaWorld, count: int) -> Batch:
+    """Take exactly so many records, as one native batch."""
+    for _ in range(10):
+        batches = [each for each in take(world, count, records_max=count) if each.records]
+        if len(batches) == 1:
+            assert isinstance(batches[0].records, RecordPath)
+            return batches[0]
+        world.source.rewind(batches[0].first)  # they came in parts
+    raise AssertionError(f"{count} records never came at once")
+
+
+def prepared(world: KafkaWorld, batch: Batch, results: list[Any]) -> Prepared:
+    records = batch.records
+    assert isinstance(records, RecordPath)
+    planner = Planner(Destinations("app", world.target, None))
+    plan = planner.plan(records, records.ids, results, batch.next)
+    assert isinstance(plan.messages, Prepared)
+    return plan.messages
+
+
+def send(world: KafkaWorld, batch: Batch, results: list[Any]) -> None:
+    world.transaction.begin()
+    world.transaction.send(prepared(world, batch, results))
+
+
+def commit(world: KafkaWorld, batch: Batch) -> None:
+    world.transaction.send_offsets(batch.next)
+    world.transaction.commit()
+
+
+def ready(world: KafkaWorld, *values: bytes) -> Batch:
+    world.write(*values)
+    joined(world)
+    world.transaction.open()
+    return taken(world, len(values))
+
+
+def test_outputs_and_progress_become_visible_together_with_a_queue_that_is_full_all_the_time(
+    native: KafkaWorld,
+) -> None:
+    batch = ready(native, *HUNDRED)
+    results = [UNCHANGED, (), None, (Output(b"new"),), *[UNCHANGED] * 96]
+    send(native, batch, results)
+    assert native.outputs() == []
+    commit(native, batch)
+    outputs = native.outputs()
+    assert [each.value for each in outputs] == [b"0", b"new", *HUNDRED[4:]]
+    sources = [dict(each.headers)["hapax-source"] for each in outputs]
+    numbers = [0, *range(3, 100)]
+    assert sources == [f"{native.topic}/0/{number}".encode() for number in numbers]
+    assert {dict(each.headers)["hapax-id"] for each in outputs} == {b"key"}
+    assert native.committed() == {(native.topic, 0): 100}
+
+
+def test_what_was_aborted_is_taken_and_sent_again(native: KafkaWorld) -> None:
+    batch = ready(native, *HUNDRED)
+    send(native, batch, [(Output(b"never"),)] * 100)
+    with pytest.raises(BatchAbortedError):
+        native.transaction.send_offsets({(native.topic, 77): 1})
+    native.source.rewind(batch.first)
+    again = taken(native, 100)
+    send(native, again, [UNCHANGED] * 100)
+    commit(native, again)
+    assert [each.value for each in native.outputs()] == HUNDRED
+
+
+def test_a_message_too_large_names_its_record_and_nothing_of_its_batch_is_visible(
+    native: KafkaWorld,
+) -> None:
+    batch = ready(native, *HUNDRED)
+    large: list[Any] = [UNCHANGED] * 100
+    large[60] = (Output(b"x" * (BYTES_MAX + 1)),)
+    with pytest.raises(BatchAbortedError) as caught:
+        send(native, batch, large)
+    assert set(caught.value.refused) == {60}
+    assert batch.coordinates(60) == (native.topic, 0, 60)
+    native.source.rewind(batch.first)
+    again = taken(native, 100)
+    send(native, again, [UNCHANGED] * 100)
+    commit(native, again)
+    assert [each.value for each in native.outputs()] == HUNDRED
+
+
+def test_a_message_that_the_broker_refuses_leaves_nothing(native: KafkaWorld) -> None:
+    batch = ready(native, b"a", b"b")
+    with pytest.raises(BatchAbortedError):  # noqa: PT012 - which call says so is open
+        send(native, batch, [UNCHANGED, (Output(b"x" * (BYTES_MAX // 2 + 1000)),)])
+        commit(native, batch)
+    assert (native.outputs(), native.committed()) == ([], {})
+
+
+def test_a_route_that_was_reset_is_found_and_its_records_arrive(native: KafkaWorld) -> None:
+    """The client resets it where a partition is unassigned and assigned again."""
+    ready(native, *HUNDRED)
+    client = consumer_of(native).client
+    where = TopicPartition(native.topic, 0, 100)
+    client.incremental_unassign([where])
+    client.incremental_assign([where])
+    native.write(*HUNDRED)
+    began_s = time.monotonic()
+    batches = take(native, 100)
+    assert [record.value for each in batches for record in each.records] == HUNDRED
+    assert time.monotonic() - began_s < 5 * ROUTES_S
+    intake = consumer_of(native).intake
+    assert intake is not None
+    assert intake.news()[0] == [(native.topic, 0)]
+
+
+def test_without_looking_for_lost_routes_their_records_never_arrive(
+    native: KafkaWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control of the test above."""
+    ready(native, *HUNDRED)
+    intake = consumer_of(native).intake
+    assert intake is not None
+    monkeypatch.setattr(intake, "_look", lambda: None)
+    client = consumer_of(native).client
+    where = TopicPartition(native.topic, 0, 100)
+    client.incremental_unassign([where])
+    client.incremental_assign([where])
+    native.write(*HUNDRED)
+    until_s = time.monotonic() + 5 * ROUTES_S
+    while time.monotonic() < until_s:
+        assert list(native.source.take(100, 0.1).records) == []
+
+
+class Refusing:
+    """The client, which refuses to seek as one does whose fetching has not started."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def seek(self, _where: object) -> None:
+        raise KafkaException(KafkaError(KafkaError._STATE))
+
+
+def test_a_rewind_that_takes_the_partition_anew_reads_on_there(native: KafkaWorld) -> None:
+    ready(native, *HUNDRED)
+    consumer = consumer_of(native)
+    client: Any = consumer.client
+    consumer.client = Refusing(client)  # type: ignore[assignment]
+    native.source.rewind({(native.topic, 0): 40})
+    consumer.client = client
+    batches = take(native, 60)
+    assert [record.value for each in batches for record in each.records] == HUNDRED[40:]
+
+
+def test_a_member_that_was_fenced_goes_on_with_a_new_client(native: KafkaWorld) -> None:
+    batch = ready(native, *HUNDRED)
+    source: Any = native.source
+    source.reopen()
+    with pytest.raises(RuntimeError, match="given back"):
+        batch.records[0]
+    joined_again = take(native, 100)
+    assert [record.value for each in joined_again for record in each.records] == HUNDRED
+
+
+def test_a_source_that_closes_with_batches_in_hand_leaves_nothing_held(sandbox: Sandbox) -> None:
+    hapax_fast = pytest.importorskip("hapax_fast")
+    before = hapax_fast.held()
+    world = KafkaWorld(sandbox, "on")
+    batch = ready(world, *HUNDRED)
+    began_s = time.monotonic()
+    world.close()
+    assert time.monotonic() - began_s < 20
+    assert hapax_fast.held() <= before
+    assert len(batch.records) == 100  # it is told by its size, never as one without records
+
+
+@pytest.mark.parametrize("kind", ["cooperative-sticky", "consumer"])
+def test_members_that_come_and_go_miss_nothing_and_hand_out_nothing_of_others(
+    sandbox: Sandbox, kind: str
+) -> None:
+    with closing(Group(sandbox, kind)) as group:
+        group.play(rounds=6)
+        assert group.foreign == []
+        assert group.missing() == []
+        assert group.doubled() == []
+        assert group.native > group.total / 2, "most records took the reference"
+
+
+def test_a_batch_in_hand_outlives_a_rebalance(sandbox: Sandbox) -> None:
+    with closing(Group(sandbox, "cooperative-sticky")) as group:
+        older = group.join()
+        group.write_numbers()
+        batch = Batch([], {}, {})
+        while not batch.records:
+            batch = older.take(100, 0.1)
+        expected = [record.value for record in batch.records]
+        newer = group.join()
+        while not newer.assignment():
+            for member in (older, newer):
+                member.attend(0.05)
+        assert isinstance(batch.records, RecordPath)
+        assert [record.value for record in batch.records] == expected

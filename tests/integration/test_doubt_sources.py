@@ -1,0 +1,401 @@
+"""Doubts by counted requests against doubts by lines, on the same transactions (KAFKA-17754).
+
+``ROUNDS=full pytest tests/integration/test_doubt_sources.py`` leaves the table of
+docs/decisions/own-detector.md in build/doubts.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from hapax.kafka.properties import SOCKET_TIMEOUT_MS
+from tests.fault.cluster import Cluster
+from tests.kit.doubt_sources import CLIENT, Row, Table, Trial, Verdict
+from tests.kit.fast import needs_fast
+from tests.kit.faults import Rule
+from tests.kit.proof import rounds
+from tests.kit.proxy import FaultProxy
+from tests.kit.topics import produce
+from tests.kit.waiting import await_
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hapax.sandbox import Broker, Sandbox
+    from tests.kit.proxy import ProxiedBroker
+
+pytestmark = needs_fast
+APIS = ["AddPartitionsToTxn", "Produce", "AddOffsetsToTxn", "TxnOffsetCommit"]
+STRUCK = [*((api, True) for api in APIS), ("EndTxn", True), ("EndTxn", False)]
+LOSSES = ["reset_before", "reset_after", "drop", "mute_after", "delay"]
+"""The request lost and the connection cut, the answer lost and the connection cut, each of them
+with a connection that stays, and a request that is late by more than the client waits."""
+ROUNDS = rounds(1, 4)
+LATE_MS = 2500
+
+
+@pytest.fixture(scope="module")
+def table(pytestconfig: pytest.Config) -> Iterator[Table]:
+    found = Table()
+    yield found
+    found.note(pytestconfig.rootpath / "build" / "doubts")
+
+
+@pytest.fixture
+def trial(
+    sandbox: Sandbox,
+    proxied_broker: ProxiedBroker,
+    unique: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Trial]:
+    source, target = unique("source"), unique("target")
+    sandbox.create_topic(source)
+    sandbox.create_topic(target)
+    produce(sandbox.bootstrap_servers, source, *(b"%d" % number for number in range(400)))
+    with Trial(monkeypatch, proxied_broker.proxied, source, target, unique("app")) as trial:
+        transact(trial)
+        yield trial
+
+
+def transact(
+    trial: Trial, *, commit: bool = True, between: Callable[[], None] | None = None
+) -> None:
+    """Process one record, or abort it; ``between`` runs when all sent so far is answered."""
+    parts = trial.parts
+    batch = parts.take(1)
+    parts.begin(batch)
+    if between is not None or not commit:
+        outbox = parts.transaction._outbox
+        assert outbox is not None
+        assert outbox.producer.flush(10) == 0
+    if between is not None:
+        between()
+    if not commit:
+        parts.transaction.abort()
+        parts.source.rewind(batch.first)
+        return
+    parts.transaction.send_offsets(batch.next)
+    parts.transaction.commit()
+    parts.source.mark_processed(batch.next)
+
+
+def judged(trial: Trial, times: int, run: Callable[[], None]) -> list[Verdict]:
+    return [trial.judge(run) for _ in range(times)]
+
+
+@pytest.mark.parametrize("action", LOSSES)
+@pytest.mark.parametrize(("api", "commit"), STRUCK)
+def test_a_request_that_may_still_arrive_is_doubted_by_both(
+    trial: Trial,
+    proxied_broker: ProxiedBroker,
+    table: Table,
+    api: str,
+    action: str,
+    *,
+    commit: bool,
+) -> None:
+    def run() -> None:
+        rule = proxied_broker.proxy.add(
+            Rule(api, action, client_id=CLIENT, delay_ms=LATE_MS)  # type: ignore[arg-type]
+        )
+        try:
+            transact(trial, commit=commit)
+        finally:
+            proxied_broker.proxy.clear()
+            assert rule.hit.is_set()
+
+    found = judged(trial, ROUNDS, run)
+    end = "" if api != "EndTxn" else ", commit" if commit else ", abort"
+    row = table.add(f"`{api}`{end}: lost, unanswered or late", found, late=True)
+    assert row == Row(ROUNDS, ROUNDS, ROUNDS), found
+
+
+def disconnects(trial: Trial) -> int:
+    outbox = trial.parts.transaction._outbox
+    assert outbox is not None
+    return int(outbox.log._disconnects())
+
+
+def broken(trial: Trial, strike: Callable[[], object]) -> Callable[[], None]:
+    """Return what strikes, and waits until the client has noticed: all sent before is answered."""
+
+    def between() -> None:
+        before = disconnects(trial)
+        strike()
+        await_(lambda: disconnects(trial) > before)
+
+    return between
+
+
+def idle(trial: Trial, _proxy: FaultProxy) -> None:
+    """The client closes a connection that it has not used for a while."""
+    trial.renew(connections_max_idle_ms=1000)
+    transact(trial, between=broken(trial, lambda: None))
+    trial.renew()
+
+
+def cut(trial: Trial, proxy: FaultProxy) -> None:
+    transact(trial, between=broken(trial, lambda: proxy.cut(CLIENT)))
+
+
+def cut_between_transactions(trial: Trial, proxy: FaultProxy) -> None:
+    broken(trial, lambda: proxy.cut(CLIENT))()
+    transact(trial)
+
+
+def metadata_lost(trial: Trial, proxy: FaultProxy) -> None:
+    proxy.add(Rule("Metadata", "reset_before", client_id=CLIENT))
+    outbox = trial.parts.transaction._outbox
+    assert outbox is not None
+    transact(trial, between=broken(trial, outbox.connect))
+
+
+def coordinator_search_lost(trial: Trial, proxy: FaultProxy) -> None:
+    trial.renew()
+    rule = proxy.add(Rule("FindCoordinator", "reset_after", client_id=CLIENT))
+    transact(trial)
+    assert rule.hit.is_set()
+
+
+def away_before_anything_is_sent(trial: Trial, proxy: FaultProxy) -> None:
+    """Requests wait in the client until brokers are back, and are sent once."""
+    back = threading.Event()
+
+    def outage() -> None:
+        with proxy.offline():
+            gone.set()
+            back.wait(30)
+
+    gone = threading.Event()
+    away = threading.Thread(target=outage)
+
+    def leave() -> None:
+        away.start()
+        assert gone.wait(30)
+
+    timer = threading.Timer(0.7, back.set)
+    timer.start()
+    transact(trial, between=broken(trial, leave))
+    away.join()
+    timer.join()
+
+
+def slow_answers(trial: Trial, proxy: FaultProxy) -> None:
+    rules = [
+        proxy.add(Rule(api, "delay", client_id=CLIENT, delay_ms=400)) for api in [*APIS, "EndTxn"]
+    ]
+    transact(trial)
+    assert all(rule.hit.is_set() for rule in rules)
+
+
+def refused_for_now(trial: Trial, proxy: FaultProxy) -> None:
+    """Each request is answered, with an error for which the client sends it again."""
+    codes = {"AddOffsetsToTxn": 51, "TxnOffsetCommit": 14, "EndTxn": 51, "Produce": 6}
+    rules = [
+        proxy.add(Rule(api, "refuse", client_id=CLIENT, code=code)) for api, code in codes.items()
+    ]
+    transact(trial)
+    assert all(rule.hit.is_set() for rule in rules)
+
+
+def aborted_with_outputs_unsent(trial: Trial, proxy: FaultProxy) -> None:
+    for api in ("AddPartitionsToTxn", "Produce"):
+        proxy.add(Rule(api, "delay", client_id=CLIENT, delay_ms=800, times=3))
+    batch = trial.parts.take(1)
+    trial.parts.transaction.begin()
+    message = trial.parts.copy(batch.records[0])
+    trial.parts.transaction.send([message] * 5000)
+    trial.parts.transaction.abort()
+    trial.parts.source.rewind(batch.first)
+
+
+HARMLESS = {
+    "no fault, commit": lambda trial, _proxy: transact(trial),
+    "no fault, abort": lambda trial, _proxy: transact(trial, commit=False),
+    "the client closes an idle connection": idle,
+    "connections cut while all is answered": cut,
+    "connections cut between transactions": cut_between_transactions,
+    "a Metadata request lost": metadata_lost,
+    "a FindCoordinator answer lost": coordinator_search_lost,
+    "brokers away before anything is sent": away_before_anything_is_sent,
+    "each answer slow": slow_answers,
+    "each request refused for now, and sent again": refused_for_now,
+    "aborted with outputs unsent": aborted_with_outputs_unsent,
+}
+
+
+@pytest.mark.parametrize("what", HARMLESS)
+def test_what_leaves_no_request_behind_is_doubted_by_no_count(
+    trial: Trial, proxied_broker: ProxiedBroker, table: Table, what: str
+) -> None:
+    def run() -> None:
+        try:
+            HARMLESS[what](trial, proxied_broker.proxy)
+        finally:
+            proxied_broker.proxy.clear()
+
+    trial.patience_ms = SOCKET_TIMEOUT_MS  # nothing is late here but on a slow machine
+    trial.renew()
+    times = 10 * ROUNDS if what.startswith("no fault") else ROUNDS
+    found = judged(trial, times, run)
+    row = table.add(what, found, late=False)
+    assert (row.ended, row.requests) == (times, 0), found
+
+
+# -- brokers that die or move -------------------------------------------------------------------
+
+
+@pytest.fixture
+def replicated(
+    cluster: Sandbox, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Replicated]:
+    source, target, app = unique("source"), unique("target"), unique("app")
+    cluster.create_topic(source)
+    cluster.create_topic(target)
+    produce(cluster.bootstrap_servers, source, *(b"%d" % number for number in range(100)))
+    with (
+        FaultProxy.before(cluster) as proxy,
+        Trial(monkeypatch, proxy.bootstrap, source, target, app) as trial,
+    ):
+        transact(trial)
+        replicated = Replicated(trial, proxy, Cluster(cluster), target, f"{app}:test")
+        try:
+            yield replicated
+        finally:
+            proxy.clear()
+            replicated.cluster.restore()
+            assert replicated.cluster.await_in_step()
+
+
+class Replicated(NamedTuple):
+    """A trial on three brokers."""
+
+    trial: Trial
+    proxy: FaultProxy
+    cluster: Cluster
+    target: str
+    transactional_id: str
+
+    def addressee(self, api: str) -> Broker:
+        """Return the broker that takes such requests of this producer."""
+        if api == "Produce":
+            return self.cluster.leader(self.target, 0)
+        return self.cluster.coordinator("transactions", self.transactional_id)
+
+    def transact_while(self, api: str, strike: Callable[[Broker], object]) -> None:
+        """Run a transaction; strike the broker when such a request is on its way to it."""
+        broker = self.addressee(api)
+        rule = self.proxy.add(Rule(api, "hold", client_id=CLIENT))
+
+        def wait() -> None:
+            rule.wait_hit()
+            strike(broker)
+
+        striking = threading.Thread(target=wait)
+        striking.start()
+        try:
+            transact(self.trial)
+        finally:
+            striking.join()
+            rule.discard()
+
+
+def frozen(broker: Broker) -> None:
+    """Freeze a broker for longer than the client waits for an answer."""
+    broker.pause()
+    time.sleep(LATE_MS / 1000)
+    broker.resume()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["killed", "frozen"])
+@pytest.mark.parametrize("api", ["Produce", "EndTxn"])
+def test_a_request_on_its_way_to_a_broker_that_dies_is_doubted_by_both(
+    replicated: Replicated, table: Table, api: str, how: str
+) -> None:
+    strikes = {"killed": lambda broker: broker.kill(), "frozen": frozen}
+
+    def run() -> None:
+        replicated.transact_while(api, strikes[how])
+
+    found = []
+    for _ in range(ROUNDS):
+        found.append(replicated.trial.judge(run))
+        replicated.cluster.restore()
+        assert replicated.cluster.await_in_step()
+    row = table.add(f"broker {how} with `{api}` on its way", found, late=True)
+    assert row == Row(ROUNDS, ROUNDS, ROUNDS), found
+
+
+def patient(replicated: Replicated) -> Trial:
+    """Let the producer wait as long as that of the service: brokers that take over are slow."""
+    replicated.trial.patience_ms = SOCKET_TIMEOUT_MS
+    replicated.trial.renew()
+    return replicated.trial
+
+
+def nothing_was_missed(proxy: FaultProxy, found: list[Verdict]) -> None:
+    """Compare with the wire: requests that came, and whose answers never went back.
+
+    More may be counted: an answer that arrives just when the client closes the connection is not
+    read any more.
+    """
+    counted = Counter(doubt.split()[0] for each in found for doubt in each.requests)
+    owed = Counter(api for api in proxy.unanswered(CLIENT) if api in {*APIS, "EndTxn"})
+    assert not owed - counted, f"{owed} on the wire, counted {counted}"
+
+
+@pytest.mark.long
+def test_nothing_that_is_lost_is_missed_when_a_broker_dies_between_requests(
+    replicated: Replicated, table: Table
+) -> None:
+    """Nothing is on its way when it dies; what is sent to its successor may wait too long."""
+    trial = patient(replicated)
+    found = []
+    for _ in range(ROUNDS):
+        found.append(
+            trial.judge(
+                lambda: transact(trial, between=lambda: replicated.addressee("EndTxn").kill())
+            )
+        )
+        replicated.cluster.restore()
+        assert replicated.cluster.await_in_step()
+    table.add("coordinator killed while all is answered", found, late=None)
+    nothing_was_missed(replicated.proxy, found)
+
+
+@pytest.mark.long
+def test_nothing_that_is_lost_is_missed_when_leaders_move(
+    replicated: Replicated, table: Table
+) -> None:
+    """The client closes the connection to a former coordinator, which may still owe an answer."""
+    trial, cluster = patient(replicated), replicated.cluster
+    names = [replicated.target, "__consumer_offsets", "__transaction_state"]
+    moved: list[int] = []
+
+    def move() -> None:
+        moved.append(cluster.move_leaders(cluster.places(names)))
+
+    found = [trial.judge(lambda: transact(trial, between=move)) for _ in range(3 * ROUNDS)]
+    assert any(moved)
+    table.add("leaders and coordinators moved", found, late=None)
+    nothing_was_missed(replicated.proxy, found)
+
+
+@pytest.mark.long
+def test_brokers_that_restart_between_transactions_are_doubted_by_no_count(
+    replicated: Replicated, table: Table
+) -> None:
+    found = []
+    for broker in replicated.cluster.brokers * ROUNDS:
+        broker.terminate()
+        broker.start()
+        assert replicated.cluster.await_in_step()
+        found.append(replicated.trial.judge(lambda: transact(replicated.trial)))
+    row = table.add("one broker restarted between transactions", found, late=False)
+    assert row.requests == 0, [doubt for each in found for doubt in each.requests]

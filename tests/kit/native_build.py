@@ -1,0 +1,44 @@
+"""hapax_fast built once more, beside the one that is installed: with sanitizers, or damaged.
+
+``python -m tests.kit.native_build FOLDER FLAG...`` builds it; PYTHONPATH=FOLDER takes it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ROOT / "fast/src"
+PACKAGE = ROOT / "fast/hapax_fast"
+
+
+def build(folder: Path, *flags: str, replaced: dict[str, tuple[str, str]] | None = None) -> None:
+    """Build the package in a folder. ``replaced``: by file of the sources, a text and another."""
+    target, sources = folder / "hapax_fast", folder / "src"
+    for each in (target, sources):
+        shutil.rmtree(each, ignore_errors=True)
+    shutil.copytree(PACKAGE, target)
+    shutil.copytree(SOURCES, sources)
+    for name, (old, new) in (replaced or {}).items():
+        text = (sources / name).read_text()
+        assert text.count(old) == 1, f"{name} has {old!r} {text.count(old)} times"
+        (sources / name).write_text(text.replace(old, new))
+    subprocess.run(
+        [
+            *("cc", "-shared", "-fPIC", "-std=gnu11", "-Wall", "-Wextra", "-fvisibility=hidden"),
+            *flags,
+            f"-I{sysconfig.get_path('include')}",
+            *sorted(map(str, sources.glob("*.c"))),
+            *("-o", str(target / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}")),
+            *("-ldl", "-lpthread"),
+        ],
+        check=True,
+    )
+
+
+if __name__ == "__main__":
+    build(Path(sys.argv[1]), *sys.argv[2:])

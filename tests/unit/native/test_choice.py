@@ -1,0 +1,161 @@
+"""Which record path a process takes, and why."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, libversion
+
+from hapax.core.errors import BatchAbortedError, ConfigurationError
+from hapax.core.plan import Destinations, Planner
+from hapax.core.record_path import Prepared
+from hapax.core.records import Output
+from hapax.kafka import native
+from tests.kit.native import Raw
+from tests.kit.parts import settings_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hapax.kafka.native import Choice
+    from tests.kit.native import Stage
+
+hapax_fast: Any = pytest.importorskip("hapax_fast")
+Patch = pytest.MonkeyPatch
+
+
+@pytest.fixture(autouse=True)
+def _found_anew() -> Iterator[None]:
+    native._found.cache_clear()
+    yield
+    native._found.cache_clear()
+
+
+def chosen(fast: str = "auto", ids: str = "key") -> Choice:
+    more = {"HAPAX_DEDUP__ID": ids} if ids else {}
+    return native.record_path(settings_of("broker:1", "in", "out", "app", HAPAX_FAST=fast, **more))
+
+
+def refusal(ids: str = "key") -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        chosen("on", ids)
+    (problem,) = caught.value.problems
+    assert problem.startswith("HAPAX_FAST=on, but ")
+    assert problem.endswith("set HAPAX_FAST=auto")
+    return problem
+
+
+@pytest.mark.parametrize("fast", ["auto", "on"])
+@pytest.mark.parametrize("ids", ["", "key", "header:ID,cloudevents,key"])
+def test_what_is_installed_and_tested_is_used(fast: str, ids: str) -> None:
+    choice = chosen(fast, ids)
+    assert choice.path is not None
+    assert str(choice) == f"native (librdkafka {libversion()[0]})"
+
+
+def test_off_is_off() -> None:
+    assert str(chosen("off")) == "python (HAPAX_FAST=off)"
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        "json:/id",
+        "header:id,json:/id",
+        "header:hapax-id",
+        "header:Hapax-Source",
+        "header:n\u00e4me",
+    ],
+)
+def test_ids_that_need_python_take_the_reference(ids: str) -> None:
+    foreign = ids.rsplit(",", maxsplit=1)[-1]
+    assert str(chosen("auto", ids)) == f"python (HAPAX_DEDUP__ID={foreign} is looked up in Python)"
+    assert foreign in refusal(ids)
+
+
+def test_nine_sources_of_ids_take_the_reference() -> None:
+    ids = [f"header:h{number}" for number in range(9)]
+    assert chosen("auto", ",".join(ids[:8])).path is not None
+    assert chosen("auto", ",".join(ids)).path is None
+
+
+def test_a_librdkafka_that_was_not_tested_takes_the_reference(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(native, "libversion", lambda: ("2.99.1", 0))
+    assert chosen().reason == "librdkafka 2.99.1 is not among those tested (2.16.x)"
+    assert "2.99.1" in refusal()
+
+
+def test_without_the_module_the_reference_is_taken(monkeypatch: Patch) -> None:
+    monkeypatch.setitem(sys.modules, "hapax_fast", None)
+    assert chosen().path is None
+    assert "not installed" in chosen().reason
+    assert "not installed" in refusal()
+
+
+def test_a_module_that_cannot_be_loaded_is_told_with_its_error(monkeypatch: Patch) -> None:
+    def broken(_name: str) -> object:
+        raise ImportError("undefined symbol: x", name="hapax_fast._native")
+
+    monkeypatch.setattr(native, "import_module", broken)
+    assert chosen().reason == "hapax_fast: undefined symbol: x"
+
+
+def test_other_digests_than_those_of_hashlib_take_the_reference(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(hapax_fast, "digest", lambda _salt, _id: bytes(16))
+    assert chosen().reason == "hapax_fast computes other digests than hashlib"
+    assert "hashlib" in refusal()
+
+
+def test_a_plugin_that_is_not_loaded_takes_the_reference(monkeypatch: Patch) -> None:
+    def refusing(_properties: object) -> object:
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "no plugins here"))
+
+    monkeypatch.setattr(native, "Producer", refusing)
+    assert chosen().reason == "librdkafka does not load the plugin: no plugins here"
+
+
+def test_a_worker_that_must_be_native_and_cannot_ends_with_2() -> None:
+    values = {
+        "HAPAX_APP": "app",
+        "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1",
+        "HAPAX_INPUT__TOPICS": "in",
+        "HAPAX_OUTPUT__TOPIC": "out",
+        "HAPAX_DEDUP__ID": "json:/id",
+        "HAPAX_FAST": "on",
+        "HAPAX_TELEMETRY__PORT": "0",
+    }
+    ended = subprocess.run(
+        [sys.executable, "-m", "hapax", "run"],
+        env=os.environ | values,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 2, ended.stderr
+    assert "json:/id is looked up in Python" in ended.stdout + ended.stderr
+
+
+def test_a_difference_in_the_first_records_is_told_and_ends_the_native_path(
+    stage: Stage, monkeypatch: Patch
+) -> None:
+    ((records, batch),) = stage.play([Raw(b"k", b"v")], ["key"])
+    planner = Planner(Destinations("app", "out", None))
+    plan = planner.plan(records, records.ids, [(Output(b"x"),)], batch.next)
+    assert isinstance(plan.messages, Prepared)
+    right = chosen().path
+    assert right is not None
+    right.prove(plan.messages)
+    assert right.left == ""
+    assert right.unproven == native.PROVEN_AFTER - 1
+    wrong = native.NativePath(
+        SimpleNamespace(preview=lambda *_values: (b"other", None, -1, 0, [])), ["key"]
+    )
+    with pytest.raises(BatchAbortedError, match="taken again in Python"):
+        wrong.prove(plan.messages)
+    assert wrong.left == "the native path has other outputs than the reference"

@@ -1,0 +1,336 @@
+"""Steps 4 to 6: business code, plans and messages, through the native path and its reference."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hapax.core.errors import Poison
+from hapax.core.identity import Identity
+from hapax.core.interrupt import Interrupt
+from hapax.core.plan import Destinations, Planner
+from hapax.core.ports import Message
+from hapax.core.record_path import UNCHANGED, Prepared, by_reference
+from hapax.core.records import Output, Record
+from hapax.core.transform import Failure, Transformer, identity
+from tests.kit.native import Raw
+from tests.kit.native_inputs import few, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from hapax.core.plan import Plan
+    from hapax.core.transform import Result
+    from tests.kit.native import Stage
+
+
+class WillStopError(BaseException):
+    """What no transform may swallow."""
+
+
+class Odd:
+    """An answer whose every use fails."""
+
+    def __iter__(self) -> Iterator[Output]:
+        raise ValueError("odd")
+
+
+class Unspeakable(Exception):  # noqa: N818 - its name is the reason of a dead letter
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+class Derived(bytes):
+    """Bytes of another type."""
+
+
+def _raising(error: BaseException) -> Callable[[Record], object]:
+    def raising(_record: Record) -> object:
+        raise error
+
+    return raising
+
+
+def _yielding(*outputs: object, error: Exception | None = None) -> Callable[[Record], object]:
+    def yielding(_record: Record) -> Iterator[object]:
+        yield from outputs
+        if error is not None:
+            raise error
+
+    return yielding
+
+
+def _giving(answer: object) -> Callable[[Record], object]:
+    return lambda _record: answer
+
+
+def _output(**fields: Any) -> Callable[[Record], object]:
+    return lambda record: Output(record.value, **fields)
+
+
+PLAIN: dict[str, Callable[[Record], object]] = {
+    "same": lambda record: Output(record.value),
+    "other": _giving(Output(b"other")),
+    "null": _giving(Output(None)),
+    "empty": _giving(Output(b"")),
+    "filtered": _giving(None),
+    "no outputs": _giving([]),
+    "key": _output(key=b"new"),
+    "no key": _output(key=None),
+    "timestamp": _output(timestamp_ms=77),
+    "timestamp 0": _output(timestamp_ms=0),
+    "last timestamp": _output(timestamp_ms=2**63 - 1),
+    "partition": _output(partition=2),
+    "partition 0": _output(partition=0),
+    "one in a list": lambda record: [Output(record.value)],
+    "one of a generator": _yielding(Output(b"g")),
+}
+ODD: dict[str, Callable[[Record], object]] = {
+    **PLAIN,
+    "topic": _output(topic="elsewhere"),
+    "no topic": _output(topic=""),
+    "headers": _output(headers=(("h", b"1"), ("hapax-x", b"2"), ("n", None))),
+    "no headers in a list": _output(headers=[]),
+    "headers in a list": _output(headers=[("h", b"1")]),
+    "two": lambda record: [Output(record.value), Output(None, key=b"2")],
+    "generator": _yielding(Output(b"1"), Output(b"2")),
+    "generator that fails": _yielding(Output(b"1"), error=ValueError("late")),
+    "generator that stops": _yielding(Output(b"1"), error=Poison("late poison")),
+    "text": _giving("text"),
+    "bytes": _giving(b"bytes"),
+    "dictionary": _giving({}),
+    "number": _giving(7),
+    "false": _giving(False),  # noqa: FBT003 - a wrong answer
+    "odd": _giving(Odd()),
+    "type": _giving(Output),
+    "list of texts": _giving(["text"]),
+    "value of text": _giving(Output("text")),  # type: ignore[arg-type]
+    "value of derived bytes": _giving(Output(Derived(b"x"))),
+    "value of a bytearray": _giving(Output(bytearray(b"x"))),  # type: ignore[arg-type]
+    "key of text": _output(key="text"),
+    "key of derived bytes": _output(key=Derived(b"x")),
+    "timestamp -1": _output(timestamp_ms=-1),
+    "timestamp 2^63": _output(timestamp_ms=2**63),
+    "timestamp of a fraction": _output(timestamp_ms=1.5),
+    "timestamp 0.0": _output(timestamp_ms=0.0),
+    "timestamp false": _output(timestamp_ms=False),
+    "timestamp of text": _output(timestamp_ms=""),
+    "partition -1": _output(partition=-1),
+    "partition 2^31": _output(partition=2**31),
+    "partition true": _output(partition=True),
+    "partition 0.0": _output(partition=0.0),
+    "topic with a space": _output(topic="a b"),
+    "header with a surrogate": _output(headers=(("\ud800", b"1"),)),
+    "error": _raising(ValueError("wrong")),
+    "error without text": _raising(Unspeakable()),
+    "poison": _raising(Poison("poison")),
+    "stop iteration": _raising(StopIteration()),
+    "lone surrogate": _raising(ValueError("\ud800")),
+}
+LAST: dict[str, Callable[[Record], object]] = {
+    "interrupt": _raising(KeyboardInterrupt()),
+    "exit": _raising(SystemExit(3)),
+    "stop": _raising(WillStopError()),
+    "generator with an interrupt": _yielding(Output(b"1"), error=KeyboardInterrupt()),  # type: ignore[arg-type]
+}
+
+
+class Business:
+    """Business code that answers by a script: one answer for a record, another when asked again.
+
+    due_after  after so many calls the interrupt is due
+    """
+
+    def __init__(
+        self, script: Sequence[tuple[str, str]], first: Record, due_after: int, interrupt: Interrupt
+    ) -> None:
+        self._script = script
+        self._due_after = due_after
+        self._interrupt = interrupt
+        self.calls: list[Record] = []
+
+    def __call__(self, record: Record) -> Any:
+        again = record in self.calls
+        assert self._interrupt.record == record
+        self.calls.append(record)
+        self._interrupt.due = len(self.calls) >= self._due_after
+        answers = self._script[record.offset % len(self._script)]
+        return {**ODD, **LAST}[answers[again]](record)
+
+
+def played(
+    records: Sequence[Record],
+    script: Sequence[tuple[str, str]],
+    due_after: int,
+    fates: dict[int, Result | None],
+) -> tuple[Any, list[Record], object]:
+    """Return results or the error that ended them, the calls, and what the interrupt names."""
+    interrupt = Interrupt()
+    business = Business(script, records[0], due_after, interrupt)
+    transformer = Transformer(business, attempts_max=2)
+    result: Any
+    try:
+        result = transformer.apply_all(records, interrupt, fates)
+    except BaseException as error:  # noqa: BLE001 - both paths must end with the same
+        result = (type(error), str(error))
+    return result, business.calls, interrupt.record
+
+
+def scripts(*tables: dict[str, Any]) -> st.SearchStrategy[list[tuple[str, str]]]:
+    names = st.sampled_from([name for table in tables for name in table])
+    return st.lists(st.tuples(names, names), min_size=1, max_size=7)
+
+
+fated = st.dictionaries(
+    st.integers(0, 8), st.none() | st.just(Failure("Poison", "known", 1)), max_size=4
+)
+
+
+@given(
+    records=plain,
+    script=scripts(PLAIN) | scripts(ODD) | scripts(ODD, LAST),
+    due_after=st.integers(1, 12),
+    fates=fated,
+)
+@settings(max_examples=few(300), deadline=None)
+def test_business_code_meets_the_same_records_and_its_answers_mean_the_same(
+    stage: Stage,
+    records: list[Raw],
+    script: list[tuple[str, str]],
+    due_after: int,
+    fates: dict[int, Result | None],
+) -> None:
+    for native, batch in stage.play(records, []):
+        mine = played(native, script, due_after, fates)
+        theirs = played(list(batch.records), script, due_after, fates)
+        if isinstance(mine[0], list):
+            assert by_reference(mine[0], native) == theirs[0]
+            assert mine[1:] == theirs[1:]
+        else:
+            assert mine == theirs
+
+
+PLANNER = Planner(Destinations("app", "out", "dead"))
+
+
+def plans(
+    native: Any, batch: Any, chain: list[str], results: list[Result | None]
+) -> tuple[Plan, Plan]:
+    """Return the plan of the native path, and that of its reference."""
+    expected = by_reference(results, native)
+    ids = Identity(chain).identify(batch.records).ids
+    theirs = PLANNER.plan(list(batch.records), ids, expected, batch.next)
+    return PLANNER.plan(native, native.ids, results, batch.next), theirs
+
+
+def previews(prepared: Prepared, preview: Any) -> list[Message]:
+    """Return what the native path would send."""
+    found = [
+        preview(prepared.records, prepared.results, index) for index in range(len(prepared.results))
+    ]
+    return [
+        Message(prepared.topic, value, key, partition, timestamp_ms, headers)
+        for value, key, partition, timestamp_ms, headers in filter(None, found)
+    ]
+
+
+@given(
+    records=plain,
+    script=scripts(PLAIN) | scripts(ODD),
+    chain=st.sampled_from([["header:id", "key"], ["cloudevents"], []]),
+    fates=fated,
+)
+@settings(max_examples=few(300), deadline=None)
+def test_plans_and_messages_are_those_of_the_reference(
+    stage: Stage,
+    records: list[Raw],
+    script: list[tuple[str, str]],
+    chain: list[str],
+    fates: dict[int, Result | None],
+) -> None:
+    for native, batch in stage.play(records, chain):
+        if not native.regular:
+            continue
+        results, *_ = played(native, script, 99, fates)
+        mine, theirs = plans(native, batch, chain, results)
+        if isinstance(mine.messages, Prepared):
+            assert previews(mine.messages, stage.path.module.preview) == theirs.messages
+            assert list(mine.messages) == theirs.messages
+            assert len(mine.messages) == len(list(theirs.messages))
+        else:
+            assert mine.messages == theirs.messages
+            assert list(mine.sources) == list(theirs.sources)
+        assert (mine.filtered, mine.duplicates) == (theirs.filtered, theirs.duplicates)
+        assert (mine.failures, mine.progress) == (theirs.failures, theirs.progress)
+        assert mine.outputs() == theirs.outputs()
+
+
+@given(records=plain, fates=fated)
+@settings(max_examples=few(60), deadline=None)
+def test_the_default_transform_passes_records_on_as_the_reference_does(
+    stage: Stage, records: list[Raw], fates: dict[int, Result | None]
+) -> None:
+    twins = dict.fromkeys(fates)
+    transformer = Transformer(identity, 1)
+    for native, batch in stage.play(records, ["key"]):
+        results = transformer.apply_all(native, Interrupt(), twins)
+        expected = transformer.apply_all(list(batch.records), Interrupt(), twins)
+        assert by_reference(results, native) == expected
+        mine, theirs = plans(native, batch, ["key"], results)
+        assert isinstance(mine.messages, Prepared) == native.regular or mine.messages
+        assert previews(mine.messages, stage.path.module.preview) == theirs.messages  # type: ignore[arg-type]
+
+
+def test_a_plan_that_is_not_the_rule_is_made_by_the_reference(stage: Stage) -> None:
+    """Otherwise these comparisons would compare the reference with itself."""
+    ((native, _batch),) = stage.play([Raw(b"k", b"v")], [])
+    rule = PLANNER.plan(native, native.ids, [(Output(b"x", key=None),)], {})
+    assert isinstance(rule.messages, Prepared)
+    for result in (
+        (Output(b"1"), Output(b"2")),
+        (Output(b"x", topic="t"),),
+        (Output(b"x", timestamp_ms=0.0),),  # type: ignore[arg-type]
+        (Output(b"x", partition=False),),
+        Failure("E", "e", 1),
+    ):
+        other = PLANNER.plan(native, native.ids, [result], {})
+        assert not isinstance(other.messages, Prepared)
+
+
+def test_business_code_that_ends_its_own_batch_is_told(stage: Stage) -> None:
+    for native, _batch in stage.play([Raw(b"k", b"1"), Raw(b"k", b"2")], []):
+
+        def close(_record: Record, native: Any = native) -> Output:
+            native.close()
+            return Output(b"x")
+
+        closing = Transformer(close, 1)
+        if len(native) > 1:
+            with pytest.raises(RuntimeError, match="given back"):
+                closing.apply_all(native, Interrupt(), {})
+
+
+def test_references_to_what_all_batches_share_do_not_grow(stage: Stage) -> None:
+    """Neither do those to names of headers, which are kept between batches."""
+    shared = (UNCHANGED, Output, Record, None, (), stage.client)
+    raws = [Raw(b"k", b"v", ((b"id", b"1"), (b"trace", None))) for _ in range(50)]
+
+    def round_trip() -> None:
+        for native, _batch in stage.play(raws, ["header:id"]):
+            list(native)
+            list(native.claims)
+            for function in (identity, lambda record: Output(record.value), lambda _record: None):
+                results = Transformer(function, 1).apply_all(native, Interrupt(), {0: None})
+                PLANNER.plan(native, native.ids, results, {})
+                [stage.path.module.preview(native, results, index) for index in range(len(results))]
+
+    round_trip()
+    before = [sys.getrefcount(each) for each in shared]
+    for _ in range(20):
+        round_trip()
+    grown = [sys.getrefcount(each) - count for each, count in zip(shared, before, strict=True)]
+    assert max(grown) < 40, grown

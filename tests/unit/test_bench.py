@@ -1,0 +1,247 @@
+"""The benchmark: a wrong run is void, goals are judged, a slower path fails the guard."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bench import course, guard, report, results, throughput, traffic
+from bench.contenders import FUNCTION, NATIVE, PYTHON
+from bench.course import THROUGHPUT, Plan
+from bench.measure import VoidRunError
+from bench.peers.contenders import PLAIN, Peer
+from bench.peers.environments import MissingError
+from bench.report.goals import goals
+from bench.report.tables import goals_table
+from hapax import Output, Record
+from hapax.core.transform import load_transform
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bench.contenders import Contender
+
+RECORDS = 3
+
+
+class Message:
+    """One output, as the client gives it."""
+
+    def __init__(self, number: int, **other: Any) -> None:
+        one = traffic.message_id(number)
+        added = [("hapax-id", one), ("hapax-source", b"in/0/%d" % number)]
+        self.facts: dict[str, Any] = {
+            "value": traffic.value(number, 7),
+            "key": b"key-%d" % number,
+            "headers": [("message-id", one), *added],
+            **other,
+        }
+
+    def value(self) -> Any:
+        return self.facts["value"]
+
+    def key(self) -> Any:
+        return self.facts["key"]
+
+    def headers(self) -> Any:
+        return self.facts["headers"]
+
+
+def judge(messages: list[Message], source: str | None = "in") -> None:
+    checker = traffic.Checker(RECORDS, source)
+    for message in messages:
+        checker.take(message)
+    checker.finish()
+
+
+def outputs(**changed: Any) -> list[Message]:
+    """Return all outputs, of which record 1 is changed."""
+    return [Message(0), Message(1, **changed), Message(2)]
+
+
+def bare() -> list[Message]:
+    headers = {"headers": None}
+    return [Message(number, **headers) for number in range(RECORDS)]
+
+
+def test_outputs_that_are_what_they_should_be_count() -> None:
+    judge(outputs())
+    judge(bare(), source=None)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (lambda: [*outputs(), Message(1)], "two outputs"),
+        (lambda: outputs()[:2], "1 records have no output"),
+        (lambda: outputs(key=b"other"), "not its input"),
+        (lambda: outputs(value=traffic.value(1, 7)[:-1] + b"!"), "not its input"),
+        (lambda: outputs(headers=[("message-id", traffic.message_id(1))]), "lost its id"),
+        (lambda: outputs(headers=None), "lost its id"),
+        (lambda: outputs(headers=Message(1).headers()[:2]), "names its source as b''"),
+        (lambda: outputs(headers=[*Message(1).headers(), ("x", b"")]), "names its source"),
+        (
+            lambda: outputs(headers=[*Message(1).headers()[:2], ("hapax-source", b"in/0/0")]),
+            "names its source",
+        ),
+        (
+            lambda: outputs(headers=[*Message(1).headers()[:2], ("hapax-source", b"other/0/1")]),
+            "names its source",
+        ),
+    ],
+)
+def test_a_run_with_a_wrong_output_is_void(wrong: Callable[[], list[Message]], why: str) -> None:
+    with pytest.raises(VoidRunError, match=why):
+        judge(wrong())
+
+
+def test_a_run_that_should_add_no_headers_and_does_is_void() -> None:
+    with pytest.raises(VoidRunError, match="should not have"):
+        judge(outputs(), source=None)
+
+
+def run(cpu: float, rate: float = 1.0) -> results.Run:
+    servers = {"broker_cpu_s_per_million": 1.0, "redis_cpu_s_per_million": 1.0}
+    return {"cpu_s_per_million": cpu, "records_per_s": rate, "rss_mb": 100.0, **servers}
+
+
+def found(runs: results.Runs) -> results.Results:
+    return results.Results(parts={"throughput": {"records": 1, "runs": runs}})
+
+
+def test_a_goal_is_judged_by_the_median_of_the_ratios_within_rounds() -> None:
+    runs: results.Runs = {
+        "plain loop": [run(10), run(20), run(10)],
+        NATIVE[3].name: [run(6), run(13), run(9)],  # 0.6, 0.65, 0.9
+    }
+    first = goals(found(runs))[0]
+    assert (first.bound, first.found, first.reached) == (0.65, 0.65, True)
+    runs[NATIVE[3].name][1] = run(13.1)
+    assert goals(found(runs))[0].reached is False
+    assert "**missed**" in goals_table(found(runs))[2]
+
+
+def test_a_void_run_is_in_no_ratio() -> None:
+    runs: results.Runs = {
+        "plain loop": [run(10), None, run(10)],
+        NATIVE[3].name: [None, run(1), run(6)],
+    }
+    assert results.ratios(runs, NATIVE[3].name, "plain loop", "cpu_s_per_million") == [0.6]
+
+
+def test_what_was_not_measured_is_neither_reached_nor_missed() -> None:
+    assert {goal.reached for goal in goals(results.Results())} == {None}
+
+
+@pytest.mark.parametrize(("load", "warned"), [([1.5, 6.0], False), ([1.5, 6.1], True)])
+def test_the_page_warns_of_figures_from_a_busy_machine(load: list[float], warned: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    made = results.Made(machine={"cores": "2"}, load=load)
+    runs = {"records": 1, "runs": {"plain loop": [run(10)]}}
+    measured = results.Results(parts={"throughput": runs}, made={"throughput": made})
+    assert ("busy with other programs (throughput at" in report.page(measured)) is warned
+    assert ("Measure again on a quiet one" in report.short(measured)) is warned
+
+
+def test_a_newer_benchmark_replaces_its_parts_and_keeps_the_others() -> None:
+    old = results.Results(
+        parts={"claims": {"a": 1}, "spark": {"b": 1}},
+        made={"claims": results.Made(date="then"), "spark": results.Made(voids=["gone"])},
+    )
+    new = results.Results(parts={"spark": {"b": 2}}, made={"spark": results.Made(date="now")})
+    assert old.joined(new).voids == []
+    assert old.joined(new).parts == {
+        "claims": {"a": 1},
+        "spark": {"b": 2},
+    }
+
+
+def test_words_choose_contenders_and_the_loop_takes_part_always() -> None:
+    plan = Plan(1, 1, 1.0, ("throughput", "quix"))
+    assert plan.parts() == ("throughput",)
+    assert [who.name for who in plan.chosen(THROUGHPUT)] == ["plain loop", "Quix Streams"]
+    assert plan._replace(only=()).chosen(THROUGHPUT) == list(THROUGHPUT)
+
+
+class Recorded:
+    """A course whose runs cost what is given, and no time: seconds for a million records."""
+
+    def __init__(self, costs: dict[str, list[float]]) -> None:
+        self._costs = {name: iter(each) for name, each in costs.items()}
+        self.runs = 0
+
+    def backlog(self, _records: int) -> str:
+        return "backlog"
+
+    def start_cpu_s(self, _who: Contender, _few: str, _warm: tuple[str, int]) -> float:
+        return 0.5
+
+    def run(self, who: Contender, _backlog: str, records: int) -> dict[str, float]:
+        self.runs += 1
+        return {"cpu_s": 0.5 + next(self._costs[who.name]) * records / 1e6}
+
+
+GUARDED = PYTHON[3]
+ALLOWED = guard.Bounds(1.1, [guard.Bound(GUARDED.name, 1.0, "a reason")])
+
+
+def guarded(loop: list[float], ours: list[float]) -> tuple[list[str], int]:
+    """Return what the guard complains about, and after how many rounds."""
+    course: Any = Recorded({PLAIN.name: loop, GUARDED.name: ours})
+    ratios = guard.ratios(course, [GUARDED], {GUARDED.name: 1.1}, 1000)
+    return guard.excesses(ratios, ALLOWED), course.runs // 2
+
+
+def test_a_record_path_that_costs_ten_percent_more_than_its_bound_fails_the_guard() -> None:
+    complaints, rounds = guarded([10.0] * 8, [11.2] * 8)
+    assert len(complaints) == 1
+    assert "costs 1.12 of the plain loop, more than 1.10" in complaints[0]
+    assert rounds == guard.ROUNDS_MAX
+
+
+def test_a_record_path_within_its_bound_passes_after_the_least_number_of_rounds() -> None:
+    assert guarded([10.0] * 8, [10.9] * 8) == ([], guard.ROUNDS_MIN)
+
+
+def test_rounds_on_a_busy_machine_do_not_fail_the_guard_when_one_is_quiet() -> None:
+    assert guarded([10.0] * 8, [15.0, 13.0, 14.0, 12.0, 10.5, 9.0, 9.0, 9.0]) == ([], 5)
+
+
+class Absent(Peer, frozen=True, kw_only=True):
+    """A peer whose environment cannot be made."""
+
+    def prepare(self) -> None:
+        raise MissingError("there is no compiler")
+
+
+def test_a_peer_that_cannot_be_had_is_named_with_the_reason_and_the_others_remain() -> None:
+    made = results.Made()
+    assert course.present([PLAIN, Absent(name="absent")], made) == [PLAIN]
+    assert made.missing == {"absent": "there is no compiler"}
+
+
+class Faulty(Recorded):
+    """The second run over the backlog is void."""
+
+    def run(self, who: Contender, _backlog: str, records: int) -> dict[str, float]:
+        found = super().run(who, _backlog, records)
+        if self.runs == 2:
+            raise VoidRunError("record 7 has two outputs")
+        servers = {"broker_cpu_s": 1.0, "redis_cpu_s": 1.0}
+        return found | {"records_per_s": 1.0, "rss_mb": 1.0} | servers
+
+
+def test_a_void_run_is_named_and_the_benchmark_continues() -> None:
+    made, faulty = results.Made(), Faulty({PLAIN.name: [10.0] * 3})
+    on: Any = faulty
+    *_, part = throughput.measure(on, [PLAIN], 1000, 3, made)
+    assert [each is None for each in part["runs"][PLAIN.name]] == [False, True, False]
+    assert part["runs"][PLAIN.name][0]["cpu_s_per_million"] == pytest.approx(10.0)
+    assert made.voids == ["throughput, round 2, plain loop: record 7 has two outputs"]
+    text = report.tables_of(results.Results(parts={"throughput": part}, made={"throughput": made}))
+    assert "- throughput, round 2, plain loop: record 7 has two outputs" in text
+
+
+def test_the_function_that_contenders_call_can_be_loaded() -> None:
+    record = Record("in", 0, 7, b"k", b"v")
+    assert load_transform(FUNCTION)(record) == Output(b"v")

@@ -1,0 +1,215 @@
+"""Requests that were sent and never answered, as the plugin counts them (fast/src/requests.c).
+
+The order of the calls is librdkafka's (2.16): a lost connection is DOWN first, then an error for
+each request that was sent, then the same error for each that still waited to be sent.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.kit.requests_hooks import (
+    BAD_MSG,
+    PURGE_INFLIGHT,
+    PURGE_QUEUE,
+    RETRY,
+    SOURCES,
+    TIMED_OUT,
+    TIMED_OUT_QUEUE,
+    TRANSPORT,
+    BrokerThread,
+    Doubt,
+    Requests,
+    compiled,
+    compiler,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C compiler on this machine")
+pytestmark = needs_compiler
+
+TRANSACTIONAL = [
+    "Produce",
+    "InitProducerId",
+    "AddPartitionsToTxn",
+    "AddOffsetsToTxn",
+    "EndTxn",
+    "TxnOffsetCommit",
+]
+NEVER_SENT = [TIMED_OUT_QUEUE, PURGE_QUEUE, RETRY]
+LOST, TIME_IS_UP, GIVEN_UP = "the connection was lost", "its time was up", "it was given up"
+STRESS = Path(__file__).parents[1] / "kit" / "requests_stress.c"
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    folder = tmp_path_factory.mktemp("requests")
+    return ctypes.CDLL(str(compiled(folder, SOURCES / "requests.c", "-shared", "-fPIC")))
+
+
+@pytest.fixture
+def requests(library: ctypes.CDLL) -> Requests:
+    return Requests(library)
+
+
+@pytest.fixture
+def broker(requests: Requests) -> Iterator[BrokerThread]:
+    with BrokerThread(requests) as thread:
+        yield thread
+
+
+@pytest.fixture
+def main(requests: Requests) -> Iterator[BrokerThread]:
+    """librdkafka's main thread: it sends nothing, and repeats what it is handed."""
+    with BrokerThread(requests, "main") as thread:
+        yield thread
+
+
+def test_what_is_answered_is_no_doubt(
+    requests: Requests, broker: BrokerThread, main: BrokerThread
+) -> None:
+    for api in TRANSACTIONAL:
+        broker.sent(api)
+        assert requests.in_flight() == 1
+        broker.ended(api)
+        main.ended(api)
+        assert requests.in_flight() == 0
+    broker.became("DOWN")
+    assert requests.doubts() == []
+
+
+@pytest.mark.parametrize("api", TRANSACTIONAL)
+def test_what_was_sent_when_its_connection_was_lost_is_a_doubt_and_only_one(
+    requests: Requests, broker: BrokerThread, main: BrokerThread, api: str
+) -> None:
+    broker.sent(api)
+    broker.became("DOWN")
+    assert requests.doubts() == [Doubt(api, LOST, "TxnCoordinator")]
+    broker.ended(api, TRANSPORT)
+    main.ended(api, TRANSPORT)
+    broker.became("DOWN")
+    assert requests.doubts() == []
+    assert requests.in_flight() == 0
+
+
+def test_what_waited_to_be_sent_when_the_connection_was_lost_is_no_doubt(
+    requests: Requests, broker: BrokerThread
+) -> None:
+    broker.became("DOWN")
+    broker.ended("EndTxn", TRANSPORT)
+    assert requests.doubts() == []
+    broker.sent("Produce")
+    broker.became("DOWN")
+    for _ in range(3):  # one that was sent, two that waited
+        broker.ended("Produce", TRANSPORT)
+    assert requests.doubts() == [Doubt("Produce", LOST, "TxnCoordinator")]
+
+
+@pytest.mark.parametrize(("error", "loss"), [(TIMED_OUT, TIME_IS_UP), (PURGE_INFLIGHT, GIVEN_UP)])
+def test_what_the_client_gives_up_on_a_living_connection_is_a_doubt(
+    requests: Requests, broker: BrokerThread, error: int, loss: str
+) -> None:
+    broker.sent("EndTxn")
+    broker.ended("EndTxn", error)
+    broker.became("DOWN")
+    assert requests.doubts() == [Doubt("EndTxn", loss, "TxnCoordinator")]
+
+
+@pytest.mark.parametrize("error", NEVER_SENT)
+def test_what_leaves_a_queue_unsent_is_no_doubt_and_hides_none(
+    requests: Requests, broker: BrokerThread, error: int
+) -> None:
+    broker.ended("Produce", error)
+    assert requests.doubts() == []
+    broker.sent("Produce")
+    broker.ended("Produce", error)  # another one, which still waited
+    assert requests.in_flight() == 1
+    broker.became("DOWN")
+    assert len(requests.doubts()) == 1
+
+
+def test_an_end_that_is_not_known_leaves_the_request_in_flight(
+    requests: Requests, broker: BrokerThread
+) -> None:
+    broker.sent("EndTxn")
+    broker.ended("EndTxn", BAD_MSG)
+    assert requests.doubts() == []
+    assert requests.in_flight() == 1
+
+
+@pytest.mark.parametrize("api", ["Metadata", "Fetch"])
+def test_requests_outside_of_transactions_are_no_doubt(
+    requests: Requests, broker: BrokerThread, api: str
+) -> None:
+    broker.sent(api)
+    broker.became("DOWN")
+    broker.ended(api, TRANSPORT)
+    assert requests.doubts() == []
+    assert requests.downs() == 1
+
+
+def test_a_connection_that_breaks_leaves_requests_of_others_in_flight(
+    requests: Requests, broker: BrokerThread
+) -> None:
+    with BrokerThread(requests, "host:9092/1") as other:
+        other.sent("Produce")
+        broker.sent("EndTxn")
+        broker.became("DOWN")
+        assert [doubt.api for doubt in requests.doubts()] == ["EndTxn"]
+        assert requests.in_flight() == 1
+        other.ended("Produce")
+        assert requests.in_flight() == 0
+
+
+def test_states_on_the_way_up_count_for_nothing(requests: Requests, broker: BrokerThread) -> None:
+    broker.sent("EndTxn")
+    for state in ("INIT", "TRY_CONNECT", "CONNECT", "APIVERSION_QUERY", "UP", "REAUTH"):
+        broker.became(state)
+    assert requests.downs() == 0
+    assert requests.in_flight() == 1
+
+
+def test_of_many_doubts_the_youngest_are_kept(requests: Requests, broker: BrokerThread) -> None:
+    for _ in range(20):
+        broker.sent("Produce")
+        broker.became("DOWN")
+    broker.sent("EndTxn")
+    broker.became("DOWN")
+    doubts = requests.doubts()
+    assert [doubt.api for doubt in doubts] == [*["Produce"] * 7, "EndTxn"]
+    assert requests.doubts() == []
+
+
+def test_two_clients_know_nothing_of_each_other(library: ctypes.CDLL) -> None:
+    first, second = Requests(library), Requests(library)
+    with BrokerThread(first) as one, BrokerThread(second) as two:
+        one.sent("EndTxn")
+        two.became("DOWN")
+        two.ended("EndTxn", TRANSPORT)
+        assert first.doubts() == second.doubts() == []
+        assert first.in_flight() == 1
+
+
+def test_a_long_name_of_a_broker_is_cut(requests: Requests) -> None:
+    with BrokerThread(requests, "b" * 300) as broker:
+        broker.sent("EndTxn")
+        broker.became("DOWN")
+    assert requests.doubts() == [Doubt("EndTxn", LOST, "b" * 63)]
+
+
+@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
+def test_threads_of_brokers_and_readers_at_once_are_clean_under(
+    tmp_path: Path, sanitizer: str
+) -> None:
+    options = (f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all")
+    stress = compiled(tmp_path, STRESS, *options)
+    ran = subprocess.run([str(stress)], capture_output=True, text=True, timeout=120, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout == "sent 40000, lost 20000, answered 20000\n"
