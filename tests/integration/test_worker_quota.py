@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import subprocess
 import time
 from typing import TYPE_CHECKING
@@ -70,4 +71,6 @@ def test_under_a_producer_quota_batches_shrink_to_what_fits_and_the_quota_is_use
     least_s = RECORDS * RECORD_BYTES / QUOTA
     assert took_s > 0.5 * least_s, f"the quota was not in force: {seen}"
     assert took_s < 1.7 * least_s + 3 * TIMEOUT_S, seen
-    assert max(sizes[-10:]) < max(sizes), seen
+    assert halved, seen
+    # A larger one is tried now and then: what counts is the size of most.
+    assert statistics.median(sizes[-10:]) <= max(sizes) / 2, seen
