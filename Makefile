@@ -119,12 +119,18 @@ fault: setup  ## faults on real brokers, controls that must fail, and the report
 	test -z "$$failed" || { echo "*** failed:$$failed"; exit 1; }
 
 SHARES := worker:0.6 mixed:0.2 spark:0.2
+# Forms of the transform that all faults strike as well: with many calls in flight.
+FORMS  := coroutine threads list list-coroutine
 fault-long: setup  ## what repeats: long kills, the timed campaign, random pairs for HOURS=1
 	@mkdir -p $(PROOF); failed=0; \
 	ROUNDS=full .ci/part 'faults with all their rounds' \
 	    $(BIN)/pytest -m rounds $(REAL) tests/fault || failed=1; \
 	.ci/part 'all faults, with the machine for itself' \
 	    $(FAULT) run ci --seed $(SEED) --folder $(PROOF) || failed=1; \
+	for form in $(FORMS); do \
+	    .ci/part "all faults, calls in flight: $$form" $(FAULT) run ci --calls $$form \
+	        --rate 2000 --seed $(SEED) --folder $(PROOF) || failed=1; \
+	done; \
 	.ci/part '100,000 schedules' \
 	    $(BIN)/python -m tests.simulation --seed $(SEED) --count 100000 --jobs 2 || failed=1; \
 	echo '== random pairs of faults for $(HOURS) h from seed $(SEED)'; \

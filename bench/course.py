@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bench import claims, facts, latency, partitions, spark, throughput
+from bench import calls, claims, facts, latency, partitions, spark, throughput
 from bench.contenders import NATIVE, PYTHON, WEAKER, Contender
 from bench.peers import contenders as peers
 from bench.peers.environments import MissingError
@@ -20,7 +20,7 @@ from hapax.sandbox.progress import say
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-PARTS = ("throughput", "partitions", "latency", "claims", "spark")
+PARTS = ("throughput", "partitions", "latency", "calls", "claims", "spark")
 THROUGHPUT: tuple[Contender, ...] = (*peers.ALL, *NATIVE, *PYTHON, *WEAKER)
 PARTITIONS: tuple[Contender, ...] = (peers.PLAIN, NATIVE[3], PYTHON[3])
 LATENCY: tuple[Contender, ...] = (
@@ -110,6 +110,8 @@ def _rounds_of(part: str, plan: Plan, made: Made) -> Iterator[dict[str, Any]]:
             yield from partitions.measure(throughput.Course(*on), who, *size, made)
         elif part == "latency":
             yield from latency.measure(latency.Pace(*on), who, plan.rounds, plan.seconds, made)
+        elif part == "calls":
+            yield from calls.measure(*on, plan.rounds, plan.seconds, made)
         else:
             records = max(SPARK_RECORDS_MIN, plan.records)
             yield from spark.measure(on[0], records, plan.rounds, on[1], made)

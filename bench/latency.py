@@ -32,9 +32,10 @@ LEAVE_TIMEOUT_S = 30.0
 class Pace:
     """Runs at a fixed pace on a sandbox."""
 
-    def __init__(self, sandbox: Sandbox, folder: Path) -> None:
+    def __init__(self, sandbox: Sandbox, folder: Path, keys: int = traffic.KEYS) -> None:
         self._sandbox = sandbox
         self._folder = folder
+        self._keys = keys
         self._runs = 0
 
     def run(self, who: Contender, rate: int, seconds: float) -> Run:
@@ -49,7 +50,9 @@ class Pace:
         spawn = multiprocessing.get_context("spawn")
         near, far = spawn.Pipe()
         named, counts = source if who.headers else None, (records, warm)
-        receiver = spawn.Process(target=traffic.receive, args=(servers, target, named, counts, far))
+        receiver = spawn.Process(
+            target=traffic.receive, args=(servers, target, named, counts, far, self._keys)
+        )
         log = self._folder / f"{label}.log"
         child = who.start(Job(self._sandbox, label, source, target, log, at_end=False))
         receiver.start()
@@ -57,7 +60,7 @@ class Pace:
             near.recv()
             start_ns = time.monotonic_ns() + int(START_S * 1e9)
             sender = spawn.Process(
-                target=traffic.send, args=(servers, source, rate, records, start_ns)
+                target=traffic.send, args=(servers, source, rate, records, start_ns, self._keys)
             )
             sender.start()
             found = near.recv()

@@ -26,18 +26,24 @@ FEW = 100
 
 
 class Course:
-    """Backlogs on a sandbox, and runs over them."""
+    """Backlogs on a sandbox, and runs over them.
 
-    def __init__(self, sandbox: Sandbox, folder: Path) -> None:
+    keys    how many the records have
+    target  topic of the outputs of the last run
+    """
+
+    def __init__(self, sandbox: Sandbox, folder: Path, keys: int = traffic.KEYS) -> None:
         self._sandbox = sandbox
         self._folder = folder
+        self._keys = keys
         self._runs = 0
+        self.target = ""
 
     def backlog(self, records: int, partitions: int = traffic.PARTITIONS) -> str:
         """Write a backlog; return the name of its topic."""
         name = f"backlog-{records}-{partitions}"
         self._create(name, partitions)
-        traffic.apart(traffic.fill, self._sandbox.bootstrap_servers, name, records)
+        traffic.apart(traffic.fill, self._sandbox.bootstrap_servers, name, records, self._keys)
         return name
 
     def run(
@@ -54,7 +60,8 @@ class Course:
         """
         self._runs += 1
         pipeline = f"run-{self._runs}"
-        target, log = f"out-{pipeline}", self._folder / f"{pipeline}.log"
+        self.target, log = f"out-{pipeline}", self._folder / f"{pipeline}.log"
+        target = self.target
         for topic in (target, *([f"{target}-warm"] if who.warms else [])):
             self._create(topic, partitions)
         child = who.start(
@@ -81,7 +88,7 @@ class Course:
         after = self._servers_cpu_s()
         named = source if who.headers else None
         servers = self._sandbox.bootstrap_servers
-        rate = traffic.apart(traffic.check, servers, target, records, partitions, named)
+        rate = traffic.apart(traffic.check, servers, target, records, partitions, named, self._keys)
         self._sandbox.redis.flush()
         return {
             "cpu_s": spent.cpu_s - warm_cpu_s,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 VALUE_BYTES = 100
 PARTITIONS = 4
+KEYS = 5000
 WARM_SHARE = 0.2
 SILENCE_S = 20.0
 _STAMP = struct.Struct(">QQ")  # number of the record, intended send time in ns
@@ -44,13 +45,15 @@ def message_id(number: int) -> bytes:
     return b"7d9f2c41-5b0e-4c8e-9f3a-%012x" % number
 
 
-def produce(producer: Producer, topic: str, number: int, intended_ns: int) -> None:
+def produce(
+    producer: Producer, topic: str, number: int, intended_ns: int, keys: int = KEYS
+) -> None:
     while True:
         try:
             producer.produce(
                 topic,
                 value(number, intended_ns),
-                b"key-%d" % (number % 5000),
+                b"key-%d" % (number % keys),
                 headers=[("message-id", message_id(number))],
             )
         except BufferError:
@@ -59,18 +62,20 @@ def produce(producer: Producer, topic: str, number: int, intended_ns: int) -> No
             return
 
 
-def fill(servers: str, topic: str, records: int) -> None:
+def fill(servers: str, topic: str, records: int, keys: int = KEYS) -> None:
     """Write a backlog."""
     producer = Producer(
         {"bootstrap.servers": servers, "linger.ms": 50, "queue.buffering.max.messages": 500_000}
     )
     for number in range(records):
-        produce(producer, topic, number, 0)
+        produce(producer, topic, number, 0, keys)
     if producer.flush(60):
         raise VoidRunError("the backlog could not be written")
 
 
-def send(servers: str, topic: str, rate: int, records: int, start_ns: int) -> None:
+def send(
+    servers: str, topic: str, rate: int, records: int, start_ns: int, keys: int = KEYS
+) -> None:
     """Write ``rate`` records a second, each stamped with the time at which it was due.
 
     A sender that falls behind catches up and the wait counts: no coordinated omission.
@@ -83,7 +88,7 @@ def send(servers: str, topic: str, rate: int, records: int, start_ns: int) -> No
         now_ns = time.monotonic_ns()
         due = min(records, (now_ns - start_ns) * rate // 1_000_000_000 + 1)
         while sent < due:
-            produce(producer, topic, sent, start_ns + sent * 1_000_000_000 // rate)
+            produce(producer, topic, sent, start_ns + sent * 1_000_000_000 // rate, keys)
             sent += 1
         producer.poll(0)
         time.sleep(0.0005)  # the pace itself: nothing to wait for but the clock
@@ -126,11 +131,12 @@ class Checker:
     """Holds a run to its input: every record once, unchanged, with its headers.
 
     ``source``: the topic that the header ``hapax-source`` must name; None where no headers are
-    added, and then there must be none.
+    added, and then there must be none. ``keys``: how many there are.
     """
 
-    def __init__(self, records: int, source: str | None) -> None:
+    def __init__(self, records: int, source: str | None, keys: int = KEYS) -> None:
         self._seen = bytearray(records)
+        self._keys = keys
         self._sources = set[bytes]()
         self._start = None if source is None else f"{source}/".encode()
 
@@ -140,7 +146,8 @@ class Checker:
         number, intended_ns = _STAMP.unpack_from(found)
         if self._seen[number]:
             raise VoidRunError(f"record {number} has two outputs")
-        if found != value(number, intended_ns) or message.key() != b"key-%d" % (number % 5000):
+        key = b"key-%d" % (number % self._keys)
+        if found != value(number, intended_ns) or message.key() != key:
             raise VoidRunError(f"the output of record {number} is not its input")
         self._judge(number, message.headers() or [])
         self._seen[number] = 1
@@ -165,9 +172,16 @@ class Checker:
             raise VoidRunError(f"{missing} records have no output")
 
 
-def check(servers: str, topic: str, records: int, partitions: int, source: str | None) -> float:
+def check(
+    servers: str,
+    topic: str,
+    records: int,
+    partitions: int,
+    source: str | None,
+    keys: int = KEYS,
+) -> float:
     """Check a whole topic; return records/s after the first fifth, by the broker's clock."""
-    checker, times_ms = Checker(records, source), array("q")
+    checker, times_ms = Checker(records, source, keys), array("q")
     for messages in read(servers, topic, records, partitions):
         for message in messages:
             checker.take(message)
@@ -178,15 +192,31 @@ def check(servers: str, topic: str, records: int, partitions: int, source: str |
     return (records - warm) / max(0.001, (ordered[-1] - ordered[warm]) / 1000)
 
 
+def moments_ms(servers: str, topic: str, records: int) -> list[list[int]]:
+    """Return by input partition, in its order, when each output was written: the broker's clock."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for messages in read(servers, topic, records):
+        for message in messages:
+            source = dict(message.headers() or [])["hapax-source"].decode()
+            _topic, partition, offset = source.rsplit("/", 2)
+            found.setdefault(int(partition), []).append((int(offset), message.timestamp()[1]))
+    return [[ms for _, ms in sorted(found[partition])] for partition in sorted(found)]
+
+
 def receive(
-    servers: str, topic: str, source: str | None, counts: tuple[int, int], answer: Connection
+    servers: str,
+    topic: str,
+    source: str | None,
+    counts: tuple[int, int],
+    answer: Connection,
+    keys: int = KEYS,
 ) -> None:
     """Send the latencies in ms of all records but the first ones, or the error.
 
     ``counts``: of all records, and of those that do not count. ``source`` as for Checker.
     """
     records, skip = counts
-    checker, latencies_ms = Checker(records, source), list[float]()
+    checker, latencies_ms = Checker(records, source, keys), list[float]()
     answer.send("ready")
     try:
         for messages in read(servers, topic, records):

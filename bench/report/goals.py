@@ -1,4 +1,4 @@
-"""What was aimed at (issue 13), and what was found: medians of ratios within rounds."""
+"""What was aimed at (issues 13 and 14), and what was found: medians of ratios within rounds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import statistics
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bench import results
+from bench import calls, results
 from bench.contenders import NATIVE, WEAKER
 from bench.peers.contenders import AIOKAFKA, PLAIN, QUIX, STREAMS, STREAMS_TUNED
 from bench.spark import ARROW, OURS, OURS_NATIVE, UDF
@@ -41,6 +41,7 @@ def goals(found: Results) -> list[Goal]:
     """Return all of them."""
     return [
         *_throughput(found.parts.get("throughput", {}).get("runs", {})),
+        *_calls(found.parts.get("calls", {})),
         *_claims(found.parts.get("claims", {}).get("passes", [])),
         *_latency(found.parts.get("latency", {}).get("rates", [])),
         Goal(
@@ -77,6 +78,39 @@ def _throughput(runs: Runs) -> Iterator[Goal]:
     )
     memory = results.values(runs, FUNCTION, "rss_mb")
     yield Goal("peak memory in MB, claims", 150, max(memory) if memory else None)
+
+
+def _calls(part: dict[str, Runs]) -> Iterator[Goal]:
+    """Calls of 10 ms: 0.9 of what is possible up to 64 at once, and 10,000 records/s at 256."""
+    runs = part.get("runs", {})
+    median = partial(_median, runs)
+    for who in calls.BOUNDED:
+        title = f"records/s, {who.name} / {who.bound_per_s:,}"
+        yield Goal(title, 0.9, median(who.name, "of_bound"), at_most=False)
+    most = calls.COROUTINES[256].name
+    yield Goal(f"records/s, {most}", 10_000, median(most, RATE), at_most=False)
+    yield Goal(
+        f"records/s, {calls.LISTS.name} / {calls.SERIAL.name}",
+        50,
+        results.median_ratio(runs, calls.LISTS.name, calls.SERIAL.name, RATE),
+        at_most=False,
+    )
+    yield Goal(
+        f"records/s of the other partitions, {calls.UNEVEN} / {calls.EVEN}",
+        0.95,
+        results.median_ratio(part.get("straggler", {}), calls.UNEVEN, calls.EVEN, "others_per_s"),
+        at_most=False,
+    )
+    yield Goal(
+        f"p99 in ms at {calls.HALF_PER_S:,} records/s, {calls.HALF.name}",
+        calls.CALL_MS + 40,
+        _median(part.get("visibility", {}), calls.HALF.name, "p99_ms"),
+    )
+
+
+def _median(runs: Runs, name: str, key: str) -> float | None:
+    found = results.values(runs, name, key)
+    return statistics.median(found) if found else None
 
 
 def _claims(passes: list[dict[str, float | str]]) -> Iterator[Goal]:

@@ -112,6 +112,34 @@ def latency(found: dict[str, Any]) -> list[str]:
     return lines
 
 
+def calls(found: dict[str, Any]) -> list[str]:
+    lines = ["| | records/s | of concurrency ÷ latency | memory MB |", "|---|--:|--:|--:|"]
+    runs: Runs = found["runs"]
+    for name in runs:
+        if results.values(runs, name, RATE):
+            cells = [
+                Summary.of(results.values(runs, name, key)).text(digits)
+                for key, digits in ((RATE, 0), ("of_bound", 2))
+            ]
+            memory = Summary.of(results.values(runs, name, "rss_mb")).most
+            lines.append(f"| {name} | {' | '.join(cells)} | {memory:.0f} |")
+    lines += ["", "| | records/s of the other partitions |", "|---|--:|"]
+    runs = found["straggler"]
+    for name in runs:
+        if rates := results.values(runs, name, "others_per_s"):
+            lines.append(f"| {name} | {Summary.of(rates).text(0)} |")
+    lines += ["", "| records/s | | p50 ms | p99 ms | p99.9 ms |", "|---|---|--:|--:|--:|"]
+    runs = found["visibility"]
+    for name in runs:
+        if results.values(runs, name, "p50_ms"):
+            cells = [
+                Summary.of(results.values(runs, name, key)).text(1)
+                for key in ("p50_ms", "p99_ms", "p999_ms")
+            ]
+            lines.append(f"| {found['rate']:,} | {name} | {' | '.join(cells)} |")
+    return lines
+
+
 def claims(found: dict[str, Any]) -> list[str]:
     lines = [
         "| | ids/s | client CPU, µs an id | CPU of Redis, µs an id | bytes an id |",
@@ -149,6 +177,7 @@ TABLES = {
     "throughput": throughput,
     "partitions": partitions,
     "latency": latency,
+    "calls": calls,
     "claims": claims,
     "spark": spark,
 }

@@ -91,6 +91,7 @@ extern Py_ssize_t records_held;
 typedef struct {
   PyObject *record, *output, *unset, *unchanged, *empty;
   Py_ssize_t value, key, topic, headers, timestamp_ms, partition; /* fields of Output */
+  Py_ssize_t event_id;                                            /* field of Record */
 } types_t;
 extern types_t types;
 #define FIELD(object, at) (*(PyObject **)((char *)(object) + (at)))

@@ -56,11 +56,24 @@ static int is_due(PyObject *interrupt) {
   return is;
 }
 
+/* Gives a new record the id that business code may ask for (Record.id). Takes it over on failure. */
+static int name_event(PyObject *record, const entry_t *entry) {
+  if (!entry->id_len) return 0;
+  PyObject *id = bytes_or_none(entry->id, entry->id_len), *none = FIELD(record, types.event_id);
+  if (!id) {
+    Py_DECREF(record);
+    return -1;
+  }
+  FIELD(record, types.event_id) = id;
+  Py_XDECREF(none);
+  return 0;
+}
+
 static int one(records_t *records, Py_ssize_t index, PyObject *const *with, PyObject *results) {
   PyObject *function = with[0], *judge = with[1], *interrupt = with[2], *record, *result;
   if (!is_whole(records)) return -1;
   if (function == Py_None) return PyList_Append(results, types.unchanged);
-  if (!(record = record_at(records, index))) return -1;
+  if (!(record = record_at(records, index)) || name_event(record, &records->entries[index])) return -1;
   result = PyObject_SetAttr(interrupt, name_record, record) ? NULL : result_of(function, judge, record);
   Py_DECREF(record);
   if (!result) return -1;
@@ -125,14 +138,14 @@ PyObject *records_tally(records_t *records, PyObject *results) {
   return Py_BuildValue("(nnn)", outputs, filtered, duplicates);
 }
 
-static Py_ssize_t slot_of(const char *field) {
-  PyObject *descriptor = PyObject_GetAttrString(types.output, field);
+static Py_ssize_t slot_of(PyObject *type, const char *field) {
+  PyObject *descriptor = PyObject_GetAttrString(type, field);
   if (!descriptor) return -1;
   Py_ssize_t at = -1;
   if (Py_TYPE(descriptor) == &PyMemberDescr_Type)
     at = ((PyMemberDescrObject *)descriptor)->d_member->offset;
   else
-    PyErr_Format(PyExc_TypeError, "field %s of Output is no slot", field);
+    PyErr_Format(PyExc_TypeError, "field %s is no slot", field);
   Py_DECREF(descriptor);
   return at;
 }
@@ -152,6 +165,7 @@ PyObject *py_setup(PyObject *module, PyObject *args) {
                {"topic", &types.topic},     {"headers", &types.headers},
                {"timestamp_ms", &types.timestamp_ms}, {"partition", &types.partition}};
   for (int i = 0; i < 6; i++)
-    if ((*slots[i].at = slot_of(slots[i].field)) < 0) return NULL;
+    if ((*slots[i].at = slot_of(types.output, slots[i].field)) < 0) return NULL;
+  if ((types.event_id = slot_of(types.record, "event_id")) < 0) return NULL;
   Py_RETURN_NONE;
 }

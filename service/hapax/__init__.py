@@ -1,6 +1,7 @@
 """Hapax: consume, transform, produce, and every record has its effect exactly once.
 
-Business code needs two names from here, and Poison for records that no retry can make succeed::
+Business code needs two names from here, Poison for records that no retry can make succeed, and
+RetryLater for those that may succeed after a while::
 
     from hapax import Output, Record
 
@@ -16,8 +17,8 @@ sandbox     real Kafka and Redis for tests      testing    Kafka and the claim s
 demo        kills real workers, and counts
 """
 
-from hapax.core.errors import Poison
+from hapax.core.errors import Poison, RetryLater
 from hapax.core.records import Coordinates, Output, Record
 
-__all__ = ["Coordinates", "Output", "Poison", "Record", "__version__"]
+__all__ = ["Coordinates", "Output", "Poison", "Record", "RetryLater", "__version__"]
 __version__ = "0.1.0"

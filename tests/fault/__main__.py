@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from tests.fault.campaign import run
+from tests.fault.plan import CALLS
 from tests.fault.plans import PLANS, Wish
 from tests.fault.results import write_run
 from tests.fault.striking.strikes import CATALOGUE
@@ -27,7 +28,13 @@ def main() -> int:
     if wanted.command == "list":
         return _list(as_json=wanted.json)
     wish = Wish(
-        wanted.seed, wanted.seconds, wanted.membership, wanted.engine, wanted.factor, wanted.only
+        wanted.seed,
+        wanted.seconds,
+        wanted.membership,
+        wanted.engine,
+        wanted.factor,
+        wanted.only,
+        wanted.calls,
     )
     plan = PLANS[wanted.plan](wish)
     if wanted.rate:
@@ -52,6 +59,12 @@ def _arguments() -> argparse.Namespace:
     one.add_argument("--seconds", type=float, default=0.0, help="0: as the plan says")
     one.add_argument("--membership", default="static", choices=("static", "dynamic", "kip848"))
     one.add_argument("--engine", default="worker", choices=("worker", "spark", "mixed"))
+    one.add_argument(
+        "--calls",
+        default="",
+        choices=[name for name in CALLS if name],
+        help="the form of the transform, with many calls in flight; else a plain function",
+    )
     one.add_argument("--factor", type=float, default=0.4, help="1: faults every 5 to 15 s")
     one.add_argument("--only", default="", help="rows, or parts of names of faults, with commas")
     one.add_argument("--rate", type=int, default=0, help="records a second; 0: as the plan says")

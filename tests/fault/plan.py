@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.kit import calls
 from tests.kit.managed_process import SERVICE
 
 if TYPE_CHECKING:
@@ -24,8 +25,20 @@ MEMBERSHIPS = {
     "dynamic": {"HAPAX_GROUP__MEMBERSHIP": "dynamic"},
     "kip848": {"HAPAX_GROUP__MEMBERSHIP": "dynamic", "HAPAX_GROUP__PROTOCOL": "consumer"},
 }
-
-
+CALLS = {
+    "": {},
+    "coroutine": {"HAPAX_TRANSFORM": f"{calls.MODULE}:coroutine", "HAPAX_CALL__CONCURRENCY": "16"},
+    "threads": {"HAPAX_TRANSFORM": f"{calls.MODULE}:function", "HAPAX_CALL__CONCURRENCY": "16"},
+    "list": {"HAPAX_TRANSFORM": f"{calls.MODULE}:batch"},
+    "list-coroutine": {
+        "HAPAX_TRANSFORM": f"{calls.MODULE}:coroutine_batch",
+        "HAPAX_CALL__CONCURRENCY": "4",
+        "HAPAX_CALL__RECORDS_MAX": "64",
+    },
+}
+"""Forms of the transform, by name; empty: a plain function, as elsewhere. Each call takes up to
+CALLS_PAUSE_MAX_S, so that answers come in another order than records."""
+PAUSED = {calls.PAUSE_MAX_S: "0.004"}
 PROMISES = {
     "back": {"static": 2.0, "dynamic": 7.0, "kip848": 7.0},
     "taken over": {"static": 7.0, "dynamic": 7.0, "kip848": 7.0},

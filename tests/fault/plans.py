@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from tests.fault.plan import MEMBERSHIPS, SHORT, SPARK, Plan
+from tests.fault.plan import CALLS, MEMBERSHIPS, PAUSED, SHORT, SPARK, Plan
 from tests.fault.striking import strikes
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class Wish:
     seconds  0: as the plan says
     factor   scales the gaps between random faults: 1 is 5 to 15 s
     only     rows, or parts of names, with commas between them: nothing else strikes
+    calls    key of CALLS: the form of the transform
     """
 
     seed: int = 1
@@ -43,6 +44,7 @@ class Wish:
     engine: str = "worker"
     factor: float = 0.4
     only: str = ""
+    calls: str = ""
 
     def apply(self, plan: Plan) -> Plan:
         """Return the plan as wished."""
@@ -50,11 +52,18 @@ class Wish:
             plan,
             seed=self.seed,
             seconds=self.seconds or plan.seconds,
-            name=plan.name + ("" if self.membership == "static" else f"-{self.membership}"),
+            name="-".join(filter(None, (plan.name, self.calls, self._member))),
             membership=self.membership,
-            settings=plan.settings | MEMBERSHIPS[self.membership],
+            settings=plan.settings
+            | MEMBERSHIPS[self.membership]
+            | CALLS[self.calls]
+            | (PAUSED if self.calls else {}),
             steps=self._steps(plan.steps),
         )
+
+    @property
+    def _member(self) -> str:
+        return "" if self.membership == "static" else self.membership
 
     def _steps(self, steps: Steps) -> Steps:
         return lambda rng: (step for step in steps(rng) if all(map(self._wanted, step)))

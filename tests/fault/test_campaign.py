@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import random
 import signal
@@ -15,6 +16,7 @@ import pytest
 from tests.fault import campaign, plans
 from tests.fault.cluster import java_hash
 from tests.fault.members import Member, await_exit
+from tests.fault.plan import CALLS, PAUSED
 from tests.fault.plans import Wish
 from tests.fault.reporting.matrix import MATRIX
 from tests.fault.reporting.matrix import SPARK as SPARK_MATRIX
@@ -64,6 +66,17 @@ def test_ci_strikes_with_every_fault_of_workers_exactly_once() -> None:
     struck = [fault.name for (fault,) in plans.ci().steps(random.Random(1))]
     spark = {fault.name for fault in (*strikes.SPARK, strikes.ENGINES)}
     assert sorted(struck) == sorted({fault.name for fault in strikes.CATALOGUE} - spark)
+
+
+@pytest.mark.parametrize("form", [name for name in CALLS if name])
+def test_the_same_faults_strike_members_with_calls_in_flight(form: str) -> None:
+    plain, plan = plans.ci(), plans.ci(Wish(calls=form))
+    assert _names(list(plan.steps(random.Random(1)))) == _names(list(plain.steps(random.Random(1))))
+    assert plan.name == f"ci-{form}"
+    more = {name: value for name, value in plan.settings.items() if name not in plain.settings}
+    module, _, name = more.pop("HAPAX_TRANSFORM").partition(":")
+    assert callable(getattr(importlib.import_module(module), name))
+    assert plan.settings == plain.settings | CALLS[form] | PAUSED
 
 
 @pytest.mark.parametrize("engine", ["worker", "spark", "mixed"])
@@ -151,8 +164,9 @@ def test_events_are_counted_once_although_the_log_is_read_while_it_grows(tmp_pat
 @pytest.mark.real
 @pytest.mark.long  # make fault plays it beside other tests
 @pytest.mark.timeout(600)
-def test_a_short_campaign_strikes_with_each_kind_and_finds_nothing(tmp_path: Path) -> None:
-    plan: Plan = plans.smoke(Wish(seed=3))
+@pytest.mark.parametrize("form", ["", "coroutine", "list"])
+def test_a_short_campaign_strikes_with_each_kind_and_finds_nothing(form: str) -> None:
+    plan: Plan = plans.smoke(Wish(seed=3, calls=form))
     steps = list(plan.steps(random.Random(0)))
     found = campaign.run(plan)
     assert found.as_expected, found.judgement.examples

@@ -20,6 +20,7 @@ from hapax.core.cluster_state import (
     Topic,
 )
 from hapax.core.partition_offsets import LogOffsets
+from hapax.core.retry_levels import LEVELS
 from hapax.operations.doctor.check import Case
 from hapax.operations.doctor.examination import judge
 from hapax.operations.doctor.findings import Verdict
@@ -138,6 +139,22 @@ def with_topic(name: str, *partitions: Partition, **settings: str) -> Callable[[
     def change(case: Case) -> Case:
         topics = {**case.kafka.topics, name: topic(*partitions, **settings)}
         return case._replace(kafka=replace(case.kafka, topics=topics))
+
+    return change
+
+
+def with_retry(partitions: int = LEVELS, **settings: str) -> Callable[[Case], Case]:
+    """Return what lets records wait for a later try, in a topic so set; no partitions: in none."""
+
+    def change(case: Case) -> Case:
+        topics = dict(case.kafka.topics)
+        if partitions:
+            topics["shop-retry"] = topic(*[SOUND] * partitions, **settings)
+        logs = {("shop-retry", number): LOG for number in range(partitions)}
+        facts = replace(case.kafka, topics=topics, logs={**case.kafka.logs, **logs})
+        return case._replace(
+            settings=load_settings({**ENVIRON, "HAPAX_RETRY__LATER": "OSError"}), kafka=facts
+        )
 
     return change
 

@@ -35,10 +35,10 @@ from tests.simulation.business import event_of, work
 from tests.simulation.judge import Judge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from hapax.core.ports import Batch
-    from hapax.core.records import Record, TopicPartition
+    from hapax.core.records import Progress, Record, TopicPartition
     from hapax.core.transform import Transform
     from hapax.telemetry.events import Events
     from hapax.testing.source import InjectedFault
@@ -57,10 +57,10 @@ class Elsewhere:
         self._transformer = Transformer(transform, 1)
         self.called: list[int] = []
 
-    def call(self, record: Record) -> Any:
-        self.called.append(record.offset)
+    def call(self, records: Sequence[Record]) -> Any:
+        self.called += [record.offset for record in records]
         try:
-            return self._transformer.apply(record)
+            return [self._transformer.apply(record) for record in records]
         except CrashError:
             raise Death("it was ended by SIGSEGV", hung=False) from None
 
@@ -71,7 +71,7 @@ class Elsewhere:
 class Unsuspecting(Suspects):
     """Marks nothing: a scenario that counts transactions means those of its batches."""
 
-    def mark(self, batch: Batch) -> None:
+    def mark(self, batch: Batch, inside: Progress | None = None) -> None:
         self._trusted.update(batch.first)
 
 

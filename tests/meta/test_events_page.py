@@ -15,7 +15,13 @@ if TYPE_CHECKING:
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
 PAGE = ROOT / "docs/events.md"
-UNLOGGED = {"brokers_are_away", "certificates_seen", "loop_moved"}
+UNLOGGED = {
+    "brokers_are_away",
+    "calls_observed",
+    "certificates_seen",
+    "loop_moved",
+    "records_wait",
+}
 """Names of ``Events`` that only store a fact, or log under another name."""
 
 

@@ -12,8 +12,11 @@ SERVICE = Path(__file__).parents[2] / "service" / "hapax"
 NAMES = {
     value
     for name, value in vars(headers).items()
-    if name.isupper() and isinstance(value, str) and value != headers.PREFIX
-} | {headers.PREFIX + field for field in headers.Failed.__struct_fields__}
+    if name.isupper() and isinstance(value, str) and value not in {headers.PREFIX, headers.RETRY}
+} | {
+    *(headers.PREFIX + field for field in headers.Failed.__struct_fields__),
+    *(headers.RETRY + field for field in headers.Retried.__struct_fields__),
+}
 SPELLED = re.compile("|".join(rf"\b{name}\b(?!-)" for name in sorted(NAMES)))
 
 

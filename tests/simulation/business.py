@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from hapax.core.records import Output
 
@@ -10,7 +11,9 @@ if TYPE_CHECKING:
     from hapax.core.records import Record
 
 BYTES_MAX = 400
-OUT, DEAD = "out", "dead"
+OUT, DEAD, RETRY = "out", "dead", "retry"
+RETRY_PARTITIONS = 4
+"""Levels that delays of up to 5 s need."""
 Effect = tuple[str, bytes]
 
 
@@ -31,6 +34,12 @@ def work(record: Record) -> Any:
     if value.startswith(b"large"):
         return [Output(value), Output(b"x" * (BYTES_MAX + 1))]
     return Output(value.upper())
+
+
+def asks_until_s(value: bytes) -> float:
+    """Return until when business code asks for a later try, in seconds; 0: it never does."""
+    chance = crc32(event_of(value))
+    return 0.0 if chance % 3 else 0.3 + chance // 3 % 7 / 2
 
 
 def refused(topic: str, value: bytes | None) -> bool:

@@ -6,7 +6,8 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from hapax.core.records import Coordinates
-from tests.simulation.business import DEAD, OUT, Effect, event_of, expected
+from tests.simulation.business import DEAD, OUT, RETRY, Effect, event_of, expected
+from tests.simulation.judge_waits import Waits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ class Judge:
         self._committed: Progress = {}
         self._effects: dict[Coordinates, list[Effect]] = {}
         self._last: dict[tuple[str, int, str, int], int] = {}
+        self._waits = Waits()
 
     def note(self, kind: str, text: str) -> None:
         """Take note of a violation."""
@@ -40,11 +42,18 @@ class Judge:
             if offset < before.get(where, 0):
                 self.note("offset-effect", f"{where} moved back: {before[where]} to {offset}")
             self._committed[where] = offset
-        for source, effects in self._sources(visible).items():
+        passed = [
+            Coordinates(*where, at)
+            for where, offset in offsets.items()
+            for at in range(before.get(where, 0), offset)
+        ]
+        waiting = [record for record in visible if record.topic == RETRY]
+        ended = self._waits.judge(waiting, filter(None, map(self._input, passed)), self.note)
+        finals = [record for record in visible if record.topic != RETRY]
+        for source, effects in self._sources(finals).items():
             self._judge_effects(source, effects)
-        for where, offset in offsets.items():
-            for at in range(before.get(where, 0), offset):
-                self._judge_done(Coordinates(*where, at))
+        for done in [*(each for each in passed if each.topic != RETRY), *ended]:
+            self._judge_done(done)
 
     def _sources(self, visible: Sequence[Record]) -> Mapping[Coordinates, list[Effect]]:
         found: dict[Coordinates, list[Effect]] = defaultdict(list)
@@ -52,6 +61,8 @@ class Judge:
             text = (dict(record.headers).get("hapax-source") or b"").decode()
             source = Coordinates.parse(text)
             found[source].append((record.topic, record.value or b""))
+            if source in self._waits.known:  # others went on while it waited
+                continue
             place = (record.topic, record.partition, source.topic, source.partition)
             if self._last.get(place, -1) > source.offset:
                 self.note("order", f"{source} behind {self._last[place]} in {record.topic}")
@@ -65,6 +76,8 @@ class Judge:
         if source in self._effects:
             self.note("duplicate", f"{source} has effects in two transactions")
             return
+        if source in self._waits.waiting:
+            self.note("duplicate", f"{source} has effects and waits for a later try")
         self._effects[source] = effects
         record = self._input(source)
         if record is None:
@@ -79,6 +92,8 @@ class Judge:
         """Judge a record below the committed offset, unless a twin may stand for it."""
         record = self._input(source)
         if record is None or source in self._effects or not expected(record.value or b""):
+            return
+        if source in self._waits.waiting:
             return
         event = event_of(record.value or b"")
         if self._twins[event] <= 1:

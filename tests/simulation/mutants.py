@@ -21,6 +21,8 @@ from hapax.testing.source import MemorySource
 from hapax.testing.transaction import MemoryTransaction
 from tests.kit import mutants
 from tests.simulation import mutants_ahead as ahead
+from tests.simulation import mutants_later as later
+from tests.simulation import mutants_window as window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -264,6 +266,25 @@ MUTANTS = {
         TWICE,
         directed="came back in between",
     ),
+    "a window commits past a gap": Mutant(window.commits_past_a_gap, LOST),
+    "a window commits offsets of results that were not produced": Mutant(
+        window.commits_offsets_of_results_that_were_not_produced, LOST
+    ),
+    "calls of one key overlap": Mutant(window.lets_calls_of_one_key_overlap, ("key-order",)),
+    "results of a revoked partition are kept": Mutant(
+        window.keeps_results_of_a_revoked_partition, (*LOST, *TWICE)
+    ),
+    "results are forgotten after an abort": Mutant(
+        window.forgets_results_after_an_abort, ("called-twice",)
+    ),
+    "only what was tried is put back": Mutant(window.puts_back_only_what_was_tried, LOST),
+    "offset without the record that waits": Mutant(
+        later.offset_without_the_record_that_waits, LOST
+    ),
+    "record that waits without its offset": Mutant(
+        later.record_that_waits_without_its_offset, TWICE
+    ),
+    "the end passes those that wait": Mutant(later.the_end_passes_those_that_wait, LOST),
     "dead letters are not written": Mutant(dead_letters_are_not_written, LOST),
     "outputs leave in another order": Mutant(outputs_leave_in_another_order, ("order",)),
 }

@@ -52,7 +52,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     stable_names    a process that is started again has the name of the one before
     latency_s       longest way of a request
     faults          kinds that may strike, at most ``strikes`` times, each step with ``rate``
+    later           business code asks for later tries (business.py)
     quiet_s         no fault strikes in the second half of each such time; 0: no rest
+    window          calls in flight at most; 0: one record after the other
     """
 
     partitions: int = 1
@@ -73,6 +75,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     rate: float = 0.0
     quiet_s: float = 0.0
     items: tuple[Item, ...] = ()
+    later: bool = False
+    window: int = 0
 
 
 def draw(random: Random) -> Options:
@@ -100,6 +104,8 @@ def draw(random: Random) -> Options:
         rate=random.choice((0.05, 0.2, 0.5)),
         quiet_s=random.choice((0.0, 0.6)),
         items=tuple(_backlog(random, _items(random, partitions))),
+        later=random.random() < 0.25,  # the last choice: schedules of before stay what they were
+        window=random.choice((0, 0, 1, 2, 8)),
     )
 
 

@@ -10,6 +10,7 @@ from hapax.core.errors import (
     MemberFencedError,
     PreflightError,
     ProducerDeadError,
+    RetryLater,
     StopError,
 )
 from hapax.core.interrupt import Interrupt
@@ -19,6 +20,7 @@ from tests.kit.doubles import CrashError
 from tests.simulation import business
 from tests.simulation.assembly import assemble
 from tests.simulation.chance import BUSINESS, REQUESTS, STEPS
+from tests.simulation.scheduler import START_S
 
 if TYPE_CHECKING:
     from hapax.core.records import Record
@@ -184,4 +186,12 @@ class Process:
             self.pause(strike.seconds)
         if self._world.scheduler.now_s >= self._alarm_s:
             self.interrupt.due = True
+        return self.answer(record)
+
+    def answer(self, record: Record) -> Any:
+        """Do what business code does, in no time."""
+        until_s = business.asks_until_s(record.value or b"") if self._world.options.later else 0.0
+        if self._world.scheduler.now_s < START_S + until_s:
+            self._world.count("later tries")
+            raise RetryLater(after=1)
         return business.work(record)

@@ -28,6 +28,7 @@ def test_whatever_goes_wrong_every_record_has_its_effect_once_and_in_order() -> 
         counts += outcome.counts
     for kind in FAULTS:
         assert counts[kind] > 50, f"too few faults of kind {kind}: {counts}"
+    assert counts["later tries"] > 500, counts
     for late in ("EndTxn", "TxnOffsetCommit", "AddOffsetsToTxn", "Produce"):
         assert counts[f"late {late} accepted"] > 10, late
         assert counts[f"late {late} refused"] > 10, late

@@ -12,7 +12,7 @@ from greenlet import greenlet  # type: ignore[import-untyped]
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from hapax.testing.broker import MemoryBroker
 from hapax.testing.claims import MemoryClaims
-from tests.simulation.business import BYTES_MAX, event_of, refused
+from tests.simulation.business import BYTES_MAX, RETRY, RETRY_PARTITIONS, event_of, refused
 from tests.simulation.chance import Chance
 from tests.simulation.classic import ClassicGroup
 from tests.simulation.clients import Timing
@@ -64,9 +64,14 @@ class World:
 
     def _build(self) -> None:
         options, clock = self.options, self.scheduler
+        topics = {"in": options.partitions, "out": 2, "dead": 1}
+        inputs = ["in"]
+        if options.later:
+            topics[RETRY] = RETRY_PARTITIONS
+            inputs.append(RETRY)
         self.broker = MemoryBroker(
-            {"in": options.partitions, "out": 2, "dead": 1},
-            inputs=["in"],
+            topics,
+            inputs=inputs,
             clock=clock,
             timeout_s=options.transaction_timeout_s,
             scan_s=options.scan_s,
@@ -168,7 +173,7 @@ class World:
         return all(
             committed.get(where, 0) == log.end
             for where, log in self.broker.logs.items()
-            if where[0] == "in"
+            if where[0] in {"in", RETRY}
         )
 
     # -- upstream -------------------------------------------------------------------------
@@ -178,7 +183,9 @@ class World:
         producer = None if item.end == "plain" else f"upstream-{number}"
         for value in item.values:
             headers = (("id", event_of(value)),)
-            log.append(value, key=value, headers=headers, timestamp_ms=0, producer=producer)
+            log.append(
+                value, key=event_of(value), headers=headers, timestamp_ms=0, producer=producer
+            )
         if producer is None:
             self._upstream -= 1
         else:

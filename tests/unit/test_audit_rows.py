@@ -4,13 +4,18 @@ from typing import Any
 
 import pytest
 
-from hapax import Output, Record
+from hapax import Output, Record, RetryLater
+from hapax.core.headers import Retried
+from hapax.core.retry_later import Retrying, RetryTopic
 from hapax.core.transform import Transformer
+from hapax.operations.audit.local_effects import FoundEffects
 from hapax.operations.audit.result import Compare
 from hapax.operations.audit.rows import (
     DEAD_SLOT,
+    MOVED_ON,
     NOWHERE,
     POISON,
+    WAITING,
     EffectRow,
     EffectRows,
     InputRow,
@@ -197,3 +202,52 @@ def test_an_unchecked_output_is_marked() -> None:
     row = effect(b"a", hapax_source=b"in/0/5", hapax_unchecked=b"1")
     assert row is not None
     assert row.unchecked
+
+
+def test_what_waits_stands_for_its_original_until_the_group_is_beyond_it() -> None:
+    rows = EffectRows(
+        PLACES, [5, 5], app="app", compare=Compare.VALUES, passed={("app-retry", 2): 77}
+    )
+
+    def row(offset: int, of: str = "in/1/9", move: int = 4) -> EffectRow | None:
+        headers = Retried(
+            of=of, timestamp=1, attempt=1, calls=1, move=move, until=1, due=1
+        ).encode()
+        return rows.row(Record("app-retry", 2, offset, b"k", b"v", tuple(headers)))
+
+    waiting, passed = row(77), row(76)
+    assert waiting is not None
+    assert passed is not None
+    assert (waiting.place, waiting.offset, waiting.slot, waiting.parts) == (1, 9, WAITING, 4)
+    assert passed.slot == MOVED_ON
+    assert row(77, "elsewhere/0/1") is None
+    assert rows.row(Record("app-retry", 2, 80, b"k", b"v")) is None
+
+
+def effects(*slots: tuple[int, int]) -> FoundEffects:
+    return FoundEffects((0, 1, slot, parts, None, False, 0, 0) for slot, parts in sorted(slots))
+
+
+def test_what_waits_is_no_effect_and_a_move_that_stands_twice_is_one_too_many() -> None:
+    found = effects((MOVED_ON, 1), (WAITING, 2))
+    assert (found.effects, found.extra, found.waiting, found.waited) == (0, 0, True, True)
+    assert effects((MOVED_ON, 1), (MOVED_ON, 2), (1, 1)).extra == 0
+    assert effects((WAITING, 2), (WAITING, 2)).extra == 1
+    assert effects((WAITING, 2), (MOVED_ON, 2)).extra == 1
+
+
+def test_what_a_record_that_asks_for_a_later_try_will_come_to_is_not_known() -> None:
+    def ask(_record: Record) -> Output:
+        raise RetryLater(after="5s")
+
+    topic = RetryTopic("app-retry", frozenset({"in"}))
+    rows = InputRows(
+        PLACES,
+        ids=("key",),
+        claimed=True,
+        transformer=Transformer(ask, 3, Retrying(topic=topic)),
+        output_topic="out",
+        compare=Compare.VALUES,
+    )
+    (row,) = rows.rows([given()], frozenset())
+    assert (row.outputs, row.content) == (None, None)

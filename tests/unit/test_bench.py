@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bench import course, guard, report, results, throughput, traffic
+from bench import calls, course, guard, report, results, throughput, traffic
 from bench.contenders import FUNCTION, NATIVE, PYTHON
 from bench.course import THROUGHPUT, Plan
 from bench.measure import VoidRunError
@@ -14,8 +14,9 @@ from bench.peers.contenders import PLAIN, Peer
 from bench.peers.environments import MissingError
 from bench.report.goals import goals
 from bench.report.tables import goals_table
+from bench.transforms import STRAGGLER
 from hapax import Output, Record
-from hapax.core.transform import load_transform
+from hapax.core.forms import load_transform
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -245,3 +246,42 @@ def test_a_void_run_is_named_and_the_benchmark_continues() -> None:
 def test_the_function_that_contenders_call_can_be_loaded() -> None:
     record = Record("in", 0, 7, b"k", b"v")
     assert load_transform(FUNCTION)(record) == Output(b"v")
+
+
+def moments(straggler_ms: int, others_end_ms: int) -> list[list[int]]:
+    """Return when outputs were written: one each millisecond by the others, until they end."""
+    partition, offset = STRAGGLER
+    assert partition == 0
+    return [[1000] * offset + [straggler_ms], list(range(others_end_ms))]
+
+
+def test_what_a_straggler_costs_is_the_rate_of_the_others_while_its_call_is_in_flight() -> None:
+    assert calls.others_per_s(moments(11_000, 20_000), straggles=True) == 1000
+    assert calls.others_per_s(moments(1_001, 20_000), straggles=False) == 1000
+
+
+def test_a_straggler_that_did_not_straggle_makes_its_run_void() -> None:
+    with pytest.raises(VoidRunError, match="shorter than it should"):
+        calls.others_per_s(moments(1_001, 20_000), straggles=True)
+
+
+def test_a_backlog_that_ends_before_the_call_of_the_straggler_makes_its_run_void() -> None:
+    with pytest.raises(VoidRunError, match="too short"):
+        calls.others_per_s(moments(11_000, 9_000), straggles=True)
+
+
+def test_goals_of_calls_are_judged_against_what_concurrency_and_latency_allow() -> None:
+    half = {"records_per_s": 5_700.0, "of_bound": 0.89, "rss_mb": 90.0}
+    visible = {"p50_ms": 20.0, "p99_ms": 50.0, "p999_ms": 60.0}
+    part = {
+        "rate": 3200,
+        "runs": {calls.HALF.name: [half]},
+        "straggler": {calls.EVEN: [{"others_per_s": 4000}], calls.UNEVEN: [{"others_per_s": 3800}]},
+        "visibility": {calls.HALF.name: [visible]},
+    }
+    measured = results.Results(parts={"calls": part})
+    judged = {goal.title: goal.reached for goal in goals(measured) if goal.found is not None}
+    assert list(judged.values()) == [False, True, True]
+    table = report.tables_of(measured)
+    assert f"| {calls.HALF.name} | 5,700 (5,700-5,700) | 0.89 (0.89-0.89) | 90 |" in table
+    assert f"| 3,200 | {calls.HALF.name} | 20.0 (20.0-20.0) | 50.0 (50.0-50.0) |" in table

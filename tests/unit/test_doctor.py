@@ -12,6 +12,7 @@ from hapax.claims.redis_health import judged_health
 from hapax.core.changes import Stuck
 from hapax.core.cluster_state import Address, Log, Partition, Topic
 from hapax.core.partition_offsets import LogOffsets
+from hapax.core.retry_levels import LEVELS
 from hapax.operations.doctor import examination as doctor
 from hapax.operations.doctor.check import Check, ok
 from hapax.operations.doctor.examination import CHECKS, judge
@@ -34,6 +35,7 @@ from tests.kit.doctor import (
     with_kafka,
     with_log,
     with_process,
+    with_retry,
     with_topic,
 )
 
@@ -106,6 +108,11 @@ FAULTS: list[tuple[str, Verdict, Change]] = [
     ("claim-ttl", WARN, with_topic("in", retention__ms="-1")),
     ("claim-ttl", FAIL, with_log("in", committed=7, since={8 * DAY_MS: 8})),
     ("dead-letter-retention", WARN, with_topic("dead", retention__ms=str(DAY_MS))),
+    ("retry-topic", FAIL, with_retry(LEVELS - 1)),
+    ("retry-topic", FAIL, with_retry(retention__ms=str(DAY_MS))),
+    ("retry-topic", WARN, with_retry(retention__ms=str(2 * DAY_MS))),
+    ("retry-topic", FAIL, with_retry(retention__bytes="1000000")),
+    ("retry-topic", FAIL, with_retry(cleanup__policy="compact")),
     ("undecodable", FAIL, with_kafka(undecodable={("in", 0): Stuck(7, "bad codec")})),
     ("open-transactions", WARN, with_log("out", high_watermark=12)),
     ("open-transactions", FAIL, with_log("out", high_watermark=12, since={20_000: 12})),
@@ -164,6 +171,17 @@ FAULTS: list[tuple[str, Verdict, Change]] = [
     ("certificates", WARN, with_expiry(29.9)),
     ("certificates", FAIL, with_expiry(-0.1)),
 ]
+
+
+def test_a_pipeline_whose_records_may_wait_is_well_with_its_topic() -> None:
+    assert troubles(judged(with_retry()(healthy()))) == {}
+
+
+def test_a_retry_topic_that_is_not_there_is_named_with_its_command() -> None:
+    found = judged(with_retry(0)(healthy()))
+    assert troubles(found).keys() == {"topics", "retry-topic"}
+    (missing,) = [one for one in found if one.check == "retry-topic"]
+    assert f"--create --topic shop-retry --partitions {LEVELS}" in missing.fix
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from hapax.core.headers import Retried
 from hapax.core.records import Coordinates
 from hapax.operations.trace_result import Effect, Sighting, verdict
 
@@ -64,3 +65,15 @@ def test_a_replay_owns_the_claim_of_its_original() -> None:
     one.original = OTHER
     assert one.owner is None
     assert "filtered" in verdict(one)
+
+
+def test_a_record_that_waits_for_a_later_try_is_told_with_its_time() -> None:
+    one = sighting()
+    one.waits = Retried(
+        of="in/0/7", timestamp=1, attempt=2, calls=4, move=9, until=1, due=1_700_000_000_000
+    )
+    assert verdict(one) == (
+        "waiting for retry until 2023-11-14T22:13:20+00:00: later try 2, 4 calls so far"
+    )
+    one.effects = [effect()]
+    assert verdict(one) == "done: 1 output"

@@ -16,7 +16,7 @@ def test_the_former_name_of_the_package_works_in_a_checkout() -> None:
     assert python("-m", "service", "--version").stdout == python("-m", "hapax", "--version").stdout
     code = """
 import hapax, service
-from hapax.core.transform import load_transform
+from hapax.core.forms import load_transform
 assert service.Record is hapax.Record and service.Poison is hapax.Poison
 load_transform("service.transforms.records:identity")
 """

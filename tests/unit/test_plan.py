@@ -160,6 +160,7 @@ def test_every_record_has_exactly_one_fate_and_order_per_partition_is_kept(
     assert len(set(written)) + plan.filtered + plan.duplicates == len(records)
     assert sum(topic == "dead" for topic in by_topic.values()) == len(plan.failures)
     for source, (_, result) in zip(records, given_results, strict=True):
+        assert result is None or isinstance(result, tuple | Failure)
         parts = 1 if isinstance(result, Failure) else len(result or ())
         assert written.count(str(source.coordinates).encode()) == parts
     for partition in range(3):

@@ -42,6 +42,11 @@ def test_dead_letters_add_the_right_to_write_them() -> None:
     assert mandatory(HAPAX_DEAD_LETTER__TOPIC="dead") == READS | WRITES | GROUP | OWN | dead
 
 
+def test_later_tries_add_the_rights_to_write_and_read_the_retry_topic() -> None:
+    own = {("TOPIC", "shop-retry", right, "LITERAL") for right in ("READ", "WRITE")}
+    assert mandatory(HAPAX_RETRY__LATER="OSError") == READS | WRITES | GROUP | OWN | own
+
+
 def test_names_that_change_with_every_start_are_granted_by_their_prefix() -> None:
     every = {("TRANSACTIONAL_ID", "shop:", "WRITE", "PREFIXED")}
     assert mandatory(HAPAX_GROUP__MEMBERSHIP="dynamic") == READS | WRITES | GROUP | every

@@ -73,9 +73,19 @@ DEFAULTS = {
     "HAPAX_SPARK__BATCH_RECORDS_MAX": "100000",
     "HAPAX_SPARK__JARS": "unset",
     "HAPAX_RETRY__ATTEMPTS": "3",
+    "HAPAX_RETRY__BACKOFF": "5ms",
+    "HAPAX_RETRY__TOPIC": "unset",
+    "HAPAX_RETRY__LATER": "unset",
+    "HAPAX_RETRY__LATER_ATTEMPTS": "8",
+    "HAPAX_RETRY__DELAY": "10s",
+    "HAPAX_RETRY__DELAY_MAX": "60m",
+    "HAPAX_RETRY__ORDER": "none",
     "HAPAX_STOP_AFTER__RECORDS": "unset",
     "HAPAX_STOP_AFTER__AT_END": "false",
     "HAPAX_SHUTDOWN__TIMEOUT": "10s",
+    "HAPAX_CALL__CONCURRENCY": "1",
+    "HAPAX_CALL__ORDER": "key",
+    "HAPAX_CALL__RECORDS_MAX": "256",
     "HAPAX_CALL__TIMEOUT": "unset",
     "HAPAX_WATCHDOG__TIMEOUT": "60s",
     "HAPAX_TELEMETRY__PORT": "9464",
@@ -137,9 +147,17 @@ ELSEWHERE = {
     "HAPAX_SPARK__BATCH_RECORDS_MAX": "5000",
     "HAPAX_SPARK__JARS": "/opt/jars",
     "HAPAX_RETRY__ATTEMPTS": "5",
+    "HAPAX_RETRY__BACKOFF": "20ms",
+    "HAPAX_RETRY__LATER_ATTEMPTS": "3",
+    "HAPAX_RETRY__DELAY": "5s",
+    "HAPAX_RETRY__DELAY_MAX": "10m",
+    "HAPAX_RETRY__ORDER": "none",
     "HAPAX_STOP_AFTER__RECORDS": "100",
     "HAPAX_STOP_AFTER__AT_END": "true",
     "HAPAX_SHUTDOWN__TIMEOUT": "20s",
+    "HAPAX_CALL__CONCURRENCY": "16",
+    "HAPAX_CALL__ORDER": "none",
+    "HAPAX_CALL__RECORDS_MAX": "100",
     "HAPAX_CALL__TIMEOUT": "5s",
     "HAPAX_WATCHDOG__TIMEOUT": "90s",
     "HAPAX_TELEMETRY__PORT": "0",
@@ -152,6 +170,10 @@ ELSEWHERE = {
 }
 
 PIPELINE = {"HAPAX_SPARK__DATAFRAME": "pipeline:daily"}
+LATER = {
+    "HAPAX_RETRY__TOPIC": "orders-again",
+    "HAPAX_RETRY__LATER": "TimeoutError,shop.prices.Busy",
+}
 """Goes with none of the settings of records."""
 
 SECRETS = {
@@ -200,13 +222,18 @@ def test_attributes_carry_units() -> None:
 
 def test_every_variable_is_read() -> None:
     effective = load_settings(ELSEWHERE | {"HAPAX_KAFKA__SECURITY__PASSWORD": "pw"}).effective()
-    assert effective.keys() == ELSEWHERE.keys() | SECRETS | PIPELINE.keys()
+    assert effective.keys() == ELSEWHERE.keys() | SECRETS | PIPELINE.keys() | LATER.keys()
     assert {name: effective[name] for name in ELSEWHERE} == ELSEWHERE
 
 
 def test_a_pipeline_is_read() -> None:
     spark = {"HAPAX_ENGINE": "spark", "HAPAX_SPARK__CHECKPOINT": "/checkpoints/daily"}
     assert load_settings(REQUIRED | spark | PIPELINE).spark.dataframe == "pipeline:daily"
+
+
+def test_later_tries_are_read() -> None:
+    effective = load_settings(REQUIRED | LATER).effective()
+    assert {name: effective[name] for name in LATER} == LATER
 
 
 def test_what_is_shown_can_be_set_again() -> None:

@@ -175,3 +175,44 @@ def test_a_password_without_a_key_is_refused() -> None:
     (problem,) = problems(**{f"{SECURITY}PROTOCOL": "ssl", f"{SECURITY}KEY_PASSWORD": "hunter2"})
     assert problem.startswith(f"{SECURITY}KEY_PASSWORD is set but {SECURITY}KEY_FILE is unset")
     assert "hunter2" not in problem
+
+
+@pytest.mark.parametrize(
+    ("words", "environ"),
+    [
+        ("HAPAX_RETRY__ORDER=key is not available yet", {"HAPAX_RETRY__ORDER": "key"}),
+        (
+            "HAPAX_RETRY__DELAY=10s must not be longer than HAPAX_RETRY__DELAY_MAX=5s",
+            {"HAPAX_RETRY__DELAY_MAX": "5s"},
+        ),
+        (
+            "HAPAX_RETRY__TOPIC needs HAPAX_ENGINE=worker",
+            {"HAPAX_RETRY__TOPIC": "again", "HAPAX_ENGINE": "spark"},
+        ),
+        (
+            "HAPAX_RETRY__LATER needs HAPAX_ENGINE=worker",
+            {"HAPAX_RETRY__LATER": "OSError", "HAPAX_ENGINE": "spark"},
+        ),
+        (
+            "HAPAX_RETRY__LATER does not go with HAPAX_FAST=on",
+            {"HAPAX_RETRY__LATER": "OSError", "HAPAX_FAST": "on"},
+        ),
+        (
+            "HAPAX_RETRY__TOPIC=orders is also in HAPAX_INPUT__TOPICS",
+            {"HAPAX_RETRY__TOPIC": "orders", "HAPAX_INPUT__TOPICS": "orders"},
+        ),
+        ("types of exceptions", {"HAPAX_RETRY__LATER": "no error"}),
+    ],
+)
+def test_what_later_tries_cannot_be_is_refused_in_one_sentence(
+    words: str, environ: dict[str, str]
+) -> None:
+    (problem,) = problems(**environ)
+    assert words in problem
+
+
+def test_the_retry_topic_is_named_after_the_app_and_only_where_something_may_wait() -> None:
+    assert load_settings(REQUIRED).retry_topic is None
+    app = REQUIRED["HAPAX_APP"]
+    assert load_settings(REQUIRED | {"HAPAX_RETRY__LATER": "OSError"}).retry_topic == f"{app}-retry"
+    assert load_settings(REQUIRED | {"HAPAX_RETRY__TOPIC": "again"}).retry_topic == "again"

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hapax.settings.value_types import duration_ms, duration_text, size_bytes, size_text
+from hapax.core.durations import duration_ms
+from hapax.settings.value_types import duration_text, size_bytes, size_text
 
 
 @given(st.integers(min_value=0, max_value=10**14))

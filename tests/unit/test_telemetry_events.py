@@ -14,7 +14,7 @@ from hapax.core.changes import Stuck
 from hapax.core.lag import PartitionLag
 from hapax.core.micro_batches import Numbers
 from hapax.core.partition_offsets import LogOffsets
-from hapax.core.records import Coordinates
+from hapax.core.records import Coordinates, Record
 from hapax.telemetry.events import Events
 from hapax.telemetry.health import Health
 from hapax.telemetry.logs import Level, configure_logs
@@ -221,6 +221,12 @@ CASES = [
         None,
     ),
     Case(
+        "records_left_waiting",
+        {"records": 3, "unread": 2, "topic": "orders-retry"},
+        {"records": 3, "unread": 2, "topic": "orders-retry"},
+        None,
+    ),
+    Case(
         "batch_aborted",
         {"reason": "broker", "records": 10, "attempt": 2, "rewound_to": {ORDERS: 40}},
         {"reason": "broker", "records": 10, "attempt": 2, "rewound_to": {"orders/0": 40}},
@@ -255,6 +261,12 @@ CASES = [
         "call_hung",
         {"coordinates": Coordinates("orders", 0, 7), "seconds": 5.0},
         {"level": "critical", "record": "orders/0/7", "seconds": 5.0},
+        None,
+    ),
+    Case(
+        "event_loop_blocked",
+        {"record": Record("orders", 0, 7, None, b"v")},
+        {"level": "warning", "record": "orders/0/7"},
         None,
     ),
     Case(
@@ -397,9 +409,16 @@ def test_an_event_makes_the_line_of_its_name_and_moves_its_metric(case: Case, to
 def test_every_event_has_a_case() -> None:
     methods = {name for name, _ in inspect.getmembers(Events, inspect.isfunction)}
     events = {name for name in methods if not name.startswith("_")}
-    # The first is called each time round; the second has a line for what expires soon alone.
-    silent = {"loop_moved", "certificates_seen"}
+    # Called each time round; a line for what expires soon alone; numbers that are told often.
+    silent = {"calls_observed", "loop_moved", "certificates_seen", "records_wait"}
     assert events - silent == {case.event for case in CASES}
+
+
+def test_how_many_records_wait_is_a_gauge_without_a_line() -> None:
+    told = Told("info")
+    told.events.records_wait(4)
+    assert told.lines == []
+    assert told.metrics.registry.get_sample_value("hapax_records_waiting") == 4
 
 
 def test_ranges_are_counted_also_where_the_log_is_quiet() -> None:

@@ -10,6 +10,7 @@ from tests.unit.test_telemetry_events import Told
 KEYS = {
     "timestamp", "level", "event", "app", "instance", "outcome", "attempt", "records", "offsets",
     "outputs", "duplicates", "filtered", "dead_letters", "dead_letter_reasons", "without_id",
+    "retried", "moved",
     "unchecked", "claims_new_or_own", "bytes_in", "latency_ms", "phases_ms", "duration_ms",
 }  # fmt: skip
 
@@ -19,6 +20,8 @@ SETTLED = BatchResult(
     outputs={"invoices": 5, "dead": 1},
     duplicates=2,
     filtered=1,
+    retried=3,
+    moved=4,
     dead_letters=1,
     dead_letter_reasons={"KeyError": 1},
     without_id=1,
@@ -59,6 +62,8 @@ def test_the_line_says_offsets_phases_and_latency(told: Told) -> None:
         ("records_produced_total", {"topic": "dead"}, 1),
         ("records_skipped_total", {"reason": "duplicate"}, 2),
         ("records_skipped_total", {"reason": "filtered"}, 1),
+        ("records_retried_total", {"why": "asked"}, 3),
+        ("records_retried_total", {"why": "moved"}, 4),
         ("records_dead_lettered_total", {"reason": "KeyError"}, 1),
         ("records_without_id_total", {}, 1),
         ("bytes_consumed_total", {}, 900),

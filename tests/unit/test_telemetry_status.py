@@ -14,6 +14,7 @@ import pytest
 from hapax.commands.offsets_screen import figures
 from hapax.core.micro_batches import Numbers
 from hapax.core.partition_offsets import LogOffsets
+from hapax.core.records import Record
 from hapax.operations.offsets import Look
 from hapax.telemetry.events import Events
 from hapax.telemetry.health import Health
@@ -408,3 +409,25 @@ def test_cells_carry_the_name_of_their_column_for_narrow_screens(told: Told) -> 
 
 def test_a_status_that_says_little_still_makes_a_page() -> None:
     assert "unknown" in Page(page({})).text
+
+
+def test_calls_that_overlap_are_counted_and_each_partition_names_what_it_waits_for() -> None:
+    told = Told()
+    told.work()
+    assert told.status["calls"] is None
+    records = [Record("orders", at, offset, None, b"v") for at, offset in ((0, 8), (0, 7), (1, 3))]
+    told.events.calls_observed(list(zip(records, (0.25, 4.0, 0.5), strict=True)))
+    assert told.status["calls"] == {
+        "in_flight": 3,
+        "oldest_seconds": 4.0,
+        "waited_for": [
+            {"record": "orders/0/7", "seconds": 4.0},
+            {"record": "orders/1/3", "seconds": 0.5},
+        ],
+    }
+    assert "3, the oldest for 4" in told.page.text
+    samples = {s.name: s.value for m in told.metrics.registry.collect() for s in m.samples}
+    assert samples["hapax_calls_in_flight"] == 3
+    assert samples["hapax_call_oldest_seconds"] == 4
+    told.events.calls_observed([])
+    assert told.status["calls"]["in_flight"] == 0

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hapax.core.errors import ConfigurationError, Poison
+from hapax.core.forms import load_transform
 from hapax.core.records import Output, Record
-from hapax.core.transform import Failure, Transformer, identity, load_transform
+from hapax.core.transform import Failure, Transformer, identity
 from tests.kit.impossible import IMPOSSIBLE, order
 
 if TYPE_CHECKING:
@@ -187,8 +188,8 @@ def test_a_transform_is_found_by_its_name(module: Callable[[str], None]) -> None
         ("", "rules", "rules has no "),
         ("", ":go", "cannot import"),
         ("go = 7", "rules:go", "go is not a function"),
-        ("async def go(record): ...", "rules:go", "async functions are not supported"),
-        ("async def go(record): yield 1", "rules:go", "async functions are not supported"),
+        ("async def go(record): ...", "rules:go", "this is no plain function of one record"),
+        ("async def go(record): yield 1", "rules:go", "is an async function that yields"),
     ],
 )
 def test_a_transform_that_cannot_be_loaded_says_why(

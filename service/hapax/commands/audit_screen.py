@@ -131,6 +131,8 @@ def _accounts(audit: Audit, shown: list[InputFindings]) -> Table:
     names = dict(_ACCOUNTS)
     if audit.totals["unexplained"]:
         names["unexplained"] = "without effect"
+    if audit.totals.get("waiting"):
+        names["waiting"] = "waiting for a later try"
     grid = Table(box=SIMPLE_HEAD)
     grid.add_column("input partition", no_wrap=True)
     for title in ("from", "to", "lag", *names.values(), "anomalies"):

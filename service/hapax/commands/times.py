@@ -13,7 +13,7 @@ def point_ms(option: str, text: str) -> int:
 
     Raises ConfigurationError that names the ``option``.
     """
-    from hapax.settings.value_types import duration_ms
+    from hapax.core.durations import duration_ms
 
     try:
         return int(time.time() * 1000) - duration_ms(text)
@@ -29,7 +29,7 @@ def point_ms(option: str, text: str) -> int:
 
 def span_ms(option: str, text: str) -> int:
     """Read a duration; raises ConfigurationError that names the ``option``."""
-    from hapax.settings.value_types import duration_ms
+    from hapax.core.durations import duration_ms
 
     try:
         return duration_ms(text)

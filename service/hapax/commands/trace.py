@@ -73,7 +73,7 @@ def trace(
         settings = environment_settings()
         from hapax.operations.trace import following
 
-        topics = {*settings.input.topics, settings.output.topic, settings.dead_letter.topic}
+        topics = {*settings.read_topics, settings.output.topic, settings.dead_letter.topic}
         at = None if event_id else _place(which, topics | set(output_topic or ()))
         which = which or event_id
         with progress_line() as line, following(settings, output_topic or (), line.show) as asked:

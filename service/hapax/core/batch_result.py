@@ -45,6 +45,15 @@ class PhaseTimer:
         self._last_s = now_s
 
 
+def _times(batch: Batch, facts: Facts, apart: str | None) -> tuple[int, int]:
+    """Return the oldest and the newest timestamp, without those of the topic ``apart``."""
+    if apart is None:
+        return facts.oldest_timestamp_ms, facts.newest_timestamp_ms
+    done = batch.records[: facts.records]
+    times_ms = [record.timestamp_ms for record in done if record.topic != apart]
+    return min(times_ms, default=0), max(times_ms, default=0)
+
+
 class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
     """One batch whose transaction has ended, in numbers. It keeps no record alive.
 
@@ -56,6 +65,8 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
     outputs              records written, by topic, dead letters included
     duplicates           records whose id belongs to other coordinates
     filtered             records for which the transform had no output
+    retried              records that asked for a later try and wait in the retry topic
+    moved                records that were not due yet and wait on in another level of it
     dead_letters         records that became dead letters
     dead_letter_reasons  the same by the name of the exception's type
     dead_letter_examples the first few of them, with what became of their last attempt
@@ -79,6 +90,8 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
     outputs: dict[str, int] = {}
     duplicates: int = 0
     filtered: int = 0
+    retried: int = 0
+    moved: int = 0
     dead_letters: int = 0
     dead_letter_reasons: dict[str, int] = {}
     dead_letter_examples: list[tuple[Coordinates, Failure]] = []
@@ -105,6 +118,7 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Self:
         """Return the numbers of a committed batch; ``facts``: of the records that are done."""
         done, without_id = facts.records, facts.without_id
+        oldest_ms, newest_ms = _times(batch, facts, plan.apart)
         return cls(
             offsets={
                 where: (batch.first.get(where, offset), offset)
@@ -114,6 +128,8 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
             outputs=plan.outputs(),
             duplicates=plan.duplicates,
             filtered=plan.filtered,
+            retried=plan.retried,
+            moved=plan.moved,
             dead_letters=len(plan.failures),
             dead_letter_reasons=dict(Counter(one.reason for one in plan.failures.values())),
             dead_letter_examples=[
@@ -127,8 +143,8 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
             claims_taken_over=claimed.taken_over,
             bytes_in=facts.bytes_in,
             phases_s=phases_s,
-            oldest_timestamp_ms=facts.oldest_timestamp_ms,
-            newest_timestamp_ms=facts.newest_timestamp_ms,
+            oldest_timestamp_ms=oldest_ms,
+            newest_timestamp_ms=newest_ms,
             attempt=attempt,
         )
 

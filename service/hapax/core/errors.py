@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import timedelta
 
     from hapax.core.records import Coordinates
     from hapax.core.transform import Failure
@@ -42,6 +43,18 @@ class HapaxError(Exception):
 
 class Poison(HapaxError):  # noqa: N818 - the word that business code raises
     """This record can never have outputs. It becomes a dead letter; its batch continues."""
+
+
+class RetryLater(HapaxError):  # noqa: N818 - the word that business code raises
+    """Retriable: call the transform again with this record after a while; the others are processed.
+
+    ``after``: ``5m``, a timedelta, or seconds; from 1 s to 24 h. ``reason`` goes into the dead
+    letter that the record becomes when the last try fails as well.
+    """
+
+    def __init__(self, reason: str = "", *, after: str | float | timedelta) -> None:
+        super().__init__(reason or f"again after {after}")
+        self.after = after
 
 
 class ClaimsUnavailableError(HapaxError):

@@ -19,13 +19,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from hapax.core.batch_result import BatchResult, PhaseTimer
 from hapax.core.begun import Begun
 from hapax.core.dead_letters import condemn
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
+from hapax.core.later_calls import LaterCalls
 from hapax.core.offset_commit import send_progress
-from hapax.core.record_path import Facts, to_reference
+from hapax.core.record_path import Facts, RecordPath, to_reference
 from hapax.core.transform import Failure
 
 if TYPE_CHECKING:
@@ -71,6 +73,7 @@ class ExactlyOnce:
         self._identity = steps.identity
         self._claims = steps.claiming
         self._transformer = steps.transformer
+        self._later = self._transformer if isinstance(self._transformer, LaterCalls) else None
         self._planner = steps.planner
         self._dead_letter_rate = steps.dead_letter_rate
         self._source = source
@@ -91,6 +94,20 @@ class ExactlyOnce:
         timer.end("claim")
         return Begun(found, asking, timer.phases_s)
 
+    def admit(self, batch: Batch) -> Begun:
+        """Take steps 2 and 3 for records whose calls are made alongside those of other batches.
+
+        Raises ClaimsUnavailableError, BatchAbortedError, StopError.
+        """
+        begun = self.ask(batch)
+        to_reference(batch, begun.found)
+        begun.claimed = claimed = self._claims.claim(batch, begun.found, begun.asking)
+        begun.fates = _refused(batch, begun.found, {}) | dict.fromkeys(claimed.twins)
+        if self._later is not None:
+            begun.fates = {**self._later.not_due(batch.records), **begun.fates}
+        _name(batch, begun.found)
+        return begun
+
     def run(
         self,
         batch: Batch,
@@ -110,21 +127,28 @@ class ExactlyOnce:
         if attempt > 1 or rejected or self._transaction.one_by_one:
             to_reference(batch, found)  # something is known against one of the records
         timer = PhaseTimer(self._clock, begun.phases_s)
-        claimed = self._claims.claim(batch, found, begun.asking)  # 3
+        claimed = begun.claimed or self._claims.claim(batch, found, begun.asking)  # 3
         timer.end("claim")
         if claimed.unchecked:
             to_reference(batch, found)
-        results = self._transform(batch, found, claimed.twins, rejected)  # 4
+        results = begun.results  # 4
+        if results is None:
+            results = self._transform(batch, found, claimed.twins, rejected)
+        else:
+            _reject(batch, results, rejected)
+            if self._later is not None:
+                results = self._later.finish(batch.records, results)
         timer.end("transform")
         progress = _progress(batch, len(results))
         plan = self._planner.plan(  # 5
             batch.records, found.ids, results, progress, unchecked=claimed.unchecked
         )
-        self._dead_letter_rate.admit(len(results), plan.failures, batch.records)
+        judged = len(results) - plan.moved  # what only waits on has neither failed nor succeeded
+        self._dead_letter_rate.admit(judged, plan.failures, batch.records)
         timer.end("plan")
         self._execute(batch, plan, timer)  # 6
         self._claims.settle(plan.progress)
-        self._dead_letter_rate.record_batch(len(results), len(plan.failures))
+        self._dead_letter_rate.record_batch(judged, len(plan.failures))
         return BatchResult.of(  # 7
             batch,
             plan,
@@ -149,6 +173,8 @@ class ExactlyOnce:
         rejected: Mapping[Coordinates, Failure],
     ) -> list[Result | None]:
         """Return results by index, for all records or, when interrupted, for a prefix."""
+        if not isinstance(batch.records, RecordPath):  # which names them itself
+            _name(batch, found)
         fates = _refused(batch, found, rejected) | dict.fromkeys(twins)
         return self._transformer.apply_all(batch.records, self._interrupt, fates)
 
@@ -191,6 +217,21 @@ def _blame(error: BatchAbortedError, batch: Batch, plan: Plan) -> None:
         coordinates = batch.coordinates(index)
         culprits[coordinates] = condemn(coordinates, reason, plan.failures.get(index))
     error.culprits = culprits
+
+
+def _name(batch: Batch, found: Identified) -> None:
+    """Give records the ids that business code may ask for."""
+    for record, event_id in zip(batch.records, found.ids, strict=True):
+        if event_id:
+            force_setattr(record, "event_id", event_id)
+
+
+def _reject(
+    batch: Batch, results: list[Result | None], rejected: Mapping[Coordinates, Failure]
+) -> None:
+    for index, record in enumerate(batch.records if rejected else ()):
+        if record.coordinates in rejected:
+            results[index] = rejected[record.coordinates]
 
 
 def _refused(

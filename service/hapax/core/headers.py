@@ -7,7 +7,8 @@
     REPLAY_OF  of a replay, and of its dead letter: the record whose claim it has
     REPLAYED   of a note in the dead-letter topic: how many dead letters it names
     BATCH      of a micro-batch's row: query/number/row/app
-    and those of dead letters, which are the fields of ``Failed``
+    and those of dead letters, which are the fields of ``Failed``, and of records in the retry
+    topic, which are the fields of ``Retried``
 
 Header names that begin with ``hapax-`` are never passed on from a record.
 """
@@ -38,8 +39,10 @@ BATCH: Final = "hapax-batch"
 ERROR: Final = "hapax-error"
 APP: Final = "hapax-app"
 TRUNCATED: Final = "hapax-truncated"
+RETRY: Final = "hapax-retry-"
 _DIGITS_MAX = 9
 """Of numbers in headers, which any program can write."""
+_TIME_DIGITS_MAX = 15
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +75,41 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
             field: read[kind](headers.get(PREFIX + field)) for field, kind in fields
         }
         return Failed(**found)
+
+
+class Retried(msgspec.Struct, frozen=True, kw_only=True):
+    """What a record of the retry topic holds about its wait; a field is ``hapax-retry-<field>``.
+
+    of         the coordinates at which the record first came
+    timestamp  the timestamp it had there; times are Unix milliseconds
+    attempt    which later try it waits for, from 1
+    calls      how often the business code was called for it so far
+    move       which of the records in the retry topic that stand for it this is, from 1
+    until      when it has waited long enough in its level
+    due        when it is called; never before ``until``
+    """
+
+    of: str
+    timestamp: int
+    attempt: int
+    calls: int
+    move: int
+    until: int
+    due: int
+
+    def encode(self) -> Wire:
+        """Return the headers."""
+        return [(RETRY + field, text(getattr(self, field))) for field in self.__struct_fields__]
+
+    @staticmethod
+    def decode(headers: Mapping[str, bytes | None]) -> Retried | None:
+        """Read the headers of a record; None when they are not those of one that waits."""
+        of = coordinates(headers.get(RETRY + "of"))
+        names = [name for name in Retried.__struct_fields__ if name != "of"]
+        numbers = {name: _whole(headers.get(RETRY + name)) for name in names}
+        if of is None or None in numbers.values():
+            return None
+        return msgspec.convert({**numbers, "of": str(of)}, Retried)
 
 
 def text(value: str | int) -> bytes:
@@ -113,6 +151,17 @@ def without_hapax(headers: Headers) -> Wire:
 
 def _text(value: bytes | None) -> str:
     return (value or b"").decode("utf-8", "backslashreplace")
+
+
+def without_retry(headers: Headers) -> Headers:
+    """Return the headers of a record as it first came, or as it is before it waits."""
+    return tuple(pair for pair in headers if not pair[0].startswith(RETRY))
+
+
+def _whole(value: bytes | None) -> int | None:
+    if value is None or not value.isdigit() or len(value) > _TIME_DIGITS_MAX:
+        return None
+    return int(value)
 
 
 def _number(value: bytes | None) -> int:

@@ -15,11 +15,14 @@ from hapax.core.headers import REPLAY_OF
 from hapax.core.id_sources import id_source
 from hapax.core.record_path import Ids, RecordPath
 from hapax.core.records import Coordinates
+from hapax.core.retry_later import NOT_OURS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from hapax.core.headers import Retried
     from hapax.core.records import Record
+    from hapax.core.retry_later import RetryTopic
 
 NAMES_MAX = 1000
 """Header names to remember: any program can choose them."""
@@ -50,9 +53,16 @@ class Identified(msgspec.Struct, gc=False):
 class Identity:
     """The configured chain of id sources, tried in order."""
 
-    def __init__(self, sources: Sequence[str], *, inputs: Collection[str] | None = None) -> None:
+    def __init__(
+        self,
+        sources: Sequence[str],
+        *,
+        inputs: Collection[str] | None = None,
+        retry: RetryTopic | None = None,
+    ) -> None:
         """Take the chain. ``inputs``: topics of which a record may be a replay.
 
+        ``retry``: whose records have the claims of those that they stand for.
         None: replays are not recognised. Owners are kept by topic, partition and offset, in their
         types, and the store never forgets a topic: a name that a sender made up must not reach it.
         """
@@ -61,6 +71,7 @@ class Identity:
         made = [id_source(source) for source in sources]
         self._chain = [(source.tag, source.find) for source in made]
         self._inputs = None if inputs is None else frozenset(inputs)
+        self._retry = retry
         self._plain: set[str] = set()
 
     def identify(self, records: Sequence[Record]) -> Identified:
@@ -77,6 +88,8 @@ class Identity:
             try:
                 if REPLAY_OF in headers and self._inputs is not None:
                     found.replays[index] = _original(headers[REPLAY_OF], self._inputs)
+                elif self._retry is not None and record.topic == self._retry.name:
+                    found.replays[index] = _waited(self._retry.read(record))
                 tag, event_id = self._first(record, headers)
             except Poison as poison:
                 found.poison[index] = poison
@@ -105,6 +118,12 @@ class Identity:
         return {name.lower(): value for name, value in headers.items()} | {
             name: headers[name] for name in lower
         }
+
+
+def _waited(retried: Retried | None) -> Coordinates:
+    if retried is None:
+        raise Poison(NOT_OURS)
+    return Coordinates.parse(retried.of)
 
 
 def _original(text: bytes | None, inputs: frozenset[str]) -> Coordinates:

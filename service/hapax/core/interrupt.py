@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from hapax.core.records import Record
+
+
+SLICE_S: Final = 0.01
+"""How late a pause hears that it is to end."""
 
 
 class Interrupt:
@@ -18,3 +23,9 @@ class Interrupt:
     def __init__(self) -> None:
         self.due = False
         self.record: Record | None = None
+
+    def pause(self, seconds: float) -> None:
+        """Wait so long, or until step 4 is to end early."""
+        until_s = time.monotonic() + seconds
+        while not self.due and (left_s := until_s - time.monotonic()) > 0:
+            time.sleep(min(left_s, SLICE_S))

@@ -38,8 +38,11 @@ class Death(Exception):  # noqa: N818 - what happened, not a mistake
 class Elsewhere(Protocol):
     """Makes calls of the transform in a process of its own."""
 
-    def call(self, record: Record) -> Result:
-        """Return the record's result; raise Death or IsolationError."""
+    def call(self, records: Sequence[Record]) -> Sequence[Result]:
+        """Return the records' results; raise Death or IsolationError.
+
+        More than one is called alongside each other, as far as the settings allow.
+        """
 
     def close(self) -> None:
         """End the process; the next call starts another one."""
@@ -111,13 +114,43 @@ class Isolation:
         """End the other process."""
         self._elsewhere.close()
 
+    def holds(self, record: Record) -> bool:
+        """Whether this record is a suspect."""
+        if not self.suspects:
+            return False
+        return record.offset < self.suspects.get((record.topic, record.partition), (0, 0))[0]
+
+    def call(self, records: Sequence[Record], interrupt: Interrupt) -> list[Result | None] | None:
+        """Return the results of suspects, called together; None: they are no suspects any more.
+
+        When their process dies each is called alone, from the first on: that names the culprit.
+        """
+        if len(records) == 1:
+            return self._each(records, interrupt)
+        try:
+            return list(self._elsewhere.call(records))
+        except IsolationError as error:
+            self._on_failure(str(error))
+            self.suspects.clear()
+            return None
+        except Death:
+            return self._each(records, interrupt)
+
+    def _each(self, records: Sequence[Record], interrupt: Interrupt) -> list[Result | None]:
+        results: list[Result | None] = []
+        for record in records:
+            if results and interrupt.due:
+                break
+            results.append(self._apply(record, interrupt))
+        return results
+
     def _apply(self, record: Record, interrupt: Interrupt) -> Result | None:
         where = (record.topic, record.partition)
         until, deaths = self.suspects.get(where, (0, 0))
         if record.offset >= until:
             return self._here(record, interrupt)
         try:
-            return self._elsewhere.call(record)  # the call has a limit of its own there
+            return self._elsewhere.call([record])[0]  # the call has a limit of its own there
         except Death as death:
             if death.hung:
                 self._hung.add(where)

@@ -9,17 +9,28 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from hapax.core.headers import ID, REPLAY_OF, SOURCE, UNCHECKED, Failed, part, without_hapax
+from hapax.core.headers import (
+    ID,
+    REPLAY_OF,
+    SOURCE,
+    UNCHECKED,
+    Failed,
+    part,
+    without_hapax,
+    without_retry,
+)
 from hapax.core.ports import Message
 from hapax.core.record_path import Prepared, RecordPath, by_reference
-from hapax.core.transform import Cut
+from hapax.core.retry_later import OFF, Later, Put
+from hapax.core.transform import Cut, Failure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hapax.core.headers import Wire
     from hapax.core.records import Output, Progress, Record
-    from hapax.core.transform import Failure, Result
+    from hapax.core.retry_later import RetryTopic
+    from hapax.core.transform import Result
 
 SHORT_BYTES = 300
 """Longest id and longest coordinates that a dead letter of last resort keeps."""
@@ -33,16 +44,28 @@ class Destinations(msgspec.Struct, frozen=True):
     app: str
     output_topic: str
     dead_letter_topic: str | None
+    retry: RetryTopic | None = None
+
+    def restored(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Return records as they first came: those that waited have another place now."""
+        return records if self.retry is None else self.retry.all_restored(records)
 
 
 class Plan(msgspec.Struct, gc=False):
-    """What one batch will do, all of it in one transaction."""
+    """What one batch will do, all of it in one transaction.
+
+    retried, moved  records that wait: they asked for it, or were not due yet
+    apart           the topic whose records have waited on purpose: their age is no latency
+    """
 
     messages: Sequence[Message]
     progress: Progress
     sources: Sequence[int]  # by message: index of the record it comes from
     filtered: int = 0
     duplicates: int = 0
+    retried: int = 0
+    moved: int = 0
+    apart: str | None = None
     failures: dict[int, Failure] = msgspec.field(default_factory=dict)
 
     def outputs(self) -> dict[str, int]:
@@ -78,9 +101,11 @@ class Planner:
                 return self._prepared(records, ids, results, progress, counts)
             results = by_reference(results, records)
             records, ids = list(records), list(ids)
+        records = self._to.restored(records)
         messages: list[Message] = []
         sources: list[int] = []
         plan = Plan(messages=messages, progress=progress, sources=sources)
+        plan.apart = None if self._to.retry is None else self._to.retry.name
         topic, partition, prefix = "", -1, ""
         mark: Wire = [(UNCHECKED, b"1")] if unchecked else []
         for index, result in enumerate(results):
@@ -94,8 +119,7 @@ class Planner:
             source = f"{prefix}{record.offset}".encode()
             stamp: Wire = [(ID, ids[index] or source), (SOURCE, source), *mark]
             if not isinstance(result, tuple):  # of a Struct, isinstance costs five times as much
-                plan.failures[index] = result
-                messages.append(self._dead_letter(record, result, stamp))
+                messages.append(self._without_output(plan, index, record, result, stamp))
                 sources.append(index)
                 continue
             if len(result) == 1:  # the rule, so it has the short way
@@ -151,6 +175,27 @@ class Planner:
             headers,
         )
 
+    def _without_output(
+        self, plan: Plan, index: int, record: Record, result: Failure | Later | Put, stamp: Wire
+    ) -> Message:
+        """Return what is written for a record that has none, and count it."""
+        if isinstance(result, Put):
+            plan.retried += result.called
+            plan.moved += not result.called
+            return self._waiting(record, result)
+        failure = _failure(result)
+        plan.failures[index] = failure
+        return self._dead_letter(record, failure, stamp)
+
+    def _waiting(self, record: Record, put: Put) -> Message:
+        """Return what waits in the retry topic. Its time there is that of writing: retention.
+
+        It has all headers, for the function sees them again: also those of a Hapax upstream.
+        """
+        assert self._to.retry is not None
+        headers = [*without_retry(record.headers), *put.retried.encode()]
+        return Message(self._to.retry.name, record.value, record.key, put.level, 0, headers)
+
     def _dead_letter(self, record: Record, failure: Failure, stamp: Wire) -> Message:
         failed = Failed(
             error=f"{failure.reason}: {failure.text}"[:ERROR_CHARS_MAX],
@@ -175,6 +220,13 @@ class Planner:
             record.timestamp_ms,
             headers,
         )
+
+
+def _failure(result: Failure | Later) -> Failure:
+    """Return a failure; a later try that nothing has set up is one."""
+    if isinstance(result, Later):
+        return Failure(result.reason, f"{result.text}; {OFF}", result.attempts)
+    return result
 
 
 def _cut(record: Record, cut: Cut, stamp: Wire) -> tuple[Record, Wire, str]:

@@ -130,6 +130,12 @@ class Source(Protocol):
     def resume(self) -> None:
         """Deliver again."""
 
+    def hold(self, where: TopicPartition, *, held: bool) -> None:
+        """Deliver nothing from one partition that is assigned now, or deliver again.
+
+        One that leaves while it is held is delivered when it is back.
+        """
+
     def ends(self) -> Progress:
         """Return the ends of all partitions of the input topics, as a reader may see them."""
 
@@ -204,6 +210,9 @@ class Core(Protocol):
 
     def ask(self, batch: Batch) -> Begun:
         """Do what can be done for a batch while the one before it is in work."""
+
+    def admit(self, batch: Batch) -> Begun:
+        """Take the steps before the transform, for records that enter a window (window.py)."""
 
     def run(
         self,

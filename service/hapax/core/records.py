@@ -65,6 +65,16 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     value: bytes | None
     headers: Headers = ()
     timestamp_ms: int = 0
+    event_id: bytes = b""
+    """Set by the service before business code is called; ``id`` is what to ask for."""
+
+    @property
+    def id(self) -> bytes:
+        """The event's id, or the coordinates of a record that has none: the same for each try.
+
+        A key for services that take one to recognise a call that is repeated after a crash.
+        """
+        return self.event_id or str(self.coordinates).encode()
 
     @property
     def coordinates(self) -> Coordinates:

@@ -1,16 +1,11 @@
 """Step 4, transform: business code, and what its answers mean.
 
-Three forms are designed; the first works today:
-
-function  ``record -> Output | iterable of Output | None``: one record at a time, in order
-batch     a function of a whole batch that answers for each record
-async     a coroutine: calls to slow services overlap, order per key is kept
+Here a function of one record is called for one record at a time, in order. The other forms of a
+transform (forms.py) are called through calls.py, alongside each other.
 """
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import re
 from collections.abc import Iterable
 from enum import IntEnum
@@ -20,14 +15,14 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import UNSET
 
-from hapax.core.errors import ConfigurationError, Poison
+from hapax.core.errors import Poison, RetryLater
+from hapax.core.interrupt import Interrupt
 from hapax.core.record_path import RecordPath
 from hapax.core.records import Output, Record
+from hapax.core.retry_later import OFF, Later, Put, Retrying, delay_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from hapax.core.interrupt import Interrupt
 
     Transform = Callable[[Record], Output | Iterable[Output] | None]
 
@@ -44,7 +39,7 @@ class Cut(IntEnum):
     ALL = 2
 
 
-class Failure(msgspec.Struct, frozen=True, gc=False):
+class Failure(msgspec.Struct, frozen=True, gc=False, tag=True):
     """Business code did not answer for this record: it becomes a dead letter."""
 
     reason: str  # type of the error, a bounded set for metrics
@@ -57,7 +52,8 @@ PARTITION_MAX, TIMESTAMP_MAX = 2**31 - 1, 2**63 - 1
 """What the client's C types hold."""
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
-Result = tuple[Output, ...] | Failure
+Result = tuple[Output, ...] | Failure | Later | Put
+"""What one record's call came to; Later and Put: it waits for a later try (retry_later.py)."""
 
 
 def identity(record: Record) -> Output:
@@ -65,33 +61,20 @@ def identity(record: Record) -> Output:
     return Output(record.value)
 
 
-def load_transform(name: str | None) -> Transform:
-    """Import ``package.module:function``; raise ConfigurationError saying what is wrong."""
-    if name is None:
-        return identity
-    setting = f'HAPAX_TRANSFORM="{name}"'
-    module_name, _, attribute = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        problem = f"{setting}: cannot import {module_name}: {type(error).__name__}: {error}"
-        raise ConfigurationError([problem]) from error
-    function = getattr(module, attribute, None)
-    if function is None:
-        raise ConfigurationError([f"{setting}: {module_name} has no {attribute}"])
-    if not callable(function):
-        raise ConfigurationError([f"{setting}: {attribute} is not a function"])
-    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        raise ConfigurationError([f"{setting}: async functions are not supported yet; use def"])
-    return function  # type: ignore[no-any-return]
+NOT_LATER = Retrying()
+"""No record waits, and attempts follow each other without a pause."""
 
 
 class Transformer:
     """Runs business code on records, one after the other, each with bounded attempts."""
 
-    def __init__(self, function: Transform, attempts_max: int) -> None:
+    def __init__(
+        self, function: Transform, attempts_max: int, retrying: Retrying = NOT_LATER
+    ) -> None:
         self._function = function
         self._attempts_max = attempts_max
+        self._retrying = retrying
+        self._interrupt = Interrupt()
 
     def apply_all(
         self,
@@ -100,6 +83,7 @@ class Transformer:
         fates: dict[int, Result | None],
     ) -> list[Result | None]:
         """Return the records' results in order; a prefix when the interrupt is due."""
+        self._interrupt = interrupt
         if isinstance(records, RecordPath):
             function = None if self._function is identity else self._function
             return records.apply(function, self._judge, interrupt, fates)
@@ -117,13 +101,16 @@ class Transformer:
         return results
 
     def apply(self, record: Record) -> Result:
-        """Return the record's outputs, or the Failure that its last attempt ended in.
+        """Return the record's outputs, or what its last attempt ended in.
 
         All of a generator's outputs are collected before any counts, so a function that yields
-        two outputs and then raises leaves nothing but its dead letter.
+        two outputs and then raises leaves nothing but its dead letter. The function sees a record
+        that has waited as it first came.
         """
+        if self._retrying.topic is not None:
+            record = self._retrying.topic.restored(record)
         try:
-            return _outputs(self._function(record))
+            return outputs_of(self._function(record))
         except Exception as error:  # noqa: BLE001 - whatever business code raises is poison
             return self._again(record, error)
 
@@ -131,20 +118,35 @@ class Transformer:
         """Return what a call amounts to that the native path has made: its answer or its error."""
         if error is None:
             try:
-                return _outputs(answer)  # type: ignore[arg-type] # what it is, is judged there
+                return outputs_of(answer)  # type: ignore[arg-type] # what it is, is judged there
             except Exception as wrong:  # noqa: BLE001 - as in apply
                 error = wrong
         return self._again(record, error)
 
     def _again(self, record: Record, error: Exception) -> Result:
-        attempts = 1
-        while attempts < self._attempts_max and not isinstance(error, Poison):
+        attempts, retrying = 1, self._retrying
+        while attempts < self._attempts_max and not isinstance(error, Poison | RetryLater):
+            self._interrupt.pause(retrying.pause_s(attempts))
             attempts += 1
             try:
-                return _outputs(self._function(record))
+                return outputs_of(self._function(record))
             except Exception as newer:  # noqa: BLE001 - as in apply
                 error = newer
-        return Failure(type(error).__name__, _text(error), attempts)
+        return ended(error, attempts, retrying)
+
+
+def ended(
+    error: BaseException, attempts: int, retrying: Retrying, reason: str | None = None
+) -> Failure | Later:
+    """Return what a record becomes whose last attempt at once has raised ``error``."""
+    if not isinstance(error, Exception) or not retrying.asks(error):
+        text = f"{_text(error)}; {OFF}" if isinstance(error, RetryLater) else _text(error)
+        return Failure(reason or type(error).__name__, text, attempts)
+    try:
+        after_ms = delay_of(error) if isinstance(error, RetryLater) else None
+    except Poison as wrong:
+        return Failure("Poison", _text(wrong), attempts)
+    return Later(after_ms, reason or type(error).__name__, _text(error), attempts)
 
 
 def _printable(text: str) -> str:
@@ -152,14 +154,15 @@ def _printable(text: str) -> str:
     return text if _is_text(text) else text.encode("utf-8", "backslashreplace").decode()
 
 
-def _text(error: Exception) -> str:
+def _text(error: BaseException) -> str:
     try:
         return _printable(str(error))
     except Exception:  # noqa: BLE001 - an error whose text cannot be read is no reason to stop
         return "(its text cannot be shown)"
 
 
-def _outputs(answer: Output | Iterable[Output] | None) -> tuple[Output, ...]:
+def outputs_of(answer: Output | Iterable[Output] | None) -> tuple[Output, ...]:
+    """Return what business code answered for a record; raise Poison when that is no answer."""
     if answer is None:
         return ()
     outputs = (answer,) if type(answer) is Output else _collected(answer)

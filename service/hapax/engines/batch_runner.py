@@ -88,8 +88,26 @@ class BatchRunner:
         """Whether a batch that was taken ahead waits for its turn."""
         return self._ahead is not None
 
-    def take(self, wait_s: float) -> Batch:
-        """Return the batch that waits, or the next one of no more records than limits allow."""
+    @property
+    def busy(self) -> bool:
+        """Whether records are in work between two batches: here none are."""
+        return False
+
+    def inside(self) -> Progress:
+        """Return by partition the first record in work that is of an earlier intake: here none."""
+        return {}
+
+    def forget(self, partitions: Collection[TopicPartition]) -> None:
+        """Drop what is in work of partitions that moved: here nothing is."""
+
+    def drain(self) -> None:
+        """Begin nothing new, because the process is to stop: here nothing is in work."""
+
+    def take(self, wait_s: float, *, more: bool = True) -> Batch:  # noqa: ARG002 - see busy
+        """Return the batch that waits, or the next one of no more records than limits allow.
+
+        ``more`` False: take nothing, attend to what is in work.
+        """
         taken, self._ahead = self._ahead, None
         if taken is None:
             sizing = self.sizing
@@ -146,8 +164,11 @@ class BatchRunner:
         attempt: int,
         *,
         stopping: Callable[[], bool] = bool,
-    ) -> BatchResult:
-        """Give the batch its effects; while ``stopping``, as few of them as possible."""
+    ) -> BatchResult | None:
+        """Give the batch its effects; while ``stopping``, as few of them as possible.
+
+        None: nothing had finished, and nothing was committed.
+        """
         self._interrupt.due = False
         if stopping():  # asked after it: a signal in between sets it, too
             self._interrupt.due = True

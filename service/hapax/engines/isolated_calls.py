@@ -18,44 +18,49 @@ import msgspec
 
 from hapax.core.isolation import Death, IsolationError
 from hapax.core.records import Output
+from hapax.core.retry_later import Later
 from hapax.core.transform import Failure
 from hapax.engines.isolated_process import receive, send
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hapax.core.calls import CallLimits
     from hapax.core.records import Record
     from hapax.core.transform import Result
 
 MODULE = "hapax.engines.isolated_process"
 END_WAIT_S = 5.0
-_RESULT = msgspec.msgpack.Decoder(tuple[Output, ...] | Failure)
+_RESULTS = msgspec.msgpack.Decoder(list[tuple[Output, ...] | Failure | Later])
 
 
 class IsolatedCalls:
     """One process at a time, started by the first call.
 
-    transform     ``package.module:function``; None: the identity
-    attempts_max  of a call that raises
-    limit_s       longest that a call, or loading the function, may take
+    transform  ``package.module:function``; None: the identity
+    limits     how calls are made
+    limit_s    longest that a call, or loading the function, may take
     """
 
-    def __init__(self, transform: str | None, attempts_max: int, limit_s: float) -> None:
-        self._words = [str(attempts_max), *([] if transform is None else [transform])]
+    def __init__(self, transform: str | None, limits: CallLimits, limit_s: float) -> None:
+        told = msgspec.json.encode(limits).decode()
+        self._words = [told, *([] if transform is None else [transform])]
         self._limit_s = limit_s
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
 
-    def call(self, record: Record) -> Result:
-        """Return the record's result; raise Death or IsolationError."""
+    def call(self, records: Sequence[Record]) -> Sequence[Result]:
+        """Return the records' results; raise Death or IsolationError."""
         channel = self._channel or self._start()
         try:
-            send(channel, msgspec.msgpack.encode(record))
-            result: Result = _RESULT.decode(receive(channel))
+            send(channel, msgspec.msgpack.encode(records))
+            results: Sequence[Result] = _RESULTS.decode(receive(channel))
         except TimeoutError:
             self.close()
             raise Death(f"it did not return within {self._limit_s:g} s", hung=True) from None
         except (EOFError, OSError):
             raise Death(self._end(), hung=False) from None
-        return result
+        return results
 
     def close(self) -> None:
         """End the process."""

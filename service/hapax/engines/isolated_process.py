@@ -1,7 +1,8 @@
 """The other side of isolated_calls.py: a process that does nothing but call the transform.
 
-``python -m hapax.engines.isolated_process FD ATTEMPTS [package.module:function]``. Over the
-socket FD: one empty frame when the function is loaded, then for each record its result.
+``python -m hapax.engines.isolated_process FD LIMITS [package.module:function]``; LIMITS is a
+CallLimits in JSON. Over the socket FD: one empty frame when the function is loaded, then for each
+list of records their results.
 """
 
 from __future__ import annotations
@@ -17,9 +18,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from hapax.core.calls import CallLimits
 from hapax.core.errors import ConfigurationError
+from hapax.core.forms import load_form
+from hapax.core.interrupt import Interrupt
 from hapax.core.records import Record
-from hapax.core.transform import Failure, Transformer, load_transform
+from hapax.core.transform import Failure
+from hapax.engines.gathered_calls import open_transformer
 
 if TYPE_CHECKING:
     from hapax.core.transform import Result
@@ -57,25 +62,28 @@ def main(words: list[str]) -> None:
     _end_with_parent()
     _limit_memory()
     try:
-        transformer = Transformer(load_transform(words[2] if words[2:] else None), int(words[1]))
+        limits = msgspec.json.decode(words[1], type=CallLimits)
+        form = load_form(words[2] if words[2:] else None)
+        # What takes too long here is for the other side to judge: it ends this process.
+        transformer = open_transformer(form, msgspec.structs.replace(limits, timeout_s=None))
     except ConfigurationError as error:
         sys.stderr.write(f"hapax: a process for isolated calls: {error}\n")
         return
-    decoder = msgspec.msgpack.Decoder(Record)
+    decoder, interrupt = msgspec.msgpack.Decoder(list[Record]), Interrupt()
     with suppress(EOFError, OSError):
         send(channel, b"")
         while True:
-            record = decoder.decode(receive(channel))
-            send(channel, _encoded(transformer.apply(record)))
+            results = transformer.apply_all(decoder.decode(receive(channel)), interrupt, {})
+            send(channel, msgspec.msgpack.encode([_encodable(result) for result in results]))
 
 
-def _encoded(result: Result) -> bytes:
+def _encodable(result: Result | None) -> Result | None:
     try:
-        return msgspec.msgpack.encode(result)
+        msgspec.msgpack.encode(result)
     except Exception as error:  # noqa: BLE001 - whatever an output holds that is no text or number
-        return msgspec.msgpack.encode(
-            Failure("Poison", f"an output cannot be encoded: {type(error).__name__}: {error}", 1)
-        )
+        text = f"an output cannot be encoded: {type(error).__name__}: {error}"
+        return Failure("Poison", text, 1)
+    return result
 
 
 def _end_with_parent() -> None:

@@ -6,6 +6,7 @@ one batch may hold has passed, or its end was met; beyond that nothing is marked
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from hapax.core.suspicion import Mark, suspects_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from hapax.core.changes import Changes
     from hapax.core.isolation import Isolation
@@ -67,10 +68,11 @@ class Suspects:
             if known is not None and known.mark is not None:
                 self._ours[where] = known.mark
 
-    def mark(self, batch: Batch) -> None:
+    def mark(self, batch: Batch, inside: Progress | None = None) -> None:
         """Make sure that a death over this batch is seen.
 
-        In the steady state one comparison of sets. Raises what a transaction raises.
+        ``inside``: by partition the first record that is in work already, before those of the
+        batch. In the steady state one comparison of sets. Raises what a transaction raises.
         """
         where_from = batch.first.keys()
         if where_from <= self._trusted:
@@ -86,17 +88,34 @@ class Suspects:
             mark = known.mark
             if mark is None or (mark.until is not None and mark.until < end):
                 wanted[where] = Mark(known.deaths + 1, end)
-            suspects = self._isolation.suspects.get(where)
-            if suspects is not None and suspects[0] > end:
-                batch.marks[where] = Mark(1, suspects[0])
-            elif known.left > end - batch.first[where]:
-                batch.marks[where] = Mark(1)
+            self._mark_after(where, known, batch, inside=False)
         if wanted:
             # At the committed offset: below the first record others may have been removed, which
             # had no effect (unread.py).
-            self._commit(
-                {where: batch.base.get(where, batch.first[where]) for where in wanted}, wanted
-            )
+            places = {**batch.first, **(inside or {}), **batch.base}
+            self._commit({where: places[where] for where in wanted}, wanted)
+
+    def mark_next(self, batch: Batch, depth: Callable[[TopicPartition], int]) -> None:
+        """Let a batch that leaves a window carry the marks for what stays inside.
+
+        ``depth``: how many records of a partition are inside, those of the batch among them.
+        """
+        open_ = {where: known for where, known in self._probation.items() if where in batch.first}
+        if not open_:
+            return
+        leaving = Counter((record.topic, record.partition) for record in batch.records)
+        for where, known in open_.items():
+            self._mark_after(where, known, batch, inside=depth(where) > leaving[where])
+
+    def _mark_after(
+        self, where: TopicPartition, known: Probation, batch: Batch, *, inside: bool
+    ) -> None:
+        """Write beside what ``batch`` commits that more is in work, or soon will be."""
+        end, suspects = batch.next[where], self._isolation.suspects.get(where)
+        if suspects is not None and suspects[0] > end:
+            batch.marks[where] = Mark(1, suspects[0])
+        elif inside or known.left > end - batch.first[where]:
+            batch.marks[where] = Mark(1)
 
     def _find_bases(self, partitions: Iterable[TopicPartition]) -> Progress:
         """Look up the committed offsets of partitions in which we have committed nothing yet."""

@@ -48,6 +48,7 @@ class Watchdog:
         self._calls: Interrupt | None = None
         self._call_ticks_max = 0.0
         self._on_hang: Callable[[Coordinates, float], None] = _ignore
+        self._tick: Callable[[], tuple[Record, float] | None] = _nothing
         self._record: Record | None = None
         self._record_ticks = 0
         self._stopped = threading.Event()
@@ -97,6 +98,10 @@ class Watchdog:
         """End the process when business code has held one record for longer."""
         self._calls, self._call_ticks_max, self._on_hang = calls, timeout_s / TICK_S, on_hang
 
+    def follow(self, tick: Callable[[], tuple[Record, float] | None]) -> None:
+        """Ask ``tick`` at each of ours for a record whose call hangs, and for how many seconds."""
+        self._tick = tick
+
     def _hanging(self) -> Record | None:
         """Return the record that has been in the hands of business code for too long."""
         calls = self._calls
@@ -109,9 +114,11 @@ class Watchdog:
 
     def _run(self) -> None:
         while not self._stopped.wait(TICK_S):
-            record = self._hanging()
+            record, seconds = self._hanging(), self._record_ticks * TICK_S
+            if record is None and (hung := self._tick()) is not None:
+                record, seconds = hung
             if record is not None:
-                self._on_hang(record.coordinates, self._record_ticks * TICK_S)
+                self._on_hang(record.coordinates, seconds)
                 self._leave(int(ExitCode.CALL_HUNG))
                 return
             self._ticks += 1
@@ -132,6 +139,10 @@ class Watchdog:
     def _end(self, call: str, ticks: int) -> None:
         self._on_overrun(call, ticks * TICK_S)
         self._leave(int(ExitCode.WATCHDOG))
+
+
+def _nothing() -> None:
+    """Stand for calls that nobody makes."""
 
 
 def _ignore(_coordinates: Coordinates, _seconds: float) -> None:

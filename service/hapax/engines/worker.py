@@ -59,7 +59,7 @@ class Worker:
         self._leave()
 
     def _work(self) -> None:
-        while not self._lifecycle.stopping:
+        while self._wanted():
             try:
                 self._turn()
                 if self._done():
@@ -68,6 +68,14 @@ class Worker:
                 if self._runner.fail(error):
                     self._events.batch_halved(self._runner.sizing.pace.records, str(error))
                 self._recovery.recover(error, self._runner.give_up())
+
+    def _wanted(self) -> bool:
+        """Whether there is more to do; while stopping, until the calls in flight have ended."""
+        if not self._lifecycle.stopping:
+            return True
+        if self._runner.busy and not self._lifecycle.overdue:
+            self._runner.drain()
+        return self._runner.busy and not self._lifecycle.overdue
 
     def _leave(self) -> None:
         """Commit what is behind the last records; without it the successor looks it up again."""
@@ -83,20 +91,23 @@ class Worker:
         self._runner.drop()
         self._recovery.fence_doubt()
         # What was taken ahead goes through first: to hold is to take nothing more.
-        waiting = self._runner.waiting
-        if not waiting and self._hold.attend(self._source, WAIT_S):
+        waiting, busy = self._runner.waiting, self._runner.busy
+        if not waiting and not busy and self._hold.attend(self._source, WAIT_S):
             self._events.loop_moved()
             self._observe()
             return
-        batch = self._runner.take(WAIT_S)
+        more = not (self._lifecycle.stopping or self._lifecycle.paused)
+        batch = self._runner.take(WAIT_S, more=more)
         self._events.loop_moved()
         changes = self._observe()
         if waiting and self._gave_up(batch, changes):
             return
         if batch.records:
-            self._suspects.mark(batch)
+            self._suspects.mark(batch, self._runner.inside())
             if not self._looked_ahead() or not self._gave_up(batch, self._observe()):
                 self._process(batch)
+        elif busy:
+            self._process(batch)
         else:
             self._end_idle(batch)
 
@@ -121,6 +132,8 @@ class Worker:
         result = self._runner.run(
             self._retry.rejected, self._retry.attempt, stopping=lambda: self._lifecycle.stopping
         )
+        if result is None:
+            return
         self._runner.settle(batch, result)
         self._events.transaction_committed(result)
         for coordinates, failure in result.dead_letter_examples:
@@ -158,6 +171,7 @@ class Worker:
     def _observe(self) -> Changes:
         changes = self._membership.observe()
         self._suspects.observe(changes)
+        self._runner.forget({*(changes.assigned or ()), *changes.revoked, *changes.lost})
         self._ends.forget([*(changes.assigned or []), *changes.revoked, *changes.lost])
         stuck = self._source.stuck()
         if stuck != self._stuck:

@@ -126,6 +126,8 @@ def record_path(settings: Settings, executor: str = "") -> Choice:
     """
     if settings.fast == "off":
         return Choice(None, "HAPAX_FAST=off")
+    if settings.retry_topic is not None:
+        return Choice(None, "records may wait for a later try")
     path, reason = _found(tuple(settings.dedup.id))
     if path is None and settings.fast == "on":
         where = f"executor {executor}: " if executor else ""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from hapax.core.dead_letters import dead_letter
 from hapax.core.errors import HapaxError
-from hapax.core.headers import ID, PART, SOURCE, coordinates
+from hapax.core.headers import ID, PART, SOURCE, Retried, coordinates
 from hapax.core.identity import Identity
 from hapax.kafka.read.offset_client import OffsetClient
 from hapax.kafka.read.range_reader import RangeReader, undecodable_problem
@@ -47,16 +47,25 @@ class Trace:
         self._identity = Identity(settings.dedup.id, inputs=settings.input.topics)
         self._inputs = client.partitions(settings.input.topics)
         self._outputs = client.partitions(dict.fromkeys(outputs))
+        retry = settings.retry_topic
+        self._retry = client.partitions([retry] if retry else [])
 
     def place(self, at: Coordinates, since_ms: int | None) -> list[Sighting]:
         """Follow the record that stands there, in an input, an output or the dead letters."""
         where = (at.topic, at.partition)
-        if where in {*self._inputs, *self._outputs}:
+        if where in {*self._inputs, *self._outputs, *self._retry}:
             self._require_begun(at)
         if where in self._inputs:
             sighting = self._sighting(at, self._one(at))
             sighting.undecodable = self._undecodable
             return self._followed([sighting], b"", since_ms)
+        if where in self._retry:
+            waiting = self._one(at)
+            retried = None if waiting is None else Retried.decode(dict(waiting.headers))
+            original = None if retried is None else coordinates(retried.of.encode())
+            if original is None:
+                raise HapaxError(f"{at}: that place holds no record that waits for a later try")
+            return self.place(original, since_ms)
         if where not in self._outputs:
             raise HapaxError(f"{at}: no such partition among inputs, outputs and dead letters")
         found = self._one(at, "read_uncommitted")
@@ -117,12 +126,26 @@ class Trace:
             one = by_place[effect.source]
             one.effects = [*one.effects, effect]
             one.event_id = one.event_id or effect.event_id
+        self._find_waiting(by_place, since_ms)
         after = self._client.committed(self._inputs, stable=False)
         for one in by_place.values():
             where = (one.at.topic, one.at.partition)
             one.before, one.after = before.get(where), after.get(where)
         self._ask_claims(list(by_place.values()))
         return sorted(by_place.values(), key=lambda one: one.at)
+
+    def _find_waiting(self, by_place: dict[Coordinates, Sighting], since_ms: int) -> None:
+        """Note which of them wait for a later try: a record of the retry topic stands for each."""
+        if not self._retry:
+            return
+        passed = self._client.committed(self._retry, stable=False)
+        for chunk in self._read(self._retry, since_ms, "the retry topic"):
+            for record in chunk:
+                retried = Retried.decode(dict(record.headers))
+                if record.offset < (passed[(record.topic, record.partition)] or 0):
+                    continue
+                if retried is not None and (of := coordinates(retried.of.encode())) in by_place:
+                    by_place[of].waits = retried
 
     def _effects(self, since_ms: int) -> Iterator[Effect]:
         stable = self._client.last_stable(self._outputs)

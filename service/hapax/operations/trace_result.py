@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
 if TYPE_CHECKING:
+    from hapax.core.headers import Retried
     from hapax.core.records import Coordinates, Record
 
 
@@ -38,6 +40,7 @@ class Sighting(msgspec.Struct, kw_only=True):
     event_id  b"": it has none, or it is not known
     owners    by source of ids, who owns its claim; None: not asked
     undecodable  why it cannot be decoded, and what to do; empty: it can, or it is not there
+    waits     what stands for it in the retry topic, where it waits for a later try
     before, after  the group's offset before and after the outputs were looked at
     """
 
@@ -50,6 +53,7 @@ class Sighting(msgspec.Struct, kw_only=True):
     after: int | None = None
     effects: list[Effect] = []
     undecodable: str = ""
+    waits: Retried | None = None
 
     @property
     def committed(self) -> bool:
@@ -74,7 +78,9 @@ def verdict(one: Sighting) -> str:
         return _not_committed(visible=bool(visible), hidden=hidden)
     if visible:
         return _done(visible)
-    return "its transaction is not decided yet, run trace again" if hidden else _without_effect(one)
+    if hidden:
+        return "its transaction is not decided yet, run trace again"
+    return _without_effect(one) if one.waits is None else _waiting(one.waits)
 
 
 def _not_committed(*, visible: bool, hidden: bool) -> str:
@@ -83,6 +89,12 @@ def _not_committed(*, visible: bool, hidden: bool) -> str:
     if hidden:
         return "in progress: its effects are in a transaction that is not decided"
     return "waiting: not processed yet"
+
+
+def _waiting(waits: Retried) -> str:
+    due = datetime.fromtimestamp(waits.due / 1000, tz=UTC).isoformat(timespec="seconds")
+    calls = f"{waits.calls} call{'s' if waits.calls > 1 else ''} so far"
+    return f"waiting for retry until {due}: later try {waits.attempt}, {calls}"
 
 
 def _without_effect(one: Sighting) -> str:

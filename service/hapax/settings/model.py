@@ -78,6 +78,18 @@ class Settings(SettingsGroup):
         return {variable.name: variable.shown(self) for variable in VARIABLES}
 
     @property
+    def retry_topic(self) -> str | None:
+        """Where records wait for a later try; None: there are no later tries."""
+        wanted = self.retry.later or self.retry.topic
+        return self.retry.topic or (f"{self.app}-retry" if wanted else None)
+
+    @property
+    def read_topics(self) -> tuple[str, ...]:
+        """What the group reads: the inputs, and the retry topic."""
+        retry = self.retry_topic
+        return self.input.topics if retry is None else (*self.input.topics, retry)
+
+    @property
     def mode(self) -> Mode:
         """What follows from the guarantee."""
         return MODES[self.guarantee]

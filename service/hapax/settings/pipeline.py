@@ -5,12 +5,23 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr
 
 from hapax.settings.base import SettingsGroup
-from hapax.settings.validators import CLAIMS_URL, ID_SOURCES, PATH, SECRET, TEXT, TOPIC, TOPICS
+from hapax.settings.validators import (
+    CLAIMS_URL,
+    ERRORS,
+    ID_SOURCES,
+    PATH,
+    SECRET,
+    TEXT,
+    TOPIC,
+    TOPICS,
+)
 from hapax.settings.value_types import choice, duration, flag, share, whole
 
 Start = Literal["earliest", "latest", "refuse"]
 Partitioner = Literal["murmur2", "consistent_random", "round_robin", "random"]
+RetryOrder = Literal["none", "key"]
 OnOutage = Literal["pause", "pass"]
+CallOrder = Literal["key", "none"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "json", "console"]
 
@@ -117,15 +128,32 @@ class DedupSettings(SettingsGroup):
 
 
 class CallSettings(SettingsGroup):
-    """One call of the transform."""
+    """Calls of the transform."""
+
+    concurrency: Annotated[int, whole(1, 1_024)] = Field(
+        default=1,
+        description="Most calls at once. An async transform overlaps on an event loop; a plain "
+        "function is called on as many threads, for which it must be safe.",
+    )
+    order: Annotated[CallOrder, choice(CallOrder)] = Field(
+        default="key",
+        description="key: records of one key are called one at a time, in input order. none: all "
+        "calls overlap. Outputs are in input order either way.",
+    )
+    records_max: Annotated[int, whole(1, 10_000)] = Field(
+        default=256,
+        description="Longest list that a transform of lists (records: list[Record]) is given.",
+    )
 
     timeout_ms: Annotated[int | None, duration("100ms", "24h")] = Field(
         default=None,
         alias="timeout",
-        description="A call that takes longer ends the process with exit code 8 and names the "
-        "record, which is then called in a process of its own and becomes a dead letter when it "
-        "hangs again. Longer than the slowest call that is legal. Unset: as long as "
-        "HAPAX_GROUP__MAX_POLL_INTERVAL allows.",
+        description="A coroutine that takes longer is cancelled, and its record becomes a dead "
+        "letter with the reason timeout. Any other call that takes longer ends the process with "
+        "exit code 8 and names the record, which is then called in a process of its own and "
+        "becomes a dead letter when it hangs again. Longer than the slowest call that is legal. "
+        "Unset: as long as HAPAX_GROUP__MAX_POLL_INTERVAL allows, and any time for calls that "
+        "overlap.",
     )
 
 
@@ -141,7 +169,44 @@ class RetrySettings(SettingsGroup):
         ),
     ] = Field(
         default=_ATTEMPTS_MIN,
-        description="Attempts of one batch or record before the culprit becomes a dead letter.",
+        description="Attempts of one batch or record, one after the other, before the culprit "
+        "becomes a dead letter or waits for a later try.",
+    )
+    backoff_ms: Annotated[int, duration("0ms", "1s")] = Field(
+        default=5,
+        alias="backoff",
+        description="Pause before the second of these calls of the transform; it doubles up to "
+        "1s, and chance takes up to half of it. All later records wait as long.",
+    )
+    topic: Annotated[str | None, TOPIC] = Field(
+        default=None,
+        description="Topic in which records wait for a later try, which a transform asks for by "
+        "RetryLater. Unset: the app's name and -retry when HAPAX_RETRY__LATER is set; else there "
+        "are no later tries.",
+    )
+    later: Annotated[tuple[str, ...] | None, ERRORS] = Field(
+        default=None,
+        description="Types of exceptions after which a record is tried again later, by name or "
+        "with their module, subclasses included: TimeoutError,shop.prices.Busy.",
+    )
+    later_attempts: Annotated[int, whole(1, 1_000)] = Field(
+        default=8,
+        description="Later tries of one record before it becomes a dead letter, whether the "
+        "transform or the policy asked for them.",
+    )
+    delay_ms: Annotated[int, duration("1s", "24h")] = Field(
+        default=10_000,
+        alias="delay",
+        description="Delay before the first later try by HAPAX_RETRY__LATER; it doubles with each "
+        "one, and chance adds up to a tenth.",
+    )
+    delay_max_ms: Annotated[int, duration("1s", "24h")] = Field(
+        default=3_600_000, alias="delay_max", description="Longest of these delays."
+    )
+    order: Annotated[RetryOrder, choice(RetryOrder)] = Field(
+        default="none",
+        description="What happens to later records of the same key while one waits: none, they are "
+        "processed. key is not available yet.",
     )
 
 

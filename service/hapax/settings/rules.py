@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from hapax.claims.store import kind_of
 from hapax.settings.base import Problem
 from hapax.settings.dataframe_rules import dataframe_problems
+from hapax.settings.retry_rules import retry_problems
 from hapax.settings.value_types import duration_text
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def broken_rules(settings: Settings) -> Iterator[Problem]:
     """Yield every rule that these settings break."""
     yield from _times(settings)
     yield from dataframe_problems(settings)
+    yield from retry_problems(settings)
     yield from _membership(settings)
     yield from _topics(settings)
     yield from _sasl(settings)
@@ -50,7 +52,9 @@ def _times(settings: Settings) -> Iterator[Problem]:
     watchdog = (_WATCHDOG, settings.watchdog.timeout_ms)
     claim = (_CLAIM, settings.dedup.ttl_ms)
     # Unset, it follows the poll interval: nothing that could be wrong.
-    call = (_CALL, settings.call.timeout_ms or 0)
+    # While calls overlap the group is attended to: they may take any time.
+    overlapping = settings.call.concurrency > 1
+    call = (_CALL, 0 if overlapping else settings.call.timeout_ms or 0)
     rules = (
         (call, poll, "a call that is legal would cost the process its partitions"),
         (interval, transaction, "the brokers would abort the transaction of a full batch"),

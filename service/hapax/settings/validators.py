@@ -72,6 +72,14 @@ def _function(text: str) -> str:
     return text
 
 
+def _errors(text: str) -> tuple[str, ...]:
+    names = _items(text)
+    for name in names:
+        if not all(word.isidentifier() and not iskeyword(word) for word in name.split(".")):
+            raise ValueError("write types of exceptions, like TimeoutError or shop.prices.Busy")
+    return names
+
+
 def _id_sources(text: str) -> tuple[str, ...]:
     sources = _items(text)
     for source in sources:
@@ -142,6 +150,7 @@ TOPICS: Final = Form("comma list of topic names", _topics, show=",".join)
 # Not quotable: people put logins into addresses.
 SERVERS: Final = Form("comma list of `host:port`", _servers, quotable=False)
 FUNCTION: Final = Form("`package.module:function`", _function)
+ERRORS: Final = Form("comma list of types of exceptions", _errors, show=",".join)
 ID_SOURCES: Final = Form(
     "comma list of `cloudevents`, `header:<name>`, `json:/pointer`, `key`",
     _id_sources,

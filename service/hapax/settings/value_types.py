@@ -8,12 +8,12 @@ read and written back without loss.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from pydantic_core import core_schema
 
+from hapax.core.durations import DURATION_UNITS, QUANTITY, duration_ms, whole_units
 from hapax.settings.redaction import secrets_in
 
 if TYPE_CHECKING:
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 _TRUE: Final = frozenset({"true", "yes", "on", "1"})
 _FALSE: Final = frozenset({"false", "no", "off", "0"})
-_QUANTITY: Final = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,9}))? ?([^\s0-9.]*)")
-
-_DURATION_UNITS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SIZE_UNITS: Final = {
     "": 1,
     "b": 1,
@@ -39,7 +36,6 @@ _SIZE_UNITS: Final = {
 _DURATION_STEPS: Final = (("d", 2), ("h", 2), ("m", 2), ("s", 1))
 _SIZE_STEPS: Final = ("GiB", "MiB", "KiB", "GB", "MB", "kB")
 
-_DURATION_HINT: Final = "write a duration with its unit, like 250ms, 1.5s, 5m, 24h or 7d"
 _SIZE_HINT: Final = "write a size like 16MiB, 512KiB, 1MB or a plain number of bytes"
 
 
@@ -153,23 +149,10 @@ def _within(read: Callable[[str], int], low: str, high: str) -> Callable[[str], 
     return parse
 
 
-def duration_ms(text: str) -> int:
-    """Read ``1.5s`` as 1500 ms; raise ValueError with a hint when it is no duration."""
-    match = _QUANTITY.fullmatch(text)
-    if match is None:
-        raise ValueError(_DURATION_HINT)
-    unit = match[3]
-    if not unit:
-        raise ValueError(f"the unit is missing: {text}ms or {text}s? {_DURATION_HINT}")
-    if unit not in _DURATION_UNITS:
-        raise ValueError(f"{unit} is no unit of time here; {_DURATION_HINT}")
-    return _whole(match[1], match[2] or "", _DURATION_UNITS[unit], "a millisecond")
-
-
 def duration_text(value_ms: int) -> str:
     """Write milliseconds so that ``duration_ms`` reads the same number again."""
     for unit, least in _DURATION_STEPS:
-        count, rest = divmod(value_ms, _DURATION_UNITS[unit])
+        count, rest = divmod(value_ms, DURATION_UNITS[unit])
         if rest == 0 and count >= least:
             return f"{count}{unit}"
     return f"{value_ms}ms"
@@ -177,13 +160,13 @@ def duration_text(value_ms: int) -> str:
 
 def size_bytes(text: str) -> int:
     """Read ``16MiB`` (2**20) and ``1MB`` (10**6); a plain number is bytes."""
-    match = _QUANTITY.fullmatch(text)
+    match = QUANTITY.fullmatch(text)
     if match is None:
         raise ValueError(_SIZE_HINT)
     factor = _SIZE_UNITS.get(match[3].lower())
     if factor is None:
         raise ValueError(f"{match[3]} is no unit of size here; {_SIZE_HINT}")
-    return _whole(match[1], match[2] or "", factor, "a byte")
+    return whole_units(match[1], match[2] or "", factor, "a byte")
 
 
 def size_text(value_bytes: int) -> str:
@@ -193,12 +176,3 @@ def size_text(value_bytes: int) -> str:
         if rest == 0 and count:
             return f"{count}{unit}"
     return str(value_bytes)
-
-
-def _whole(whole: str, fraction: str, factor: int, smallest: str) -> int:
-    # Integers only: 0.3s is 300 ms, not 299.99999999999994.
-    parts: int = 10 ** len(fraction)
-    value, rest = divmod(int(whole + fraction) * factor, parts)
-    if rest:
-        raise ValueError(f"it is finer than {smallest}, the smallest step there is")
-    return value

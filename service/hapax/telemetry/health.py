@@ -16,12 +16,12 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from hapax.core.batch_result import BatchResult
     from hapax.core.changes import Stuck
     from hapax.core.lag import PartitionLag
-    from hapax.core.records import TopicPartition
+    from hapax.core.records import Record, TopicPartition
 
 
 STALL_S = 5.0
@@ -94,6 +94,8 @@ class Health:
         self.lags: Mapping[TopicPartition, int] = {}
         self.record_paths: Mapping[str, str] = {}
         self.last_settled: tuple[float, BatchResult] | None = None
+        self.calls: Sequence[tuple[Record, float]] | None = None
+        """Records in a call of the transform, and its seconds; None: calls do not overlap."""
         self.loop_s: float | None = None
         self._failures_s: tuple[float, float] | None = None  # the first one and the last one
 

@@ -61,6 +61,17 @@ class Metrics:
         "Input records that became dead letters, by the type of the exception.",
         Label("reason", limit=50),
     )
+    records_retried = Row(
+        Counter,
+        "Records written to the retry topic: for a later try (asked), or to another level of it "
+        "because they are not due yet (moved).",
+        Label("why", ("asked", "moved")),
+    )
+    records_waiting = Row(
+        Gauge,
+        "Records of the retry topic that this process has read and that are not due; up to 2,000 "
+        "of each partition, more wait on the brokers.",
+    )
     records_without_id = Row(Counter, "Records processed although they carry no id.")
     records_unchecked = Row(
         Counter, "Records processed without claims while the claim store was away (policy pass)."
@@ -91,6 +102,8 @@ class Metrics:
     crashing_records = Row(
         Counter, "Records found to kill or hang the process that calls the transform with them."
     )
+    calls_in_flight = Row(Gauge, "Calls of the transform that are being made, where they overlap.")
+    call_oldest_seconds = Row(Gauge, "For how long the oldest call in flight has taken.")
     batches_halved = Row(Counter, "Times the batch size was halved to isolate a culprit.")
     dedup_lookups = Row(
         Counter,

@@ -52,6 +52,10 @@ class TracedCore:
         """Do what comes before the batch's turn: the span begins with that."""
         return self._core.ask(batch)
 
+    def admit(self, batch: Batch) -> Begun:
+        """Do what comes before the calls: the span begins when their results are there."""
+        return self._core.admit(batch)
+
     def run(
         self,
         batch: Batch,

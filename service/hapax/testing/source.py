@@ -7,7 +7,7 @@ raise there: nothing of the batch visible before the commit, an open outcome fro
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain
+from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -22,7 +22,7 @@ from hapax.core.suspicion import marked
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from hapax.core.records import Progress, TopicPartition
+    from hapax.core.records import Progress, Record, TopicPartition
     from hapax.core.suspicion import Mark, Marks
     from hapax.testing.broker import MemoryBroker
 
@@ -54,7 +54,10 @@ def no_faults(_step: str) -> InjectedFault | None:
 
 
 class MemorySource:
-    """The Source port as one member of the broker's group. ``wait`` spends idle seconds."""
+    """The Source port as one member of the broker's group. ``wait`` spends idle seconds.
+
+    held  whether a record has not waited long enough: nothing from it on is handed out
+    """
 
     def __init__(
         self,
@@ -65,6 +68,8 @@ class MemorySource:
         faults: Faults = no_faults,
     ) -> None:
         self.paused: frozenset[TopicPartition] = frozenset()
+        self.holding: set[TopicPartition] = set()
+        self.held: Callable[[Record], bool] = lambda _record: False
         self._broker = broker
         self._name = name
         self._wait = wait
@@ -81,7 +86,7 @@ class MemorySource:
         fault = self._before("take")
         self._shift()
         batch = Batch([], {}, {})
-        for where in sorted(self._position.keys() - self.paused):
+        for where in sorted(self._position.keys() - self.paused - self.holding):
             self._read(where, batch, records_max - len(batch.records))
         if not batch.records:
             self._wait(wait_s)
@@ -102,7 +107,7 @@ class MemorySource:
         self._changes.lost += sorted(self.assignment())
         self._position, self._settled, self._ends_told = {}, {}, {}
         self._unplaced.clear()
-        self.paused = frozenset()  # the flags end with the client
+        self.paused, self.holding = frozenset(), set()  # the flags end with the client
         _raise(fault, "reopen")
 
     def mark_processed(self, progress: Mapping[TopicPartition, int]) -> None:
@@ -173,6 +178,10 @@ class MemorySource:
         """Deliver again, also what is away and comes back later."""
         self.paused = frozenset()
 
+    def hold(self, where: TopicPartition, *, held: bool) -> None:
+        """Deliver nothing from one partition, or again."""
+        (self.holding.add if held and where in self.assignment() else self.holding.discard)(where)
+
     def stuck(self) -> dict[TopicPartition, Stuck]:
         """Return nothing: every record here can be read."""
         return {}
@@ -198,7 +207,8 @@ class MemorySource:
         return fault
 
     def _read(self, where: TopicPartition, batch: Batch, records_max: int) -> None:
-        records = self._broker.fetch(where, self._position[where], records_max)
+        found = self._broker.fetch(where, self._position[where], records_max)
+        records = list(takewhile(lambda record: not self.held(record), found))
         if records:
             batch.first[where] = records[0].offset
             batch.next[where] = self._position[where] = records[-1].offset + 1
@@ -217,6 +227,7 @@ class MemorySource:
             for known in (self._position, self._settled, self._ends_told):
                 known.pop(where, None)
             self._unplaced.discard(where)
+            self.holding.discard(where)
         self._unplaced.update(shift.assigned)
         if self._unplaced:
             self._place()

@@ -19,13 +19,11 @@ from typing import TYPE_CHECKING
 
 from hapax import __version__
 from hapax.core.errors import ExitCode, PreflightError, StopError
-from hapax.core.lag import GroupProgress
-from hapax.core.transform import load_transform
+from hapax.core.forms import load_form
 from hapax.engines.preflight import check
 from hapax.engines.producer_startup import Opening
 from hapax.engines.spark.session import require_pyspark
 from hapax.kafka.connection import unanswered
-from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.native import record_path
 from hapax.kafka.produce.fences import fence_predecessor
 from hapax.kafka.properties import library_version, transactional_id
@@ -38,6 +36,8 @@ from hapax.telemetry.logs import capture_library_logs, configure_logs
 from hapax.telemetry.metrics import Metrics
 from hapax.telemetry.recent_errors import Troubles
 from hapax.wiring import builders as parts
+from hapax.wiring import calls
+from hapax.wiring.retry import group_progress, tell_waiting
 from hapax.wiring.tracing import start_tracing
 from hapax.wiring.watches import start_certificate_watch, start_lag_monitor
 
@@ -138,12 +138,12 @@ def _run(shared: Shared, stack: ExitStack) -> None:
 
 
 def _run_worker(shared: Shared, stack: ExitStack) -> None:
-    source = parts.source(shared, KafkaSource)
+    source = parts.worker_source(shared)
     transaction = parts.transaction(shared, source)
     opening = Opening(transaction, shared)
     opening.start()
     stack.callback(opening.abandon)
-    function = load_transform(shared.settings.transform)
+    form = load_form(shared.settings.transform)
     claims = parts.claims(shared, stack)
     remarks = check(parts.brokers(shared, source.list_topics), source, claims)
     if remarks is None:
@@ -156,18 +156,20 @@ def _run_worker(shared: Shared, stack: ExitStack) -> None:
     stack.callback(transaction.close)
     if shared.lifecycle.stopping:
         return
-    isolation = parts.isolation(
+    transformer = calls.transformer(shared, form, stack)
+    isolation = calls.isolation(
         shared.settings,
-        function,
+        transformer,
         on_death=shared.events.crashing_record_found,
         on_failure=shared.events.isolation_failed,
     )
     stack.callback(isolation.close)
-    worker = parts.worker(shared, stack, source, transaction, claims, isolation)
+    worker = parts.worker(shared, stack, source, transaction, claims, (isolation, transformer))
     # What the start left lives for ever: keep it out of every later garbage collection (the
     # first full one took 20 to 60 ms out of a batch).
     gc.freeze()
-    start_lag_monitor(shared, stack, lambda: GroupProgress(source.processed(), source.positions()))
+    start_lag_monitor(shared, stack, partial(group_progress, shared, source))
     shared.events.service_ready()
     worker.run()
+    tell_waiting(shared, source)
     shared.events.service_draining(shared.lifecycle.reason)

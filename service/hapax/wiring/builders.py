@@ -10,19 +10,19 @@ from hapax.core.claiming import Claiming
 from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.identity import Identity
 from hapax.core.interrupt import Interrupt
-from hapax.core.isolation import Isolation
 from hapax.core.limits import DeadLetterRate, FenceBudget, Pace
 from hapax.core.plan import Destinations, Planner
 from hapax.core.retry_policy import RetryPolicy
-from hapax.core.transform import Transformer
+from hapax.core.window import Window
 from hapax.engines.batch_runner import BatchRunner, Sizing
+from hapax.engines.gathered_calls import GatheredCalls
 from hapax.engines.idle_offsets import Bounds, Ends
-from hapax.engines.isolated_calls import IsolatedCalls
 from hapax.engines.lifecycle import Lifecycle, Process
 from hapax.engines.preflight import Brokers
 from hapax.engines.recovery import Limits, Recovery
 from hapax.engines.suspects import Suspects
 from hapax.engines.watchdog import Watchdog
+from hapax.engines.window_runner import Windowing, WindowRunner
 from hapax.engines.worker import Worker
 from hapax.kafka.admin.preflight import KafkaPreflight
 from hapax.kafka.consume.source import KafkaSource
@@ -33,7 +33,9 @@ from hapax.kafka.produce.weaker import KafkaAtLeastOnce, KafkaAtMostOnce
 from hapax.kafka.properties import consumer_properties, producer_properties
 from hapax.kafka.read.claim_owners import KafkaOwners
 from hapax.telemetry.logs import ClientLogger
+from hapax.wiring.calls import call_limit_s
 from hapax.wiring.claims import claim_store
+from hapax.wiring.retry import retry_source, retrying, with_later_tries
 from hapax.wiring.tracing import traced
 
 if TYPE_CHECKING:
@@ -41,9 +43,9 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from hapax.core.claim_store import ClaimStore
+    from hapax.core.isolation import Isolation
     from hapax.core.ports import AppliesAll, Watch
-    from hapax.core.records import Coordinates
-    from hapax.core.transform import Transform
+    from hapax.core.transform import Transformer
     from hapax.kafka.native import NativePath
     from hapax.settings import Settings
     from hapax.telemetry.events import Events
@@ -56,8 +58,6 @@ CUT_AFTER_S = 1.0
 FAREWELL_S = 10.0
 """Longest that clients, Spark and the telemetry port may take to close when the last transaction is
 decided or given up, which takes the transaction timeout."""
-CALL_SHARE = 0.9
-"""Of ``max.poll.interval.ms``: a batch that takes longer is taken from us anyway."""
 ENDS_IDLE_S, ENDS_INTERVAL_S = 0.3, 1.0
 PRODUCER_FENCES_MAX, MEMBER_FENCES_MAX = 4, 2
 
@@ -89,34 +89,6 @@ def share(settings: Settings, events: Events) -> Shared:
     return Shared(events, clock, lifecycle, settings, interrupt, watchdog, native)
 
 
-def call_limit_s(settings: Settings) -> float:
-    """Return how long business code may hold one record.
-
-    Unset: so long that the group has all but given the partition to another member.
-    """
-    timeout_ms = settings.call.timeout_ms
-    if timeout_ms is None:
-        return CALL_SHARE * settings.group.max_poll_interval_ms / 1000
-    return timeout_ms / 1000
-
-
-def isolation(
-    settings: Settings,
-    function: Transform,
-    *,
-    on_death: Callable[[Coordinates, str, int], object],
-    on_failure: Callable[[str], object],
-) -> Isolation:
-    """Return business code, with another process for records that may have killed one."""
-    attempts_max = settings.retry.attempts
-    return Isolation(
-        Transformer(function, attempts_max),
-        IsolatedCalls(settings.transform, attempts_max, call_limit_s(settings)),
-        on_death=lambda record, how, deaths: on_death(record.coordinates, how, deaths),
-        on_failure=on_failure,
-    )
-
-
 def source(shared: Shared, kind: type[Consuming]) -> Consuming:
     """Return the consumer; it connects, and joins nothing yet."""
     return kind(
@@ -128,6 +100,12 @@ def source(shared: Shared, kind: type[Consuming]) -> Consuming:
         watch=shared.watchdog.watch,
         native=shared.native if kind is KafkaSource else None,
     )
+
+
+def worker_source(shared: Shared) -> KafkaSource:
+    """Return the consumer of a worker."""
+    topic = shared.settings.retry_topic
+    return source(shared, KafkaSource) if topic is None else retry_source(shared, topic)
 
 
 def brokers(shared: Shared, list_topics: Callable[[float], Any]) -> Brokers:
@@ -177,10 +155,10 @@ def worker(
     source: KafkaSource,
     transaction: Producing,
     claims: ClaimStore | None,
-    isolation: Isolation,
+    business: tuple[Isolation, Transformer | GatheredCalls],
 ) -> Worker:
     """Return the engine with its core and its recovery."""
-    settings = shared.settings
+    settings, (isolation, transformer) = shared.settings, business
     retry = RetryPolicy(settings.retry.attempts)
     ends = Ends(idle_s=ENDS_IDLE_S, interval_s=ENDS_INTERVAL_S)
     limits = Limits(
@@ -202,14 +180,20 @@ def worker(
     suspects = Suspects(
         source, core, isolation, shared.events, records_max=settings.transaction.records_max
     )
-    runner = BatchRunner(
-        core,
-        source,
-        suspects,
-        sizing(settings, retry, bounds(settings)),
-        interrupt=shared.interrupt,
-        watchdog=shared.watchdog,
-    )
+    parts = (core, source, suspects, sizing(settings, retry, bounds(settings)))
+    around: dict[str, Any] = {"interrupt": shared.interrupt, "watchdog": shared.watchdog}
+    if isinstance(transformer, GatheredCalls):
+        windowing = Windowing(
+            Window(),
+            transformer.calls,
+            isolation,
+            settings.transaction.records_max,
+            settings.transaction.bytes_max,
+            settings.call.concurrency,
+        )
+        runner: BatchRunner = WindowRunner(*parts, windowing=windowing, **around)
+    else:
+        runner = BatchRunner(*parts, **around)
     return Worker(shared, runner, recovery, ends)
 
 
@@ -224,7 +208,8 @@ def steps(
     rate = dead_letter_rate(settings)
     if failed[0]:
         rate.record_batch(*failed)
-    identity = Identity(settings.dedup.id, inputs=settings.input.topics)
+    retry = retrying(settings).topic
+    identity = Identity(settings.dedup.id, inputs=settings.input.topics, retry=retry)
     return Steps(
         identity=identity,
         claiming=Claiming(
@@ -232,9 +217,9 @@ def steps(
             ClaimOwners(owners, identity, batch_max=settings.transaction.records_max),
             pass_on_outage=settings.dedup.on_outage == "pass",
         ),
-        transformer=transformer,
+        transformer=with_later_tries(settings, transformer),
         planner=Planner(
-            Destinations(settings.app, settings.output.topic, settings.dead_letter.topic)
+            Destinations(settings.app, settings.output.topic, settings.dead_letter.topic, retry)
         ),
         dead_letter_rate=rate,
     )

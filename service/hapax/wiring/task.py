@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import platform
 import time
+from functools import cache
 from typing import TYPE_CHECKING
 
 from hapax.core.exactly_once import ExactlyOnce
+from hapax.core.forms import load_form
 from hapax.core.interrupt import Interrupt
 from hapax.core.retry_policy import RetryPolicy
-from hapax.core.transform import load_transform
+from hapax.engines.gathered_calls import GatheredCalls, open_transformer
 from hapax.engines.idle_offsets import Bounds
 from hapax.engines.spark.plan import RangePlan, RangeReport
 from hapax.engines.spark.task import RangeLog, Task, hung, overrun
@@ -19,6 +21,7 @@ from hapax.kafka.native import record_path
 from hapax.kafka.produce.fences import named_transaction
 from hapax.kafka.properties import consumer_properties, lane_id
 from hapax.wiring import builders as parts
+from hapax.wiring import calls
 from hapax.wiring.claims import claim_store
 from hapax.wiring.tracing import flush_traces, traced
 
@@ -26,8 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from contextlib import ExitStack
 
+    from hapax.core.calls import CallLimits
     from hapax.core.isolation import Isolation
     from hapax.core.ports import Core, Source, Transaction
+    from hapax.core.transform import Transformer
     from hapax.engines.spark.ports import RangeSource, TaskTransaction
     from hapax.settings import Settings
 
@@ -48,6 +53,12 @@ def run_plans(
         yield Task(plan, RangeParts(settings, plan, cluster_id=cluster_id)).run()
 
 
+@cache
+def _transformer(name: str | None, limits: CallLimits) -> Transformer | GatheredCalls:
+    """Set a transform up once for the Python process of an executor, which runs many ranges."""
+    return open_transformer(load_form(name), limits)
+
+
 class RangeParts:
     """The TaskParts of one plan."""
 
@@ -61,7 +72,7 @@ class RangeParts:
         self.report = RangeReport(lane=plan.lane, pace=plan.pace, executor=platform.node())
         self.interrupt = Interrupt()
         self.watchdog = Watchdog(settings.watchdog.timeout_ms / 1000, on_overrun=overrun)
-        self.watchdog.limit_calls(self.interrupt, parts.call_limit_s(settings), hung)
+        self.watchdog.limit_calls(self.interrupt, calls.call_limit_s(settings), hung)
         retry = RetryPolicy(settings.retry.attempts)
         retry.records_max = plan.batch_max
         bounds = Bounds(records_max=plan.records_max, at_end=False)
@@ -99,9 +110,12 @@ class RangeParts:
     def isolation(self) -> Isolation:
         """Return the transform, with another process for suspects."""
         settings, report = self._settings, self.report
-        return parts.isolation(
+        transformer = _transformer(settings.transform, calls.call_limits(settings))
+        if isinstance(transformer, GatheredCalls):
+            self.watchdog.follow(transformer.calls.tick)
+        return calls.isolation(
             settings,
-            load_transform(settings.transform),
+            transformer,
             on_death=lambda *killer: report.killers.append(killer),
             on_failure=report.isolation_failures.append,
         )

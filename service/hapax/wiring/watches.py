@@ -29,6 +29,8 @@ def start_lag_monitor(
     outputs = [settings.output.topic]
     if settings.dead_letter.topic is not None:
         outputs.append(settings.dead_letter.topic)
+    if settings.retry_topic is not None:
+        outputs.append(settings.retry_topic)
     probe = KafkaLagProbe(
         consumer_properties(settings), outputs, logger=ClientLogger(shared.events, "lag-monitor")
     )

@@ -159,6 +159,7 @@ class Task:
         if plan.attempt == 1 and not plan.rejected and due():
             self._runner.look_ahead()
         result = self._runner.run(self._plan.rejected, self._plan.attempt)
+        assert result is not None  # a task gathers its calls
         self._report.settled.append(result)
         self._certain |= result.progress
         for where in result.progress:

@@ -39,12 +39,12 @@ def cluster_id(settings: Settings) -> str:
 
 
 def topic_ids(settings: Settings) -> dict[str, str | None]:
-    """Return Kafka's ids of the input topics that are there; None: the brokers have no ids.
+    """Return Kafka's ids of those topics that are there; None: the brokers have no ids.
 
     Raises PreflightError when they are not returned.
     """
     admin = AdminClient({**admin_properties(reader_properties(settings)), "log_level": 0})
-    asked = TopicCollection(list(settings.input.topics))
+    asked = TopicCollection(list(settings.read_topics))
     answers = admin.describe_topics(asked, request_timeout=ANSWER_TIMEOUT_S)
     found: dict[str, str | None] = {}
     for topic, answer in answers.items():
@@ -62,14 +62,14 @@ def recommit_here(settings: Settings) -> Progress:
     """Commit the group's offsets again, with the ids of the present cluster and topics beside them.
 
     The offsets themselves stay. Return those that were committed again: all that the group has in
-    its input topics. Raises PreflightError, and changes nothing, while the group has members, and
-    when the brokers do not answer.
+    the topics it reads. Raises PreflightError, and changes nothing, while the group has members,
+    and when the brokers do not answer.
     """
     consumer = build(Consumer, reader_properties(settings), None)
     try:
         metadata = consumer.list_topics(timeout=ANSWER_TIMEOUT_S)
         cluster, ids = _known(metadata.cluster_id), topic_ids(settings)
-        if absent := [topic for topic in settings.input.topics if topic not in ids]:
+        if absent := [topic for topic in settings.read_topics if topic not in ids]:
             raise PreflightError([f"topic {topic} does not exist: create it" for topic in absent])
         found = consumer.committed(
             [

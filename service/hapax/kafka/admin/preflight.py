@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException
 
 from hapax.core.cluster_state import BrokerAnswers
+from hapax.core.retry_levels import LEVELS, create_command
 from hapax.kafka.connection import access, bootstrap, speaks_tls, told
 from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from hapax.core.cluster_state import Address
     from hapax.settings import Settings
@@ -70,9 +71,30 @@ class KafkaPreflight:
         wanted[settings.output.topic] = "HAPAX_OUTPUT__TOPIC"
         if settings.dead_letter.topic:
             wanted[settings.dead_letter.topic] = "HAPAX_DEAD_LETTER__TOPIC"
-        return tuple(
-            f"{setting}: topic {topic} does not exist or may not be read; create it or fix the name"
+        absent = {
+            topic: f"{setting}: topic {topic} does not exist or may not be read; create it or fix "
+            "the name"
             for topic, setting in wanted.items()
-            if topic not in topics
-            or (topics[topic].error is not None and topics[topic].error.code() in _ABSENT)
+            if _is_absent(topics, topic)
+        }
+        return (*absent.values(), *_retry_topic(settings, topics))
+
+
+def _is_absent(topics: Any, topic: str) -> bool:
+    return topic not in topics or (
+        topics[topic].error is not None and topics[topic].error.code() in _ABSENT
+    )
+
+
+def _retry_topic(settings: Settings, topics: Any) -> Iterator[str]:
+    """Yield what is wrong with the topic in which records wait for a later try."""
+    topic = settings.retry_topic
+    if topic is None:
+        return
+    count = 0 if _is_absent(topics, topic) else len(topics[topic].partitions)
+    if count < LEVELS:
+        found = f"has {count} partitions" if count else "does not exist or may not be read"
+        yield (
+            f"HAPAX_RETRY__TOPIC: topic {topic} {found}; later tries need {LEVELS}, one for each "
+            f"length of wait: {create_command(topic, existing=count > 0)}"
         )

@@ -27,11 +27,13 @@ class Beginning:
     """Places partitions for which the group has no offset. One thread only.
 
     start   where a group without offsets begins: earliest, latest or refuse
+    whole   topics that are read from their first record all the same: we write them ourselves
     """
 
     def __init__(self, consumer: GroupConsumer, *, start: str) -> None:
         self._consumer = consumer
         self._start = start
+        self.whole: frozenset[str] = frozenset()
         self._breaks: int | None = None
 
     def check(self) -> None:
@@ -52,6 +54,8 @@ class Beginning:
         Without this partition in it, another member begins the topic: ask again soon. Raises
         PositionLostError where nothing may begin by itself.
         """
+        if where[0] in self.whole:
+            return {where: self._consumer.watermarks(where)[0]}
         if self._start == "refuse":
             raise PositionLostError(
                 f"{where[0]}/{where[1]}: group {self._consumer.group} has no committed offset and"

@@ -226,6 +226,12 @@ class GroupConsumer:
             self.client.resume(position)
             self._held.discard(where)
 
+    def hold_ours(self, where: Where, *, held: bool) -> None:
+        """Do the same where the partition is assigned."""
+        if where in self.assignment():
+            with self.asking("pause"):
+                self.hold(where, held=held)
+
     def release(self, partitions: Iterable[Where]) -> None:
         """Let partitions that leave be delivered when they are back."""
         partitions = list(partitions)

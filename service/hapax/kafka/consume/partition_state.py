@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hapax.core.committed_metadata import CommittedMetadata
+from hapax.kafka.consume.shelf import Shelf
 from hapax.kafka.undecodable import StuckPartitions
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ class PartitionStates:
               has not begun
     stale     partitions that left or came back: what was fetched before counts no more
     stash     messages that arrived while none were taken
+    shelf     messages of the retry topic that have not waited long enough
     stuck     partitions held up by a set that cannot be decoded
     """
 
@@ -112,6 +114,7 @@ class PartitionStates:
         self.unplaced: set[Where] = set()
         self.stale: set[Where] = set()
         self.stash: list[Message] = []
+        self.shelf = Shelf(clock)
 
     def __getitem__(self, where: Where) -> PartitionState:
         state = self._states.get(where)
@@ -173,6 +176,7 @@ class PartitionStates:
         self.unplaced.clear()
         self.stale.clear()
         self.stash.clear()
+        self.shelf.clear()
 
     def clear(self) -> None:
         """Forget everything."""
@@ -184,5 +188,6 @@ class PartitionStates:
         for where in partitions:
             self.ends.pop(where, None)
         self.unplaced -= partitions
+        self.shelf.drop(partitions)
         if self.stash:
             self.stash = [m for m in self.stash if (m.topic(), m.partition()) not in partitions]

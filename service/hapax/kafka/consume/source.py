@@ -273,6 +273,10 @@ class KafkaSource:
         """Deliver again, also from paused partitions that are away and come back later."""
         self._consumer.resume()
 
+    def hold(self, where: Where, *, held: bool) -> None:
+        """Deliver nothing from one partition, or again; one that is stuck stays held."""
+        self._consumer.hold_ours(where, held=held or where in self._states.stuck.known)
+
     # -- positions ------------------------------------------------------------------------
 
     def mark_processed(self, progress: Mapping[Where, int]) -> None:
@@ -314,12 +318,9 @@ class KafkaSource:
         require_assigned(progress, self.assignment())
         offsets = [self.offset(where, offset) for where, offset in progress.items()]
         if marks:
-            offsets = [
-                one
-                if (mark := marks.get((one.topic, one.partition))) is None
-                else one._replace(metadata=marked(one.metadata, mark))
-                for one in offsets
-            ]
+            for at, one in enumerate(offsets):
+                if (mark := marks.get(one[:2])) is not None:
+                    offsets[at] = one._replace(metadata=marked(one.metadata, mark))
         return OffsetCommit(offsets, self.member())
 
     def offset(self, where: Where, offset: int) -> GroupOffset:

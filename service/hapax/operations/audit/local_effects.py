@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hapax.operations.audit.result import Compare
-from hapax.operations.audit.rows import DEAD_SLOT, POISON
+from hapax.operations.audit.rows import DEAD_SLOT, POISON, WAITING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,12 +23,13 @@ class FoundEffects:
     unchecked  all were made while the claim store was away
     torn       some outputs only, or outputs of different sets
     single     slots with one effect
+    waiting    a record of the retry topic stands for it; ``waited``: one did, or does
     lane, at   the last effect
     """
 
     __slots__ = (
         "at", "content", "dead", "dead_content", "effects", "extra", "lane", "mixed",
-        "outs", "parts", "single", "unchecked",
+        "outs", "parts", "single", "unchecked", "waited", "waiting",
     )  # fmt: skip
 
     def __init__(self, rows: Iterable[Row]) -> None:
@@ -36,6 +37,8 @@ class FoundEffects:
         self.effects = self.extra = self.outs = self.dead = self.content = 0
         self.dead_content: int | None = None
         self.mixed, self.unchecked = False, True
+        self.waiting = self.waited = False
+        moves: set[int] = set()
         self.lane: int | None = None
         self.at: int | None = None
         self.parts: set[int] = set()
@@ -43,6 +46,12 @@ class FoundEffects:
         last: tuple[int, int] | None = None
         known: int | None = None
         for _place, _offset, slot, parts, content, unchecked, lane, at in rows:
+            if slot < DEAD_SLOT:
+                self.waited = True
+                self.waiting |= slot == WAITING
+                self.extra += parts in moves
+                moves.add(parts)
+                continue
             self.effects += 1
             self.unchecked = self.unchecked and bool(unchecked)
             if self.lane is None or (lane, at) > (self.lane, self.at):

@@ -21,6 +21,7 @@ from hapax.operations.audit.local_counts import LocalCounts
 from hapax.operations.audit.local_effects import FoundEffects, differs
 from hapax.operations.audit.local_rows import GroupedRows
 from hapax.operations.audit.result import Offence
+from hapax.operations.audit.rows import DEAD_SLOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +58,7 @@ class LocalJudgement:
                 self._orphaned(key, found)
             else:
                 self._decide(key, given, found)
-                if given[2] and self._judged(key):
+                if given[2] and self._judged(key) and not found.waited:
                     self._order(key, found, disordered)
         self._flush(0)
         self._share()
@@ -77,6 +78,8 @@ class LocalJudgement:
                 offence = Offence(place, offset, lane, at)
                 self._found.add(name, (place, offset), offence)
                 continue
+            if slot < DEAD_SLOT:
+                continue  # it waits, or waited: in the retry topic nothing has an order
             rank, top = (offset, slot), highest.get((lane, place), (-1, -1))
             if rank >= top:
                 highest[(lane, place)] = rank
@@ -123,8 +126,9 @@ class LocalJudgement:
         )  # fmt: skip
         judged = self._judged(key)
         if visible and shared and self._scope.claimed:
-            counts = found.effects > 0 and not found.unchecked
-            copy = (event_id, *key, *owner, judged, due, found.effects, counts)
+            present = found.effects + found.waiting  # what waits has its effect still to come
+            counts = present > 0 and (found.waiting or not found.unchecked)
+            copy = (event_id, *key, *owner, judged, due, present, counts)
             self._copies.append((*copy, found.lane, found.at))
             self._flush(ROWS_AT_ONCE)
         if not judged:
@@ -137,6 +141,9 @@ class LocalJudgement:
         self._found.add("records", key)
         self._found.add("outputs", key, count=found.outs)
         self._found.add("doubled", key, offence, found.extra + bool(found.outs and found.dead))
+        if not found.effects and found.waiting:
+            self._found.add("waiting", key)
+            return
         if not found.effects:
             self._effectless(key, due, shared=shared, event_id=event_id)
             return

@@ -12,9 +12,20 @@ from zlib import crc32
 
 from msgspec import UNSET
 
-from hapax.core.headers import APP, ERROR, ID, PART, SOURCE, TRUNCATED, UNCHECKED, part_of
+from hapax.core.headers import (
+    APP,
+    ERROR,
+    ID,
+    PART,
+    SOURCE,
+    TRUNCATED,
+    UNCHECKED,
+    Retried,
+    part_of,
+)
 from hapax.core.identity import Identity
 from hapax.core.records import Coordinates
+from hapax.core.retry_later import Later
 from hapax.operations.audit.result import Compare
 
 if TYPE_CHECKING:
@@ -22,9 +33,13 @@ if TYPE_CHECKING:
 
     from hapax.core.records import Record, TopicPartition
     from hapax.core.transform import Result, Transformer
+    from hapax.engines.gathered_calls import GatheredCalls
 
 DEAD_SLOT = 0
 """Slot of a dead letter; outputs count from 1."""
+WAITING, MOVED_ON = -1, -2
+"""Slots of a record in the retry topic that stands for an original: it waits there, or the group is
+beyond it. ``parts`` is then the number of its move, which no other one has."""
 POISON = -1
 """In place of the number of outputs: a dead letter is due."""
 VISIBLE = True
@@ -91,7 +106,7 @@ class InputRows:
         *,
         ids: Sequence[str],
         claimed: bool,
-        transformer: Transformer | None,
+        transformer: Transformer | GatheredCalls | None,
         output_topic: str,
         compare: Compare,
     ) -> None:
@@ -146,6 +161,8 @@ class InputRows:
         if self._transformer is None:
             return None, None, None
         result = self._transformer.apply(record)
+        if isinstance(result, Later):
+            return None, None, None  # what it will answer, only a later try can tell
         if not isinstance(result, tuple):
             return POISON, self._dead(record), None
         topics = sorted({output.topic for output in result if output.topic})
@@ -169,6 +186,7 @@ class EffectRows:
     """Says which record an output or dead letter comes from.
 
     starts  by place the first offset that is read: what names an earlier record keeps its id
+    passed  by partition of the retry topic what the group has committed
     """
 
     def __init__(
@@ -178,7 +196,9 @@ class EffectRows:
         *,
         app: str,
         compare: Compare,
+        passed: Mapping[TopicPartition, int] | None = None,
     ) -> None:
+        self._passed = passed or {}
         self._places = {f"{topic}/{number}".encode(): at for (topic, number), at in places.items()}
         self._topics = {topic for topic, _number in places}
         self._starts = starts
@@ -188,6 +208,8 @@ class EffectRows:
     def row(self, record: Record) -> EffectRow | None:
         """Return its row; None for what another pipeline wrote."""
         headers = dict(record.headers)
+        if (record.topic, record.partition) in self._passed:
+            return self._waiting(record, Retried.decode(headers))
         source = headers.get(SOURCE)
         dead = ERROR in headers
         if source is None or (dead and headers.get(APP, self._app) != self._app):
@@ -212,6 +234,16 @@ class EffectRows:
             content,
             UNCHECKED in headers,
             id_hash(headers.get(ID) or b"") if gone else None,
+        )
+
+    def _waiting(self, record: Record, retried: Retried | None) -> EffectRow | None:
+        place, offset = (FOREIGN, -1) if retried is None else self._source(retried.of.encode())
+        if retried is None or place == FOREIGN:
+            return None
+        passed = record.offset < self._passed[(record.topic, record.partition)]
+        slot = MOVED_ON if passed else WAITING
+        return EffectRow(
+            record.offset, place, offset, slot, retried.move, None, unchecked=False, id=None
         )
 
     def _source(self, text: bytes) -> tuple[int, int]:

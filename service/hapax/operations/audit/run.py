@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from hapax.core.errors import ConfigurationError
-from hapax.core.transform import load_transform
+from hapax.core.forms import load_form
 from hapax.kafka.read.offset_client import OffsetClient
 from hapax.operations.audit.local import LocalAudit
 from hapax.operations.audit.result import EngineName
@@ -35,7 +35,13 @@ def audit(
     """
     began_s = time.monotonic()
     if options.transform:
-        load_transform(settings.transform)  # its errors are reported before anything starts
+        load_form(settings.transform)  # its errors are reported before anything starts
+    if engine is EngineName.SPARK and settings.retry_topic is not None:
+        problem = (
+            "--engine spark does not account for records that wait for a later try: leave it out"
+            " where HAPAX_RETRY__TOPIC or HAPAX_RETRY__LATER is set"
+        )
+        raise ConfigurationError([problem])
     if engine is EngineName.SPARK and find_spec("pyspark") is None:
         raise ConfigurationError(
             ["--engine spark needs PySpark. Run: pip install 'hapax-kafka[spark]'"]

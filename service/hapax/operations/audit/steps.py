@@ -62,7 +62,7 @@ def run(engine: Engine, topics: AuditTopics, *, examples_max: int) -> Audit:
     engine.read_effects(topics.effect_task(lows, outputs, engine.cores), "reading outputs")
     # Effects of one input partition keep their order in an output partition. So where the oldest
     # outputs are gone, everything after the first record that is named there is still complete.
-    trimmed = [lane for lane, one in enumerate(outputs) if one.low > 0]
+    trimmed = [lane for lane, one in enumerate(outputs) if not topics.complete(one)]
     first = engine.first_named(trimmed) if trimmed else {}
     found = engine.judge(
         Scope(

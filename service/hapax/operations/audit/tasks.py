@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hapax.core.transform import Transformer, load_transform
+from hapax.core.calls import CallLimits
+from hapax.core.forms import load_form
+from hapax.engines.gathered_calls import open_transformer
 from hapax.kafka.read.offset_client import reader_properties
 from hapax.kafka.read.offset_range import AuditRangeReader, OffsetRange
 from hapax.operations.audit.rows import EffectRows, InputRows, aborted_row
+from hapax.wiring.retry import retrying
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hapax.core.records import TopicPartition
+    from hapax.core.records import Progress, TopicPartition
     from hapax.operations.audit.result import Compare
     from hapax.settings import Settings
 
@@ -53,8 +56,9 @@ class ReadInputs(msgspec.Struct, frozen=True):
         settings = self.settings
         transformer = None
         if self.known:
-            function = load_transform(settings.transform)
-            transformer = Transformer(function, settings.retry.attempts)
+            policy = msgspec.structs.replace(retrying(settings), backoff_ms=0)
+            limits = CallLimits(attempts_max=settings.retry.attempts, retrying=policy)
+            transformer = open_transformer(load_form(settings.transform), limits)
         return InputRows(
             {where: place for place, where in enumerate(self.places)},
             ids=settings.dedup.id,
@@ -69,6 +73,7 @@ class ReadEffects(msgspec.Struct, frozen=True):
     """Reads one stretch of outputs or dead letters; its ``place`` is the lane.
 
     starts  by place of input the first offset that is read
+    passed  by partition of the retry topic what the group has committed
     """
 
     settings: Settings
@@ -76,6 +81,7 @@ class ReadEffects(msgspec.Struct, frozen=True):
     starts: list[int]
     stretches: list[OffsetRange]
     compare: Compare
+    passed: Progress
 
     def __call__(self, number: int) -> Iterator[list[Row]]:
         """Yield a row for each effect of this pipeline, and one that counts everything."""
@@ -85,6 +91,7 @@ class ReadEffects(msgspec.Struct, frozen=True):
             self.starts,
             app=self.settings.app,
             compare=self.compare,
+            passed=self.passed,
         )
         lane, count, foreign = stretch.place, 0, 0
         reader = AuditRangeReader(_reader(self.settings), stretch)

@@ -47,6 +47,8 @@ class AuditTopics:
         self.known = options.transform or settings.transform is None
         self.compare = options.compare
         self.remarks: list[str] = []
+        self._retry = settings.retry_topic
+        self._passed: Progress = {}
         self.places = client.partitions(settings.input.topics)
         client.partitions(self._outputs(set()))  # refuses those that are not there
 
@@ -75,6 +77,9 @@ class AuditTopics:
         lanes = client.partitions(self._outputs(self._existing(named)))
         settled = client.last_stable(lanes)
         committed = client.committed(self.places)
+        waiting = [] if self._retry is None else client.partitions([self._retry])
+        told = client.committed(waiting)
+        self._passed = {where: told[where] or 0 for where in waiting}
         ends, highs, lows = (
             self._stable(lanes),
             client.high_watermarks(lanes),
@@ -103,7 +108,11 @@ class AuditTopics:
         """Return what reads the outputs."""
         cuts = cut([(one.topic, one.partition, one.low, one.end) for one in outputs], cores)
         starts = [lows[where] for where in self.places]
-        return ReadEffects(self._settings, self.places, starts, cuts, self.compare)
+        return ReadEffects(self._settings, self.places, starts, cuts, self.compare, self._passed)
+
+    def complete(self, lane: OutputBounds) -> bool:
+        """Whether what is gone from a lane says nothing: what has waited need not be kept."""
+        return lane.low == 0 or lane.topic == self._retry
 
     def _stable(self, lanes: list[TopicPartition]) -> Progress:
         """Wait until all that was begun by now is decided; return the last stable offsets."""
@@ -133,4 +142,6 @@ class AuditTopics:
         topics = [settings.output.topic, *self._options.output_topics, *sorted(named)]
         if settings.dead_letter.topic:
             topics.append(settings.dead_letter.topic)
+        if self._retry is not None:
+            topics.append(self._retry)
         return list(dict.fromkeys(topics))

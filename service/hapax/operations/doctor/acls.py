@@ -38,6 +38,8 @@ def kafka_rights(settings: Settings, outputs: Iterable[str] = ()) -> tuple[Right
     written |= dict.fromkeys(outputs, "outputs that the business code sends here are written")
     if settings.dead_letter.topic:
         written[settings.dead_letter.topic] = "dead letters are written"
+    if settings.retry_topic is not None:
+        written[settings.retry_topic] = "records wait here for a later try"
     rights = [*_reading(settings), *_writing(settings, written)]
     rights += _looking(settings, [topic for topic in written if not _reads(rights, topic)])
     return tuple(sorted(rights, key=lambda right: right.optional))
@@ -52,6 +54,8 @@ def store_rights(settings: Settings) -> StoreRights | None:
 def _reading(settings: Settings) -> Iterator[Right]:
     for topic in settings.input.topics:
         yield Right("TOPIC", topic, "READ", "records are read, and their offsets committed")
+    if settings.retry_topic is not None:
+        yield Right("TOPIC", settings.retry_topic, "READ", "records that waited are read back")
     if settings.spark.dataframe is None:
         yield Right("GROUP", settings.app, "READ", "the group is joined, its offsets committed")
     else:

@@ -46,7 +46,7 @@ class Case(NamedTuple):
 
     @property
     def outputs(self) -> dict[str, Topic]:
-        """The output and the dead-letter topic, if they are there."""
+        """The output, the dead-letter and the retry topic, if they are there."""
         return self._there(output_topics(self.settings))
 
     def _there(self, names: tuple[str, ...]) -> dict[str, Topic]:
@@ -135,8 +135,8 @@ def unknown(why: str) -> CheckResult:
 
 def output_topics(settings: Settings) -> tuple[str, ...]:
     """Return the topics that the pipeline writes by its settings."""
-    dead_letter = settings.dead_letter.topic
-    return (settings.output.topic, *([dead_letter] if dead_letter else []))
+    more = (settings.dead_letter.topic, settings.retry_topic)
+    return (settings.output.topic, *(topic for topic in more if topic))
 
 
 def number(text: str | None) -> int | None:

@@ -26,6 +26,7 @@ from hapax.operations.doctor import (
     positions,
     process,
     retention,
+    retry,
     topic_settings,
     topics,
 )
@@ -49,6 +50,7 @@ CHECKS = declared(
     topic_settings,
     positions,
     retention,
+    retry,
     group,
     claims,
 )

@@ -103,7 +103,7 @@ def _members(case: Case) -> Iterator[CheckResult]:
 
 
 def _strangers(case: Case, group: ConsumerGroup) -> Iterator[CheckResult]:
-    inputs = set(case.settings.input.topics)
+    inputs = set(case.settings.read_topics)
     for member in group.members:
         who = f"member {member.client_id} at {member.host}"
         fix = "stop it or give it a group of its own: no two programs share HAPAX_APP"

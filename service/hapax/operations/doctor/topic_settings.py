@@ -78,7 +78,10 @@ def _compaction(case: Case) -> Iterator[CheckResult]:
         policy = topic.settings.get("cleanup.policy")
         if policy is None:
             yield _not_reported(case, name)
-        elif "compact" in policy and name != case.settings.output.topic:
+        elif "compact" in policy and name not in (
+            case.settings.output.topic,
+            case.settings.retry_topic,  # a check of its own
+        ):
             lost = "records that are overwritten before they are read have no effect"
             if case.settings.dedup.enabled:
                 lost += (

@@ -16,11 +16,15 @@ if TYPE_CHECKING:
 REFUSED: Final = "AUTHORIZATION"
 
 
-@check("topics", "input, output and dead-letter topics", "FAIL: one does not exist.", now=True)
+@check(
+    "topics", "input, output, dead-letter and retry topics", "FAIL: one does not exist.", now=True
+)
 def _topics(case: Case) -> Iterator[CheckResult]:
     roles = dict.fromkeys(case.settings.input.topics, "HAPAX_INPUT__TOPICS")
     roles |= dict.fromkeys(output_topics(case.settings), "HAPAX_DEAD_LETTER__TOPIC")
     roles[case.settings.output.topic] = "HAPAX_OUTPUT__TOPIC"
+    if case.settings.retry_topic:
+        roles[case.settings.retry_topic] = "HAPAX_RETRY__TOPIC"
     for name, setting in roles.items():
         topic = case.kafka.topics.get(name)
         if topic is not None and topic.partitions:

@@ -11,8 +11,10 @@ from hapax.telemetry.events.base import named, printable
 from hapax.telemetry.events.claims import ClaimEvents
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hapax.core.batch_result import BatchResult
-    from hapax.core.records import Coordinates, Progress, TopicPartition
+    from hapax.core.records import Coordinates, Progress, Record, TopicPartition
 
 LINES_PER_MINUTE: Final = 10
 """Failing records told in full per minute; a poisoned topic must not drown its own cause."""
@@ -47,6 +49,17 @@ class TransactionEvents(ClaimEvents):
                 error=printable(error),
             )
 
+    def records_wait(self, count: int) -> None:
+        """Take note of how many records wait for a later try. Any thread may call."""
+        self._metrics.records_waiting.of().set(count)
+
+    def records_left_waiting(self, records: int, unread: int, topic: str) -> None:
+        """Say how many records wait as a bounded run ends; another run takes them when due.
+
+        ``unread``: offsets of the retry topic that were not read back yet, markers among them.
+        """
+        self._logger.info("records_left_waiting", records=records, unread=unread, topic=topic)
+
     def records_isolated(
         self, partition: TopicPartition, first: int, until: int, deaths: int
     ) -> None:
@@ -70,6 +83,21 @@ class TransactionEvents(ClaimEvents):
     def isolation_failed(self, reason: str) -> None:
         """Say that suspects are called in this very process: there is no other one."""
         self._logger.error("isolation_failed", reason=printable(reason))
+
+    def event_loop_blocked(self, record: Record | None) -> None:
+        """Say that a coroutine holds the event loop, so that no other call moves."""
+        self._logger.warning(
+            "event_loop_blocked",
+            record=None if record is None else str(record.coordinates),
+            hint="a coroutine must await whatever waits; run what blocks or computes in a thread"
+            " (asyncio.to_thread), or write a plain function",
+        )
+
+    def calls_observed(self, running: Sequence[tuple[Record, float]]) -> None:
+        """Take note of the records in a call of the transform, and of the seconds it has taken."""
+        self._health.calls = running
+        self._metrics.calls_in_flight.of().set(len(running))
+        self._metrics.call_oldest_seconds.of().set(max((s for _, s in running), default=0.0))
 
     def batch_aborted(self, reason: str, records: int, attempt: int, rewound_to: Progress) -> None:
         """Say that nothing of the batch is visible; it is taken again from ``rewound_to``."""
@@ -120,6 +148,8 @@ class TransactionEvents(ClaimEvents):
             metrics.records_dead_lettered.of(reason).inc(count)
         metrics.records_skipped.of("duplicate").inc(settled.duplicates)
         metrics.records_skipped.of("filtered").inc(settled.filtered)
+        metrics.records_retried.of("asked").inc(settled.retried)
+        metrics.records_retried.of("moved").inc(settled.moved)
         metrics.records_without_id.of().inc(settled.without_id)
         metrics.records_unchecked.of().inc(settled.unchecked)
         metrics.dedup_lookups.of("miss_or_own").inc(settled.claims_new_or_own)
@@ -151,6 +181,8 @@ def _line(settled: BatchResult, now_s: float) -> dict[str, object]:
         "outputs": settled.outputs,
         "duplicates": settled.duplicates,
         "filtered": settled.filtered,
+        "retried": settled.retried,
+        "moved": settled.moved,
         "dead_letters": settled.dead_letters,
         "dead_letter_reasons": settled.dead_letter_reasons,
         "without_id": settled.without_id,

@@ -108,7 +108,11 @@ def _transactions(status: Mapping[str, Any]) -> str:
         ("filtered", "filtered"),
         ("dead letters", "dead_letters"),
     )
-    return _pairs((name, _number(totals.get(key))) for name, key in names)
+    pairs = [(name, _number(totals.get(key))) for name, key in names]
+    if (calls := status.get("calls")) is not None:
+        oldest = f", the oldest for {_span(calls['oldest_seconds'])}" if calls["in_flight"] else ""
+        pairs.append(("calls in flight", _number(calls["in_flight"]) + oldest))
+    return _pairs(pairs)
 
 
 def _last(last: Mapping[str, Any] | None) -> str:

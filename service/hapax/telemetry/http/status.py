@@ -97,6 +97,7 @@ class Status:
             "at": now_s,
             "uptime_s": round(now_s - self._began_s, 3),
             "last_transaction": self._last(now_s),
+            "calls": self._calls(),
             "partitions": ours,
             "outputs": written,
             "lag_updated_s_ago": _ago(health.lag_updated_s, now_s),
@@ -111,6 +112,22 @@ class Status:
                 "python": platform.python_version(),
                 "librdkafka": identity.librdkafka,
             },
+        }
+
+    def _calls(self) -> dict[str, Any] | None:
+        """Return the calls in flight, the first of each partition; None: they do not overlap."""
+        running = self._health.calls
+        if running is None:
+            return None
+        first: dict[str, dict[str, Any]] = {}
+        for record, seconds in sorted(running, key=lambda each: each[0].coordinates):
+            told = {"record": str(record.coordinates), "seconds": round(seconds, 1)}
+            first.setdefault(f"{record.topic}/{record.partition}", told)
+        oldest_s = max((seconds for _, seconds in running), default=0.0)
+        return {
+            "in_flight": len(running),
+            "oldest_seconds": round(oldest_s, 1),
+            "waited_for": list(first.values()),
         }
 
     def _record_path(self) -> str:

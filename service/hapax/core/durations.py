@@ -1,0 +1,33 @@
+"""Durations as people write them: ``1.5s``, ``5m``, ``24h``. In settings, and in business code."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+QUANTITY: Final = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,9}))? ?([^\s0-9.]*)")
+DURATION_UNITS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_HINT: Final = "write a duration with its unit, like 250ms, 1.5s, 5m, 24h or 7d"
+
+
+def duration_ms(text: str) -> int:
+    """Read ``1.5s`` as 1500 ms; raise ValueError with a hint when it is no duration."""
+    match = QUANTITY.fullmatch(text)
+    if match is None:
+        raise ValueError(_HINT)
+    unit = match[3]
+    if not unit:
+        raise ValueError(f"the unit is missing: {text}ms or {text}s? {_HINT}")
+    if unit not in DURATION_UNITS:
+        raise ValueError(f"{unit} is no unit of time here; {_HINT}")
+    return whole_units(match[1], match[2] or "", DURATION_UNITS[unit], "a millisecond")
+
+
+def whole_units(whole: str, fraction: str, factor: int, smallest: str) -> int:
+    """Return digits times a factor; raise ValueError when that is no whole number."""
+    # Integers only: 0.3s is 300 ms, not 299.99999999999994.
+    parts: int = 10 ** len(fraction)
+    value, rest = divmod(int(whole + fraction) * factor, parts)
+    if rest:
+        raise ValueError(f"it is finer than {smallest}, the smallest step there is")
+    return value

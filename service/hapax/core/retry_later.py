@@ -1,0 +1,176 @@
+"""Retry later: a record whose call failed waits in the retry topic, and is called again when due.
+
+It goes there in the transaction of its offset, as a dead letter does, and is read back alongside
+the inputs. Who reads it sees it as it first came, with its coordinates of then. Three steps:
+
+Transformer  what was raised becomes ``Later``, after the attempts that follow each other at once
+LaterCalls   has the clock and knows the attempts: ``Later`` becomes ``Put``, or a Failure after the
+             last one; a record that is read back before it is due is ``Put`` again without a call
+Planner      writes what is ``Put`` to its level (retry_levels.py)
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from random import uniform
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hapax.core.durations import duration_ms
+from hapax.core.errors import Poison, RetryLater
+from hapax.core.headers import Retried, without_retry
+from hapax.core.records import Coordinates, Record
+from hapax.core.retry_levels import LONGEST_MS, SECOND_MS, SHORTEST_MS, place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+JITTER = 0.1
+"""Of a delay by policy: what chance may add, so that records do not all come back at once."""
+PAUSE_MAX_S = 1.0
+"""Longest pause between two attempts that follow each other."""
+OFF = "no later try is set up: set HAPAX_RETRY__TOPIC, or HAPAX_RETRY__LATER for types of errors"
+
+NOT_OURS = "it is in the retry topic, and its headers name no record of HAPAX_INPUT__TOPICS"
+
+
+class Later(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """Business code asked for a later try, or the policy did; ``attempts``: calls of this time.
+
+    after_ms  None: the policy's delay
+    """
+
+    after_ms: int | None
+    reason: str
+    text: str
+    attempts: int
+
+
+class Put(msgspec.Struct, frozen=True, gc=False):
+    """The record waits on. ``called``: it asked for a later try; else it was not due yet."""
+
+    retried: Retried
+    level: int
+    called: bool
+
+
+class RetryTopic(msgspec.Struct, frozen=True):
+    """The retry topic, and the inputs whose records may wait in it."""
+
+    name: str
+    inputs: frozenset[str]
+
+    def read(self, record: Record) -> Retried | None:
+        """Return what a record of the topic holds about its wait; None for any other record.
+
+        Also None for one that names no record of the inputs: this pipeline has not written it.
+        """
+        if record.topic != self.name:
+            return None
+        found = Retried.decode(dict(record.headers))
+        if found is None or Coordinates.parse(found.of).topic not in self.inputs:
+            return None
+        return found
+
+    def restored(self, record: Record) -> Record:
+        """Return a record as it first came; any other as it is."""
+        found = self.read(record)
+        if found is None:
+            return record
+        return Record(
+            *Coordinates.parse(found.of),
+            record.key,
+            record.value,
+            without_retry(record.headers),
+            found.timestamp,
+            record.event_id,
+        )
+
+    def all_restored(self, records: Iterable[Record]) -> list[Record]:
+        """Return all records so."""
+        return [
+            record if record.topic != self.name else self.restored(record) for record in records
+        ]
+
+
+class Retrying(msgspec.Struct, frozen=True, kw_only=True):
+    """What follows a call that failed.
+
+    backoff_ms        first pause between attempts that follow each other; it doubles
+    topic             where records wait; None: RetryLater is a mistake, the policy is off
+    later             types of errors after which a record waits, by name, or with their module
+    later_attempts    later tries of one record before it becomes a dead letter
+    delay_ms, delay_max_ms  first delay by policy, which doubles, and the longest one
+    """
+
+    backoff_ms: int = 0
+    topic: RetryTopic | None = None
+    later: tuple[str, ...] = ()
+    later_attempts: int = 8
+    delay_ms: int = 10_000
+    delay_max_ms: int = 3_600_000
+
+    def pause_s(self, attempts: int) -> float:
+        """Return how long to pause after so many attempts: half of it is left to chance."""
+        longest_s = min(PAUSE_MAX_S, self.backoff_ms / 1000 * 2 ** min(attempts - 1, 20))
+        return uniform(longest_s / 2, longest_s)  # noqa: S311 - not to come back in step
+
+    def asks(self, error: Exception) -> bool:
+        """Whether the record of this error waits, instead of becoming a dead letter."""
+        if self.topic is None or isinstance(error, Poison):
+            return False
+        if isinstance(error, RetryLater):
+            return True
+        return bool(self.later) and any(
+            kind.__name__ in self.later or f"{kind.__module__}.{kind.__qualname__}" in self.later
+            for kind in type(error).__mro__
+        )
+
+    def delay_after(self, attempt: int) -> int:
+        """Return the policy's delay before this later try, in milliseconds."""
+        delay: int = self.delay_ms * 2 ** min(attempt - 1, 30)
+        delay += round(delay * uniform(0, JITTER))  # noqa: S311 - as above
+        return min(max(delay, SHORTEST_MS), self.delay_max_ms, LONGEST_MS)
+
+
+def delay_of(error: RetryLater) -> int:
+    """Return the milliseconds that business code asks for; raise Poison for what is no delay."""
+    after = error.after
+    try:
+        if isinstance(after, str):
+            delay = duration_ms(after)
+        else:
+            seconds = after.total_seconds() if isinstance(after, timedelta) else float(after)
+            delay = math.ceil(seconds * SECOND_MS)
+    except (TypeError, ValueError, OverflowError) as wrong:
+        raise Poison(f"RetryLater(after={after!r:.99}): {wrong}") from error
+    if not SHORTEST_MS <= delay <= LONGEST_MS:
+        raise Poison(f"RetryLater(after={after!r:.99}): it must lie between 1s and 24h")
+    return delay
+
+
+def put(record: Record, before: Retried | None, after_ms: int, calls: int, now_ms: int) -> Put:
+    """Return where a record waits for its next try; ``before``: what it waited for until now."""
+    level, wait_ms = place(after_ms)
+    return Put(
+        Retried(
+            of=before.of if before else str(record.coordinates),
+            timestamp=before.timestamp if before else record.timestamp_ms,
+            attempt=before.attempt + 1 if before else 1,
+            calls=calls,
+            move=before.move + 1 if before else 1,
+            until=now_ms + wait_ms,
+            due=now_ms + after_ms,
+        ),
+        level,
+        called=True,
+    )
+
+
+def put_again(retried: Retried, now_ms: int) -> Put:
+    """Return where a record that is not due waits on."""
+    level, wait_ms = place(retried.due - now_ms)
+    moved = msgspec.structs.replace(retried, move=retried.move + 1, until=now_ms + wait_ms)
+    return Put(moved, level, called=False)

@@ -1,0 +1,139 @@
+"""What calls on an event loop and calls on threads have in common: slots, news, and ticks."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from hapax.core.calls import CallQueue, fail, settle
+from hapax.engines.call_lifetime import CallLifetime
+from hapax.engines.watchdog import TICK_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hapax.core.calls import Call, CallLimits, Unit
+    from hapax.core.forms import TransformForm
+    from hapax.core.records import Record
+
+
+class Slot:
+    """One of so many calls at once: a unit, and what of it is still to be called, last first.
+
+    ``task``: what can be cancelled. ``ticks``: of the watchdog since the present call has begun.
+    """
+
+    __slots__ = ("cancelled", "pieces", "task", "ticks", "unit")
+
+    def __init__(self, unit: Unit) -> None:
+        self.unit = unit
+        self.pieces = [unit]
+        self.task: object = None
+        self.ticks = 0
+        self.cancelled = False
+
+    @property
+    def piece(self) -> Unit:
+        """What is being called."""
+        return self.pieces[-1]
+
+    @property
+    def record(self) -> Record | None:
+        """The first record of the call, as another thread sees it."""
+        pieces = self.pieces
+        return pieces[-1][0].record if pieces else None
+
+    @property
+    def dropped(self) -> bool:
+        """Whether nobody wants any of its results."""
+        return all(call.dropped for call in self.unit)
+
+    def answered(self, answer: object, limits: CallLimits, *, lists: bool) -> int:
+        """Give results; return how many attempts the next piece has behind it, 0 for a new one."""
+        piece = self.pieces.pop()
+        return self._again(settle(piece, answer, limits, lists=lists))
+
+    def failed(self, error: BaseException, limits: CallLimits) -> int:
+        """Take note of what a call has raised; the rest as in ``answered``."""
+        piece = self.pieces.pop()
+        return self._again(fail(piece, error, limits))
+
+    def _again(self, pieces: list[Unit]) -> int:
+        self.pieces += reversed(pieces)
+        return max((piece[0].attempts for piece in pieces), default=0)
+
+
+class News:
+    """Wakes the thread that waits for results. Cheap to tell again before it has looked."""
+
+    def __init__(self) -> None:
+        self._told = False
+        self._event = threading.Event()
+
+    def tell(self) -> None:
+        """Say that there is something; from any thread."""
+        if not self._told:
+            self._told = True
+            self._event.set()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until something was told since the last wait, or until the time is up."""
+        if not self._told:
+            self._event.wait(seconds)
+        self._told = False
+        self._event.clear()
+
+
+class SlotCalls:
+    """What both ways to make calls have in common. ``ticks_max``: of a call, infinite without one.
+
+    Time is counted in ticks of the watchdog, not by a clock: what was frozen and thawed must not
+    lose its calls for the time that it could not use.
+    """
+
+    def __init__(self, form: TransformForm, limits: CallLimits, run: Callable[[Any], Any]) -> None:
+        self._form = form
+        self._limits = limits
+        self._lifetime = CallLifetime(form, run)
+        self._queue = CallQueue(limits.order, 1)
+        self._slots: dict[Slot, None] = {}
+        self._news = News()
+        limit_s = limits.timeout_s
+        self._ticks_max = float("inf") if limit_s is None else limit_s / TICK_S
+
+    @property
+    def in_flight(self) -> int:
+        """How many calls are being made."""
+        return len(self._slots)
+
+    def begun(self) -> set[Call]:
+        """Return the calls that have a slot."""
+        return {call for slot in list(self._slots) for call in slot.unit}
+
+    def wait(self, seconds: float) -> None:
+        """Return when a call has ended since the last wait, or when the time is up."""
+        self._news.wait(seconds)
+
+    def running(self) -> list[tuple[Record, float]]:
+        """Return the records in a call, and for how many seconds; from any thread."""
+        found = ((slot.record, slot.ticks * TICK_S) for slot in list(self._slots))
+        return [(record, seconds) for record, seconds in found if record is not None]
+
+    def _given(self, piece: Unit) -> Any:
+        """Return what business code is given for a piece."""
+        given = self._limits.given
+        return [given(call) for call in piece] if self._form.lists else given(piece[0])
+
+    def _set_up(self) -> None:
+        self._form = self._lifetime.open()
+        longest = self._limits.records_max if self._form.lists else 1
+        self._queue = CallQueue(self._limits.order, longest)
+
+    def _overdue(self) -> list[Slot]:
+        """Count one tick for each call in its slot; return those that have taken too long."""
+        late = []
+        for slot in list(self._slots):
+            slot.ticks += 1
+            if slot.ticks > self._ticks_max:
+                late.append(slot)
+        return late

@@ -1,0 +1,101 @@
+"""Calls that overlap within one batch: for tasks of Spark, isolated processes, the audit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hapax.core.calls import Call, CallLimits
+from hapax.core.interrupt import Interrupt
+from hapax.core.transform import Transformer
+from hapax.engines.loop_calls import LoopCalls
+from hapax.engines.thread_calls import ThreadCalls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hapax.core.forms import TransformForm
+    from hapax.core.records import Record
+    from hapax.core.transform import Result
+
+WAIT_S = 0.05
+
+Making = LoopCalls | ThreadCalls
+
+
+def make_calls(
+    form: TransformForm, limits: CallLimits, on_blocked: Callable[[Record | None], object] = bool
+) -> Making:
+    """Return what makes the calls of a form; it is not open yet."""
+    if form.asynchronous:
+        return LoopCalls(form, limits, on_blocked=on_blocked)
+    return ThreadCalls(form, limits)
+
+
+def overlapping(form: TransformForm, limits: CallLimits) -> bool:
+    """Whether calls need more than a loop over the records."""
+    return limits.concurrency > 1 or not form.plain
+
+
+class GatheredCalls:
+    """Gives all records of a batch their results before it returns."""
+
+    def __init__(self, calls: Making) -> None:
+        self.calls = calls
+
+    def apply_all(
+        self,
+        records: Sequence[Record],
+        interrupt: Interrupt,
+        fates: dict[int, Result | None],
+    ) -> list[Result | None]:
+        """Return the results in order; when the interrupt is due, a prefix of at least one call."""
+        calls = [_call(record) for record in records]
+        for index, fate in fates.items():
+            calls[index].fate = fate
+        made = [call for call in calls if not call.done]
+        self.calls.start(made)
+        stopped = False
+        while not all(call.done for call in made):
+            self.calls.wait(WAIT_S)
+            if interrupt.due and not stopped:
+                stopped = True
+                made = self._stop(made)
+        results: list[Result | None] = []
+        for call in calls:
+            if not call.done:
+                break
+            results.append(call.outcome)
+        return results
+
+    def apply(self, record: Record) -> Result | None:
+        """Return the result of one record."""
+        return self.apply_all([record], Interrupt(), {})[0]
+
+    def close(self) -> None:
+        """Tear the transform down."""
+        self.calls.close()
+
+    def _stop(self, made: list[Call]) -> list[Call]:
+        """Begin no further call; return those to wait for, the first one among them."""
+        begun = self.calls.begun()
+        kept = [call for index, call in enumerate(made) if not index or call.done or call in begun]
+        keeping = set(map(id, kept))
+        for call in made:
+            call.dropped = id(call) not in keeping
+        return kept
+
+
+def _call(record: Record) -> Call:
+    key = None if record.key is None else (record.topic, record.partition, record.key)
+    return Call(record, record.event_id, key, unchecked=False)
+
+
+def open_transformer(
+    form: TransformForm, limits: CallLimits, on_blocked: Callable[[Record | None], object] = bool
+) -> Transformer | GatheredCalls:
+    """Return what runs a form batch by batch, set up. Raises ConfigurationError."""
+    if not overlapping(form, limits):
+        return Transformer(form.function, limits.attempts_max, limits.retrying)
+    calls = make_calls(form, limits, on_blocked)
+    calls.open()
+    return GatheredCalls(calls)

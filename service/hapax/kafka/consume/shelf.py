@@ -1,0 +1,150 @@
+"""Messages of the retry topic that have arrived and have not waited long enough.
+
+They stay in memory in the order of their partitions, so that reading goes on everywhere and each is
+handed out when its time is over, without another fetch. Nothing behind one that waits is handed
+out: progress never passes it. What is too much is left to the brokers: the partition is paused.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from confluent_kafka import KafkaError
+
+from hapax.core.headers import Retried
+from hapax.core.retry_levels import LEVELS, LOWEST_MS, WAITS_MS
+from hapax.kafka.errors import NO_TEXT, client_headers
+from hapax.kafka.undecodable import UNDECODABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from hapax.core.ports import Clock
+    from hapax.core.records import TopicPartition as Where
+
+RECORDS_MAX, BYTES_MAX = 2_000, 4 << 20
+"""Of one partition; half as much is left when reading goes on."""
+
+
+class Held(NamedTuple):
+    """A message, and from when on it may be handed out, by ``Clock.monotonic``."""
+
+    message: Any
+    ripe_s: float
+
+
+class Shelf:
+    """What waits, by partition. One thread only; ``records`` may be asked by any."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._held: dict[Where, deque[Held]] = {}
+        self._bytes: dict[Where, int] = {}
+        self.paused: set[Where] = set()
+
+    def put(self, where: Where, message: Any, now_ms: int) -> None:
+        """Add the next message of a partition: a record, or its end."""
+        held = self._held.setdefault(where, deque())
+        held.append(Held(message, self._clock.monotonic() + _wait_ms(message, now_ms) / 1000))
+        self._bytes[where] = self._bytes.get(where, 0) + len(message)
+
+    def ripe(self, count: int) -> int:
+        """Return how many messages may be handed out now, up to ``count``."""
+        now_s, found = self._clock.monotonic(), 0
+        for held in self._held.values():
+            for one in held:
+                if one.ripe_s > now_s or found >= count:
+                    break
+                found += 1
+        return found
+
+    def take(self, count: int) -> list[Any]:
+        """Hand out what may be, by partition in order."""
+        now_s, taken = self._clock.monotonic(), list[Any]()
+        for where, held in self._held.items():
+            while held and held[0].ripe_s <= now_s and len(taken) < count:
+                message = held.popleft().message
+                self._bytes[where] -= len(message)
+                taken.append(message)
+        return taken
+
+    def wait_s(self, most_s: float) -> float:
+        """Return how long to wait for records until one here may be handed out."""
+        now_s = self._clock.monotonic()
+        heads = [held[0].ripe_s for held in self._held.values() if held]
+        return max(0.0, min([most_s, *(ripe_s - now_s for ripe_s in heads)]))
+
+    def next_offset(self, where: Where) -> int | None:
+        """Return where reading of a partition goes on behind what is here; None: nothing is."""
+        held = self._held.get(where)
+        if not held:
+            return None
+        last = held[-1].message
+        return int(last.offset()) + (last.error() is None)
+
+    def full(self) -> list[Where]:
+        """Return the partitions of which no more should be read now."""
+        return [
+            where
+            for where, held in self._held.items()
+            if where not in self.paused
+            and (len(held) >= RECORDS_MAX or self._bytes[where] >= BYTES_MAX)
+        ]
+
+    def roomy(self) -> list[Where]:
+        """Return those of the paused partitions of which more should be read."""
+        return [
+            where
+            for where in self.paused
+            if len(self._held.get(where, ())) <= RECORDS_MAX // 2
+            and self._bytes.get(where, 0) <= BYTES_MAX // 2
+        ]
+
+    @property
+    def records(self) -> int:
+        """How many records wait here; more may wait on the brokers for room."""
+        return sum(
+            one.message.error() is None for held in list(self._held.values()) for one in list(held)
+        )
+
+    def drop(self, partitions: Collection[Where]) -> None:
+        """Forget what waits of these; it is read again."""
+        for where in partitions:
+            self._held.pop(where, None)
+            self._bytes.pop(where, None)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._held.clear()
+        self._bytes.clear()
+        self.paused.clear()
+
+
+def _wait_ms(message: Any, now_ms: int) -> int:
+    """Return for how long a message is held, at most as long as any of its level.
+
+    A time beyond that was written, or is read, by a clock that is wrong: what is due later than the
+    present clock says is then moved, not held.
+    """
+    if message.error() is not None:
+        return 0
+    try:
+        headers = client_headers(message)
+    except NO_TEXT:
+        return 0
+    found = Retried.decode(dict(headers or ()))
+    if found is None:
+        return 0
+    most_ms = max(LOWEST_MS, WAITS_MS[min(message.partition(), LEVELS - 1)])
+    wait_ms: int = min(found.until - now_ms, most_ms)
+    return max(0, wait_ms)
+
+
+def keeps_order(message: Any) -> bool:
+    """Whether a message counts only behind those before it: a record, an end, a broken set."""
+    error = message.error()
+    return error is None or error.code() in _IN_ORDER
+
+
+_IN_ORDER = frozenset({KafkaError._PARTITION_EOF, *UNDECODABLE})

@@ -1,0 +1,238 @@
+"""Later tries on a real broker: due in time, through kills, with the claim of the original."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from hapax.core.retry_levels import LEVELS
+from hapax.operations.audit.run import audit
+from hapax.operations.audit.topics import AuditOptions
+from hapax.settings import load_settings
+from tests.kit.later import waits
+from tests.kit.night import Desk
+from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.topics import Given, read_back
+from tests.kit.waiting import await_
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from hapax.core.records import Record
+    from hapax.operations.audit.result import Audit
+    from hapax.sandbox import Sandbox
+    from tests.kit.managed_process import WorkerProcess
+
+
+@pytest.fixture
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    given: dict[str, Any] = {
+        name.removeprefix("HAPAX_"): text for name, text in sandbox.environment().items()
+    }
+    given |= {"TRANSFORM": "tests.kit.later:patient", "DEDUP__ID": "header:id"}
+    route = PipelineUnderTest(sandbox, tmp_path, partitions=2, **given)
+    route.create(
+        target={"message.timestamp.type": "LogAppendTime"},
+        dead_letters={"message.timestamp.type": "LogAppendTime"},
+    )
+    yield route
+    route.close()
+
+
+def topic_of(route: PipelineUnderTest, partitions: int = LEVELS) -> str:
+    route.sandbox.create_topic(f"{route.app}-retry", partitions)
+    return f"{route.app}-retry"
+
+
+def wish(number: int, after: float, until: float = 0.0, error: str = "") -> Given:
+    value = {"n": number, "after": after, "until": until, "error": error}
+    return Given(json.dumps(value).encode(), b"k%d" % number, (("id", b"%d" % number),), -1)
+
+
+def test_a_record_comes_back_as_it_was_and_its_output_names_the_original(
+    route: PipelineUnderTest,
+) -> None:
+    retry = topic_of(route)
+    worker = route.worker(RETRY__TOPIC=retry)
+    await_(lambda: bool(worker.lines("service_ready")), 30, worker.text)
+    route.write(wish(1, 2.5, time.time() + 2))
+    route.await_outputs(1)
+    (output,) = route.outputs()
+    headers = dict(output.headers)
+    assert headers["hapax-id"] == b"1"
+    ((of, moves),) = waits(read_back(route.bootstrap, retry)).items()
+    assert headers["hapax-source"] == of.encode()
+    assert not [name for name in headers if name.startswith("hapax-retry")]
+    assert [one.move for _, one in moves] == list(range(1, len(moves) + 1))
+    late_s = output.timestamp_ms / 1000 - moves[-1][1].due / 1000
+    assert 0 <= late_s < 1
+
+
+RECORDS, TWICE, TRIES, LATE_MAX_S = 300, 20, 2, 1.0
+SETTLES_S = 0.5
+"""Between the first commit of a process that was killed and its having read what waits."""
+
+
+def accounted(route: PipelineUnderTest, **settings: str) -> Audit:
+    loaded = load_settings(
+        {name: text for name, text in route.environment(**settings).items() if "HAPAX_" in name}
+        | {"HAPAX_INSTANCE": "w-0"}
+    )
+    return audit(loaded, AuditOptions(), lambda *_what: None)
+
+
+def await_commit_after(worker: WorkerProcess, commits: int) -> None:
+    await_(lambda: len(worker.lines("transaction_committed")) > commits, 30, worker.text)
+
+
+def test_300_records_come_back_through_two_kills_each_as_often_as_it_must_and_in_time(
+    route: PipelineUnderTest,
+) -> None:
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")  # noqa: T201 - shown when the test fails
+    chance, retry = random.Random(seed), topic_of(route)
+    given = [wish(number, round(chance.uniform(1, 8), 3)) for number in range(RECORDS)]
+    settings = {"RETRY__TOPIC": retry, "RETRY__LATER_ATTEMPTS": str(TRIES)}
+    worker = route.worker(TRANSACTION__TIMEOUT="4s", DEAD_LETTER__RATE_MAX="1", **settings)
+    await_(lambda: bool(worker.lines("service_ready")), 30, worker.text)
+    down: list[tuple[float, float]] = []
+    live: list[Audit] = []
+    for third in (given[:100], given[100:200], given[200:]):
+        route.write(*third)
+        route.write(*chance.sample(third, TWICE))  # the same events again, while the first wait
+        time.sleep(chance.uniform(1.0, 2.0))
+        if len(down) < 2:
+            began_s, commits = time.time(), len(worker.lines("transaction_committed"))
+            worker.kill()
+            worker.start()
+            await_commit_after(worker, commits)
+            down.append((began_s, time.time() + SETTLES_S))
+            live.append(accounted(route, **settings))
+    await_(lambda: len(route.dead()) >= RECORDS, 90, route._logs)
+    assert worker.terminate() == 0
+    assert [audit.anomalies for audit in live] == [{}, {}]
+    assert live[0].totals["waiting"] > 0
+    end = accounted(route, **settings)
+    assert end.anomalies == {}, end.examples
+    assert (end.totals["dead_letters"], end.totals["duplicates"]) == (RECORDS, 3 * TWICE)
+    letters = {dict(one.headers)["hapax-source"].decode(): one for one in route.dead()}  # type: ignore[union-attr]
+    waited = waits(read_back(route.bootstrap, retry))
+    assert len(route.dead()) == len(letters) == len(waited) == RECORDS
+    assert route.outputs() == []
+    late_s = []
+    for of, moves in waited.items():
+        letter, after = letters[of], json.loads(moves[0][0].value or b"")["after"]
+        assert dict(letter.headers)["hapax-attempts"] == b"%d" % (TRIES + 1)
+        assert [one.move for _, one in moves] == list(range(1, len(moves) + 1))
+        assert {one.attempt for _, one in moves} == set(range(1, TRIES + 1))
+        dues = [max(one.due for _, one in moves if one.attempt == n) for n in range(1, TRIES + 1)]
+        # What asks again says when it was called: its due time less its delay.
+        called = [dues[1] / 1000 - after, letter.timestamp_ms / 1000]
+        for due_ms, at_s in zip(dues, called, strict=True):
+            assert at_s >= due_ms / 1000 - 0.002, "never early"
+            if not any(began < at_s and due_ms / 1000 < ended for began, ended in down):
+                late_s.append(at_s - due_ms / 1000)
+    print(f"{len(late_s)} of {RECORDS * TRIES} due while running, latest {max(late_s):.3f} s")  # noqa: T201
+    assert len(late_s) > RECORDS * TRIES / 3
+    assert max(late_s) < LATE_MAX_S
+
+
+def test_what_waits_in_a_member_that_leaves_is_called_once_by_the_one_that_stays(
+    route: PipelineUnderTest,
+) -> None:
+    retry, count = topic_of(route), 80
+    settings = {
+        "RETRY__TOPIC": retry,
+        "RETRY__LATER_ATTEMPTS": "1",
+        "DEAD_LETTER__RATE_MAX": "1",
+        "GROUP__MEMBERSHIP": "dynamic",
+    }
+    staying, leaving = (route.worker(f"w-{number}", **settings) for number in (0, 1))
+    await_(lambda: bool(staying.lines("service_ready")), 60, staying.text)
+    await_(lambda: bool(leaving.lines("service_ready")), 60, leaving.text)
+    route.write(*(wish(number, 3 + number % 3) for number in range(count)))
+    await_(lambda: len(waits(read_back(route.bootstrap, retry))) == count, 30, route._logs)
+    assert leaving.terminate() == 0
+    await_(lambda: len(route.dead()) >= count, 60, route._logs)
+    assert staying.terminate() == 0
+    assert sum(int(str(line["retried"])) for line in leaving.lines("transaction_committed")) > 0
+    found = accounted(route, **settings)
+    assert found.anomalies == {}, found.examples
+    assert found.totals["dead_letters"] == count == len(route.dead())
+    assert {dict(one.headers)["hapax-attempts"] for one in route.dead()} == {b"2"}
+
+
+def test_errors_by_policy_wait_and_the_last_one_is_a_dead_letter(route: PipelineUnderTest) -> None:
+    retry = topic_of(route)
+    route.worker(RETRY__LATER="OSError", RETRY__DELAY="1s", RETRY__LATER_ATTEMPTS="1")
+    route.write(wish(1, 0, error="no route"))
+    await_(lambda: len(route.dead()) == 1, 60, route._logs)
+    headers = dict(route.dead()[0].headers)
+    assert (headers["hapax-error"], headers["hapax-attempts"]) == (
+        b"ConnectionError: no route",
+        b"6",
+    )
+    ((of, _moves),) = waits(read_back(route.bootstrap, retry)).items()
+    assert headers["hapax-source"] == of.encode()
+
+
+def test_a_record_that_waits_is_traced_and_accounted_for_and_one_that_was_passed_has_no_effect(
+    route: PipelineUnderTest,
+) -> None:
+    retry = topic_of(route)
+    route.write(wish(1, 3600), wish(2, 0, until=1.0))
+    route.run_to_end(RETRY__TOPIC=retry, GROUP__MEMBERSHIP="dynamic")  # it leaves at once
+    desk = Desk(route, RETRY__TOPIC=retry)
+    (one,) = desk.ask("trace", "1")["records"]
+    assert one["verdict"].startswith("waiting for retry until 20")
+    assert one["verdict"].endswith("later try 1, 1 call so far")
+    (stored,) = read_back(route.bootstrap, retry)
+    (same,) = desk.ask("trace", str(stored.coordinates))["records"]
+    assert same["verdict"] == one["verdict"]
+    found = accounted(route, RETRY__TOPIC=retry)
+    fates = ("records", "with_outputs", "waiting", "unexplained")
+    assert [found.totals.get(name, 0) for name in fates] == [2, 1, 1, 0]
+    pass_over(route, stored)
+    found = accounted(route, RETRY__TOPIC=retry)
+    assert [found.totals.get(name, 0) for name in fates] == [2, 1, 0, 1]
+
+
+def pass_over(route: PipelineUnderTest, record: Record) -> None:
+    """Set the group's offset beyond what waits: as if its effect had been lost."""
+    consumer = Consumer({"bootstrap.servers": route.bootstrap, "group.id": route.app})
+    beyond = TopicPartition(record.topic, record.partition, record.offset + 1)
+    consumer.commit(offsets=[beyond], asynchronous=False)
+    consumer.close()
+
+
+def test_a_bounded_run_ends_with_the_input_and_says_how_many_wait(route: PipelineUnderTest) -> None:
+    retry = topic_of(route)
+    route.write(*(wish(number, 3600) for number in range(5)))
+    worker = route.run_to_end(RETRY__TOPIC=retry)
+    (line,) = worker.lines("records_left_waiting")
+    assert 5 <= int(str(line["records"])) + int(str(line["unread"])) <= 10  # markers are counted
+    assert route.lag() == 0
+
+
+@pytest.mark.parametrize("partitions", [0, LEVELS - 1])
+def test_a_retry_topic_without_its_levels_is_refused_with_the_command_that_makes_them(
+    route: PipelineUnderTest, partitions: int
+) -> None:
+    if partitions:
+        topic_of(route, partitions)
+    worker = route.worker(RETRY__TOPIC=f"{route.app}-retry")
+    assert worker.process.wait(30) == 3, worker.text()
+    assert f"--topic {route.app}-retry --partitions {LEVELS}" in worker.text()
+
+
+def test_without_the_setting_the_dead_letter_says_what_to_set(route: PipelineUnderTest) -> None:
+    route.write(wish(1, 5))
+    route.run_to_end()
+    (letter,) = route.dead()
+    assert b"set HAPAX_RETRY__TOPIC" in (dict(letter.headers)["hapax-error"] or b"")

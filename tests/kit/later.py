@@ -1,0 +1,36 @@
+"""Business code that asks for later tries, and what the retry topic says of each record."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from hapax import Output, RetryLater
+from hapax.core.headers import Retried
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hapax import Record
+
+
+def patient(record: Record) -> Output:
+    """Ask for ``after`` seconds while the time is before ``until``; without one, always."""
+    wish = json.loads(record.value or b"{}")
+    if wish.get("error"):
+        raise ConnectionError(wish["error"])
+    if not wish["until"] or time.time() < wish["until"]:
+        raise RetryLater(after=wish["after"])
+    return Output(json.dumps({"n": wish["n"], "at": time.time()}).encode())
+
+
+def waits(records: Iterable[Record]) -> dict[str, list[tuple[Record, Retried]]]:
+    """Return by original what waited for it, by the number of the move."""
+    found: dict[str, list[tuple[Record, Retried]]] = defaultdict(list)
+    for record in records:
+        retried = Retried.decode(dict(record.headers))
+        assert retried is not None, record
+        found[retried.of].append((record, retried))
+    return {of: sorted(each, key=lambda one: one[1].move) for of, each in found.items()}

@@ -1,0 +1,120 @@
+"""The examples of docs/transforms.md run, in memory, as their first lines say."""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from hapax.core.calls import CallLimits
+from hapax.core.forms import TransformForm, form_of
+from hapax.core.interrupt import Interrupt
+from hapax.core.records import Output, Record
+from hapax.core.transform import Failure
+from hapax.engines.gathered_calls import GatheredCalls, make_calls
+from hapax.settings import load_settings
+from tests.kit.prices import Prices, httpx
+from tests.meta.statements import ROOT
+from tests.meta.test_docs import EXAMPLE, blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hapax.core.transform import Result
+    from hapax.settings import Settings
+
+GUIDE = (ROOT / "docs/transforms.md").read_text()
+ORDER = b'{"id": "a-1", "lines": [{"price": 250, "count": 2}, {"price": 1, "count": 1}]}'
+RECORDS = [
+    Record("orders", number % 2, number, b"k-%d" % (number % 3), ORDER, event_id=b"a-%d" % number)
+    for number in range(10)
+]
+RECORDS.append(Record("orders", 0, 10, None, ORDER))
+
+
+class Example(NamedTuple):
+    """One block: the settings of its first line, and what they name."""
+
+    settings: Settings
+    transform: Any
+
+    @property
+    def form(self) -> TransformForm:
+        return form_of(self.transform)
+
+    def answers(self, records: list[Record]) -> list[Result | None]:
+        """Return what becomes of records, with as many calls at once as the example says."""
+        call = self.settings.call
+        calls = make_calls(
+            self.form,
+            CallLimits(concurrency=call.concurrency, records_max=call.records_max, attempts_max=1),
+        )
+        calls.open()
+        try:
+            return GatheredCalls(calls).apply_all(records, Interrupt(), {})
+        finally:
+            calls.close()
+
+
+@pytest.fixture
+def prices(monkeypatch: pytest.MonkeyPatch) -> Iterator[Prices]:
+    with Prices() as service:
+        monkeypatch.setenv("PRICES_URL", service.url)
+        monkeypatch.setitem(sys.modules, "httpx", httpx())
+        yield service
+
+
+def examples() -> dict[str, str]:
+    """Return the blocks by the name that their first line gives."""
+    found = [block for block in blocks(GUIDE, "python") if block.startswith(EXAMPLE)]
+    return {block.split()[1].rpartition(":")[2]: block for block in found}
+
+
+def example(name: str) -> Example:
+    block = examples()[name]
+    words = block.partition("\n")[0].removeprefix("# ").split()
+    given = dict(word.split("=", 1) for word in words)
+    more = {
+        "HAPAX_APP": "orders",
+        "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "localhost:9092",
+        "HAPAX_INPUT__TOPICS": "orders",
+        "HAPAX_OUTPUT__TOPIC": "orders-out",
+    }
+    found: dict[str, Any] = {"__name__": "pipeline"}
+    exec(compile(block, name, "exec"), found)  # noqa: S102 - the pages are ours
+    return Example(load_settings(given | more), found[name])
+
+
+def test_the_guide_has_an_example_of_each_kind_of_form(prices: Prices) -> None:
+    assert prices.keys == []
+    forms = {name: example(name).form for name in examples()}
+    assert {name for name, form in forms.items() if form.context} == {"priced"}
+    assert {name for name, form in forms.items() if form.lists} == {"Scores"}
+    assert {name for name, form in forms.items() if form.setup} == {"Scores"}
+    assert {name for name, form in forms.items() if form.plain} == {"price", "pack"}
+
+
+@pytest.mark.parametrize("name", ["priced", "price"])
+def test_the_examples_that_ask_a_service_send_the_id_of_each_record(
+    prices: Prices, name: str
+) -> None:
+    answers = example(name).answers(RECORDS)
+    assert answers == [(Output(ORDER + b" 250"),)] * len(RECORDS)
+    assert sorted(prices.keys) == sorted(record.id.hex() for record in RECORDS)
+    assert bytes.fromhex(prices.keys[-1]) in {record.id for record in RECORDS}
+
+
+def test_the_example_of_a_model_answers_for_each_record_and_refuses_what_it_cannot_read() -> None:
+    unread = Record("orders", 0, 11, b"k", b"no order")
+    answers = example("Scores").answers([*RECORDS, unread])
+    assert answers[:-1] == [(Output(b"501.000"),)] * len(RECORDS)
+    assert isinstance(answers[-1], Failure)
+    assert answers[-1].text.startswith("no lines to score: ")
+
+
+def test_the_example_that_computes_in_c_answers() -> None:
+    (first, *_rest) = example("pack").answers(RECORDS)
+    assert isinstance(first, tuple)
+    assert zlib.decompress(first[0].value or b"") == ORDER

@@ -1,0 +1,362 @@
+"""Calls on an event loop and on threads: limits, cancellation, failures, set-up and farewell."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hapax.core.calls import PENDING, Call, CallLimits
+from hapax.core.errors import ConfigurationError
+from hapax.core.forms import form_of
+from hapax.core.interrupt import Interrupt
+from hapax.core.records import Output, Record
+from hapax.core.transform import Failure
+from hapax.engines.gathered_calls import GatheredCalls, make_calls
+from tests.kit.waiting import await_
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+
+    from hapax.engines.gathered_calls import Making
+
+WITHIN_S = 20.0
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[..., Making]]:
+    """Return a function that opens calls of a transform; they are closed in the end."""
+    made: list[Making] = []
+
+    def open_calls(function: Callable[..., Any], **limits: Any) -> Making:
+        blocked: list[Record | None] = []
+        calls = make_calls(form_of(function), CallLimits(**limits), blocked.append)
+        calls.blocked = blocked  # type: ignore[union-attr] # for the test alone
+        calls.open()
+        made.append(calls)
+        return calls
+
+    yield open_calls
+    for calls in made:
+        calls.close()
+
+
+def records(count: int, key: bytes | None = None) -> list[Call]:
+    return [
+        Call(Record("in", 0, at, key, b"%d" % at), b"", key, unchecked=False) for at in range(count)
+    ]
+
+
+def done(calls: Making, made: Sequence[Call]) -> list[Any]:
+    until_s = time.monotonic() + WITHIN_S
+    while not all(call.done for call in made) and time.monotonic() < until_s:
+        calls.wait(0.05)
+    return [call.result for call in made]
+
+
+class Meeting:
+    """Business code that ends only when so many calls are in flight at once."""
+
+    def __init__(self, count: int) -> None:
+        self._barrier = threading.Barrier(count, timeout=WITHIN_S)
+
+    def __call__(self, record: Record) -> Output:
+        self._barrier.wait()
+        return Output(record.value)
+
+
+def test_as_many_threads_call_at_once_as_are_allowed(opened: Callable[..., Making]) -> None:
+    calls, made = opened(Meeting(4), concurrency=4), records(4)
+    calls.start(made)
+    assert done(calls, made) == [(Output(b"%d" % at),) for at in range(4)]
+
+
+def test_as_many_coroutines_overlap_as_are_allowed(opened: Callable[..., Making]) -> None:
+    flying, most = 0, 0
+
+    async def function(record: Record) -> Output:
+        nonlocal flying, most
+        flying += 1
+        most = max(most, flying)
+        await asyncio.sleep(0.01)
+        flying -= 1
+        return Output(record.value)
+
+    calls, made = opened(function, concurrency=3), records(20)
+    calls.start(made)
+    assert done(calls, made) == [(Output(b"%d" % at),) for at in range(20)]
+    assert most == 3
+    await_(lambda: calls.in_flight == 0)
+
+
+@pytest.mark.parametrize("threads", [False, True])
+def test_calls_of_one_key_do_not_overlap(opened: Callable[..., Making], *, threads: bool) -> None:
+    order: list[tuple[str, int]] = []
+
+    def blocking(record: Record) -> None:
+        order.append(("begin", record.offset))
+        time.sleep(0.002)
+        order.append(("end", record.offset))
+
+    async def waiting(record: Record) -> None:
+        order.append(("begin", record.offset))
+        await asyncio.sleep(0.002)
+        order.append(("end", record.offset))
+
+    calls, made = opened(blocking if threads else waiting, concurrency=8), records(10, b"k")
+    calls.start(made)
+    done(calls, made)
+    assert order == [(what, at) for at in range(10) for what in ("begin", "end")]
+
+
+@pytest.mark.parametrize("threads", [False, True])
+def test_a_failing_record_is_tried_again_and_the_others_do_not_wait_for_it(
+    opened: Callable[..., Making], *, threads: bool
+) -> None:
+    tries: list[int] = []
+
+    def blocking(record: Record) -> Output:
+        tries.append(record.offset)
+        if record.offset == 1:
+            raise ConnectionError("away")
+        return Output(record.value)
+
+    async def waiting(record: Record) -> Output:
+        return blocking(record)
+
+    calls, made = opened(blocking if threads else waiting, concurrency=2), records(3)
+    calls.start(made)
+    results = done(calls, made)
+    assert results[1] == Failure("ConnectionError", "away", 3)
+    assert results[::2] == [(Output(b"0"),), (Output(b"2"),)]
+    assert tries.count(1) == 3
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_list_that_raises_is_halved_to_its_culprit(
+    opened: Callable[..., Making], *, asynchronous: bool
+) -> None:
+    seen: list[int] = []
+
+    def plain(records: list[Record]) -> list[Output]:
+        seen.append(len(records))
+        if any(record.offset == 5 for record in records):
+            raise ValueError("five")
+        return [Output(record.value) for record in records]
+
+    async def waiting(records: list[Record]) -> list[Output]:
+        return plain(records)
+
+    function = waiting if asynchronous else plain
+    calls, made = opened(function, records_max=8, attempts_max=2), records(8)
+    calls.start(made)
+    results = done(calls, made)
+    assert results[5] == Failure("ValueError", "five", 2)
+    assert [result for at, result in enumerate(results) if at != 5] == [
+        (Output(b"%d" % at),) for at in range(8) if at != 5
+    ]
+    assert max(seen) <= 8
+
+
+def test_a_coroutine_that_takes_too_long_is_cancelled_and_fails_with_timeout(
+    opened: Callable[..., Making],
+) -> None:
+    async def function(record: Record) -> Output:
+        if record.offset == 0:
+            await asyncio.sleep(WITHIN_S * 10)
+        return Output(record.value)
+
+    calls, made = opened(function, concurrency=2, timeout_s=0.2), records(2)
+    calls.start(made)
+    await_(lambda: made[1].done)
+    assert made[0].result is PENDING
+    while not made[0].done:
+        assert calls.tick() is None
+        calls.wait(0.05)
+    assert isinstance(made[0].result, Failure)
+    assert (made[0].result.reason, made[0].result.attempts) == ("timeout", 1)
+    assert "0.2 s" in made[0].result.text
+
+
+def test_a_coroutine_that_ignores_its_cancellation_hangs_and_is_named(
+    opened: Callable[..., Making],
+) -> None:
+    released = threading.Event()
+
+    async def function(_record: Record) -> None:
+        while not released.is_set():
+            try:
+                await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                continue
+
+    calls, made = opened(function, timeout_s=0.1), records(1)
+    calls.start(made)
+    await_(lambda: calls.in_flight == 1)
+    hung = next(found for _ in range(100) if (found := calls.tick()) is not None)
+    released.set()
+    done(calls, made)
+    assert hung[0] is made[0].record
+    assert hung[1] > 0.2
+
+
+def test_what_blocks_the_loop_is_named_once(opened: Callable[..., Making]) -> None:
+    entered, released = threading.Event(), threading.Event()
+
+    async def function(_record: Record) -> None:
+        entered.set()
+        released.wait(WITHIN_S)  # what it must not do
+
+    calls, made = opened(function), records(1)
+    calls.start(made)
+    assert entered.wait(WITHIN_S)
+    for _ in range(30):
+        calls.tick()
+    blocked = calls.blocked  # type: ignore[union-attr] # see opened
+    assert blocked == [made[0].record]
+    released.set()
+    done(calls, made)
+
+
+def test_a_thread_that_hangs_is_named(opened: Callable[..., Making]) -> None:
+    released = threading.Event()
+
+    def function(_record: Record) -> None:
+        released.wait(WITHIN_S)
+
+    calls, made = opened(function, concurrency=2, timeout_s=0.35), records(1)
+    calls.start(made)
+    await_(lambda: calls.in_flight == 1)
+    assert [calls.tick() for _ in range(3)] == [None] * 3
+    hung = calls.tick()
+    assert hung is not None
+    assert hung[0] is made[0].record
+    assert calls.running() == [(made[0].record, pytest.approx(0.4))]
+    released.set()
+    done(calls, made)
+
+
+def test_calls_that_are_dropped_do_not_begin_and_coroutines_are_cancelled(
+    opened: Callable[..., Making],
+) -> None:
+    cancelled: list[int] = []
+
+    async def function(record: Record) -> None:
+        try:
+            await asyncio.sleep(WITHIN_S * 10)
+        except asyncio.CancelledError:
+            cancelled.append(record.offset)
+            raise
+
+    calls, made = opened(function, concurrency=1), records(3)
+    calls.start(made)
+    await_(lambda: calls.in_flight == 1)
+    calls.drop(made)
+    await_(lambda: calls.in_flight == 0)
+    assert cancelled == [0]
+
+
+@pytest.mark.parametrize("threads", [False, True])
+def test_a_call_that_asks_the_interpreter_to_exit_fails_its_record_alone(
+    opened: Callable[..., Making], *, threads: bool
+) -> None:
+    def blocking(record: Record) -> Output:
+        if record.offset == 0:
+            raise SystemExit(3)
+        return Output(record.value)
+
+    async def waiting(record: Record) -> Output:
+        return blocking(record)
+
+    function = blocking if threads else waiting
+    calls, made = opened(function, concurrency=2, attempts_max=1), records(3)
+    calls.start(made)
+    results = done(calls, made)
+    assert [isinstance(result, Failure) for result in results] == [True, False, False]
+
+
+class Client:
+    """A transform that is opened once and closed once."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    async def setup(self) -> None:
+        self.told.append("open")
+
+    async def __call__(self, record: Record) -> Output:
+        self.told.append("call")
+        return Output(record.value)
+
+    async def teardown(self) -> None:
+        self.told.append("close")
+
+
+def test_what_is_opened_before_the_first_call_is_closed_after_the_last() -> None:
+    client = Client()
+    calls, made = make_calls(form_of(client), CallLimits()), records(2)
+    calls.open()
+    calls.start(made)
+    done(calls, made)
+    calls.close()
+    assert client.told == ["open", "call", "call", "close"]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_context_manager_is_entered_and_left_once(*, asynchronous: bool) -> None:
+    told: list[str] = []
+
+    @contextmanager
+    def plain() -> Iterator[Callable[[Record], Output]]:
+        told.append("open")
+        yield lambda record: Output(record.value)
+        told.append("close")
+
+    @asynccontextmanager
+    async def waiting() -> AsyncIterator[Callable[[list[Record]], Any]]:
+        told.append("open")
+
+        async def function(records: list[Record]) -> list[Output]:
+            return [Output(record.value) for record in records]
+
+        yield function
+        told.append("close")
+
+    calls, made = make_calls(form_of(waiting if asynchronous else plain), CallLimits()), records(2)
+    calls.open()
+    calls.start(made)
+    assert done(calls, made) == [(Output(b"0"),), (Output(b"1"),)]
+    calls.close()
+    assert told == ["open", "close"]
+
+
+def test_a_set_up_that_fails_is_a_mistake_of_the_configuration() -> None:
+    class Broken(Client):
+        async def setup(self) -> None:
+            raise OSError("no route")
+
+    calls = make_calls(form_of(Broken()), CallLimits())
+    with pytest.raises(ConfigurationError, match="OSError: no route"):
+        calls.open()
+
+
+def test_a_batch_is_gathered_in_its_order_and_cut_when_it_is_due(
+    opened: Callable[..., Making],
+) -> None:
+    interrupt = Interrupt()
+
+    async def function(record: Record) -> Output:
+        if record.offset == 3:
+            interrupt.due = True
+        await asyncio.sleep(0.05)
+        return Output(record.value)
+
+    gathered = GatheredCalls(opened(function, concurrency=2))
+    batch = [Record("in", 0, at, None, b"%d" % at) for at in range(50)]
+    results = gathered.apply_all(batch, interrupt, {1: None})
+    assert results[:2] == [(Output(b"0"),), None]
+    assert 4 <= len(results) < 50

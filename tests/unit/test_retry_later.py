@@ -1,0 +1,292 @@
+"""Later tries without a broker: what a call becomes, what waits, and what comes back."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hapax import Output, Poison, Record, RetryLater
+from hapax.core.batch_result import BatchResult
+from hapax.core.claiming import Claimed
+from hapax.core.headers import Retried
+from hapax.core.identity import Identity
+from hapax.core.interrupt import Interrupt
+from hapax.core.later_calls import LaterCalls
+from hapax.core.plan import Destinations, Planner
+from hapax.core.ports import Batch
+from hapax.core.record_path import Facts
+from hapax.core.records import Coordinates
+from hapax.core.retry_later import Later, Put, Retrying, RetryTopic
+from hapax.core.transform import Failure, Transformer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hapax.core.ports import Message
+    from hapax.core.transform import Result
+
+TOPIC = RetryTopic("app-retry", frozenset({"in"}))
+NOW_MS = 1_700_000_000_000
+FIRST = Record("in", 3, 7, b"k", b"v", (("id", b"1"), ("hapax-id", b"up")), 77)
+
+
+def policy(**fields: object) -> Retrying:
+    return Retrying(**{"topic": TOPIC, **fields})  # type: ignore[arg-type]
+
+
+def asking(after: str | float | timedelta) -> Callable[[Record], Output]:
+    def ask(_record: Record) -> Output:
+        raise RetryLater("busy", after=after)
+
+    return ask
+
+
+def apply(error: Exception, retrying: Retrying, attempts: int = 1) -> Result:
+    def fail(_record: Record) -> Output:
+        raise error
+
+    return Transformer(fail, attempts, retrying).apply(FIRST)
+
+
+# -- what business code asks for ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("after", "delay_ms"),
+    [
+        ("5m", 300_000),
+        ("1s", 1000),
+        ("24h", 86_400_000),
+        (2.5, 2500),
+        (timedelta(hours=1), 3_600_000),
+    ],
+)
+def test_a_delay_is_text_seconds_or_a_timedelta(
+    after: str | float | timedelta, delay_ms: int
+) -> None:
+    assert apply(RetryLater("busy", after=after), policy()) == Later(
+        delay_ms, "RetryLater", "busy", 1
+    )
+
+
+@pytest.mark.parametrize(
+    "after",
+    ["999ms", "25h", 0, -1, float("nan"), float("inf"), "soon", "5", None, timedelta(days=2)],
+)
+def test_what_is_no_delay_from_1_s_to_24_h_is_poison_and_says_so(after: object) -> None:
+    failure = apply(RetryLater(after=after), policy(), attempts=3)  # type: ignore[arg-type]
+    assert isinstance(failure, Failure)
+    assert (failure.reason, failure.attempts) == ("Poison", 1)
+    assert "RetryLater(after=" in failure.text
+
+
+def test_without_a_topic_a_later_try_is_a_dead_letter_that_says_what_to_set() -> None:
+    failure = apply(RetryLater(after="5m"), Retrying(), attempts=3)
+    assert isinstance(failure, Failure)
+    assert (failure.reason, failure.attempts) == ("RetryLater", 1)
+    assert "set HAPAX_RETRY__TOPIC" in failure.text
+
+
+@pytest.mark.parametrize("name", ["ConnectionError", "OSError", "builtins.ConnectionResetError"])
+def test_a_type_of_errors_is_named_by_itself_a_parent_or_its_module(name: str) -> None:
+    error = ConnectionResetError("gone")
+    assert apply(error, policy(later=(name,)), attempts=3) == Later(
+        None, "ConnectionResetError", "gone", 3
+    )
+    assert isinstance(apply(error, policy(later=("Timeout",))), Failure)
+
+
+def test_poison_never_waits() -> None:
+    assert isinstance(apply(Poison("never"), policy(later=("Exception",))), Failure)
+
+
+# -- attempts at once -----------------------------------------------------------------------
+
+
+def test_attempts_at_once_have_a_pause_that_doubles_is_bounded_and_ends_with_the_batch() -> None:
+    retrying = Retrying(backoff_ms=100)
+    pauses = [retrying.pause_s(attempts) for attempts in (1, 2, 3, 30)]
+    for pause_s, most_s in zip(pauses, (0.1, 0.2, 0.4, 1.0), strict=True):
+        assert most_s / 2 <= pause_s <= most_s
+    interrupt, began_s = Interrupt(), time.monotonic()
+    interrupt.due = True
+    interrupt.pause(30.0)
+    assert time.monotonic() - began_s < 5
+    interrupt.due = False
+    interrupt.pause(0.02)
+    assert time.monotonic() - began_s >= 0.02
+
+
+def test_delays_by_policy_double_up_to_the_longest_and_chance_only_adds() -> None:
+    retrying = policy(delay_ms=1000, delay_max_ms=5000)
+    for attempt, least in ((1, 1000), (2, 2000), (3, 4000), (4, 5000), (40, 5000)):
+        assert least <= retrying.delay_after(attempt) <= min(5000, least * 1.1)
+
+
+# -- the way of a record ----------------------------------------------------------------------
+
+
+def later_calls(
+    function: Callable[[Record], Output], now_ms: int, retrying: Retrying | None = None
+) -> LaterCalls:
+    retrying = retrying or policy()
+    return LaterCalls(Transformer(function, 1, retrying), retrying, now_ms=lambda: now_ms)
+
+
+def step(function: Callable[[Record], Output], record: Record, now_ms: int) -> Result | None:
+    return later_calls(function, now_ms).apply_all([record], Interrupt(), {})[0]
+
+
+def written(record: Record, result: Result | None, event_id: bytes = b"1") -> Message:
+    planner = Planner(Destinations("app", "out", "dead", TOPIC))
+    (message,) = planner.plan([record], [event_id], [result], {}).messages
+    return message
+
+
+def read_back(message: Message, offset: int = 0) -> Record:
+    return Record(
+        message.topic,
+        message.partition,
+        offset,
+        message.key,
+        message.value,
+        tuple(message.headers),
+        NOW_MS,
+    )
+
+
+def test_a_record_waits_comes_down_is_called_as_it_was_and_its_output_names_the_original() -> None:
+    seen: list[Record] = []
+
+    def note(record: Record) -> Output:
+        seen.append(record)
+        return Output(b"done")
+
+    now_ms, message = NOW_MS, written(FIRST, step(asking("1h"), FIRST, NOW_MS))
+    for move in range(1, 50):
+        record = read_back(message, move)
+        retried = TOPIC.read(record)
+        assert retried is not None
+        assert (retried.move, retried.attempt, retried.of) == (move, 1, "in/3/7")
+        assert retried.until <= retried.due == NOW_MS + 3_600_000
+        assert message.timestamp_ms == 0  # of writing: retention counts from there
+        now_ms = retried.until
+        result = step(note, record, now_ms)
+        message = written(record, result)
+        if not isinstance(result, Put):
+            break
+        assert not result.called
+    assert now_ms == NOW_MS + 3_600_000
+    assert seen == [FIRST]
+    assert dict(message.headers) == {"id": b"1", "hapax-id": b"1", "hapax-source": b"in/3/7"}
+    assert (message.topic, message.key, message.timestamp_ms) == ("out", b"k", 77)
+
+
+def test_after_the_last_try_there_is_a_dead_letter_of_the_original_with_all_calls() -> None:
+    now_ms, record = NOW_MS, FIRST
+    for attempt in (1, 2):
+        result = step(asking("1s"), record, now_ms)
+        assert isinstance(result, Put)
+        assert (result.retried.attempt, result.retried.calls) == (attempt, attempt)
+        record, now_ms = read_back(written(record, result)), now_ms + 1000
+    calls = later_calls(asking("1s"), now_ms, policy(later_attempts=2))
+    (failure,) = calls.apply_all([record], Interrupt(), {})
+    letter = written(record, failure)
+    assert letter.topic == "dead"
+    headers = dict(letter.headers)
+    assert headers["hapax-error"] == b"RetryLater: busy"
+    assert (headers["hapax-attempts"], headers["hapax-source"]) == (b"3", b"in/3/7")
+    assert (letter.key, letter.value, letter.timestamp_ms) == (b"k", b"v", 77)
+    assert not [name for name in headers if name.startswith("hapax-retry")]
+
+
+def test_another_error_on_a_later_try_counts_the_calls_before_it() -> None:
+    def fail(_record: Record) -> Output:
+        raise ValueError("no")
+
+    record = read_back(written(FIRST, step(asking("1s"), FIRST, NOW_MS)))
+    assert step(fail, record, NOW_MS + 1000) == Failure("ValueError", "no", 2)
+
+
+def test_a_record_that_waits_has_the_claim_of_its_original_or_of_what_that_replayed() -> None:
+    identity = Identity(("header:id",), inputs={"in"}, retry=TOPIC)
+    waiting = read_back(written(FIRST, step(asking("1s"), FIRST, NOW_MS)))
+    found = identity.identify([waiting])
+    assert (found.ids, found.replays) == ([b"1"], {0: Coordinates("in", 3, 7)})
+    replay = Record("in", 0, 1, b"k", b"v", (("id", b"1"), ("hapax-replay-of", b"in/0/0")), 1)
+    waiting = read_back(written(replay, step(asking("1s"), replay, NOW_MS)))
+    assert identity.identify([waiting]).replays == {0: Coordinates("in", 0, 0)}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        (),
+        (("hapax-retry-of", b"in/3/7"),),
+        tuple(
+            Retried(
+                of="other/0/1", timestamp=1, attempt=1, calls=1, move=1, until=1, due=1
+            ).encode()
+        ),
+    ],
+)
+def test_what_the_pipeline_did_not_write_to_the_topic_is_poison_and_claims_nothing(
+    headers: tuple[tuple[str, bytes], ...],
+) -> None:
+    stranger = Record("app-retry", 0, 1, b"k", b"v", headers, 1)
+    found = Identity(("key",), inputs={"in"}, retry=TOPIC).identify([stranger])
+    assert list(found.poison) == [0]
+    assert found.claims == [b""]
+    letter = written(stranger, Failure("Poison", str(found.poison[0]), 1))
+    assert dict(letter.headers)["hapax-source"] == b"app-retry/0/1"
+
+
+def test_headers_of_a_wait_in_an_input_mean_nothing() -> None:
+    forged = Retried(of="in/0/0", timestamp=1, attempt=9, calls=1, move=1, until=1, due=1).encode()
+    record = Record("in", 0, 1, b"k", b"v", tuple(forged), 5)
+    result = step(asking("1s"), record, NOW_MS)
+    assert isinstance(result, Put)
+    assert (result.retried.of, result.retried.attempt) == ("in/0/1", 1)
+    assert Identity(("key",), inputs={"in"}, retry=TOPIC).identify([record]).replays == {}
+
+
+def test_one_that_waits_does_not_keep_those_beside_it_from_their_calls() -> None:
+    waiting = read_back(written(FIRST, step(asking("1h"), FIRST, NOW_MS)))
+    calls = later_calls(lambda record: Output(record.value), NOW_MS)
+    fates: dict[int, Result | None] = {2: None}
+    moved, done, twin = calls.apply_all([waiting, FIRST, FIRST], Interrupt(), fates)
+    assert isinstance(moved, Put)
+    assert done == (Output(b"v"),)
+    assert twin is None
+    assert fates == {2: None}
+
+
+def test_the_time_that_a_record_has_waited_on_purpose_is_no_latency() -> None:
+    waiting = read_back(written(FIRST, step(asking("1h"), FIRST, NOW_MS)))
+    planner = Planner(Destinations("app", "out", "dead", TOPIC))
+    done = (Output(b"v"),)
+    for records, times_ms in (([waiting, FIRST], (77, 77)), ([waiting], (0, 0))):
+        ids = [b"1"] * len(records)
+        batch = Batch(records, {}, {})
+        result = BatchResult.of(
+            batch,
+            planner.plan(records, ids, [done] * len(records), {}),
+            Facts.of(batch, ids, len(records)),
+            Claimed({}),
+            phases_s={},
+            attempt=1,
+        )
+        assert (result.oldest_timestamp_ms, result.newest_timestamp_ms) == times_ms
+
+
+def test_a_plan_counts_later_tries_and_moves_apart_from_failures() -> None:
+    asked = step(asking("1h"), FIRST, NOW_MS)
+    waiting = read_back(written(FIRST, asked))
+    moved = step(asking("1h"), waiting, NOW_MS)
+    planner = Planner(Destinations("app", "out", "dead", TOPIC))
+    plan = planner.plan([FIRST, waiting], [b"1", b"1"], [asked, moved], {})
+    assert (plan.retried, plan.moved, plan.failures) == (1, 1, {})
+    assert plan.outputs() == {"app-retry": 2}
