@@ -42,7 +42,7 @@ RUN apt-get update \
 COPY LICENSE README.md pyproject.toml ./
 COPY service/ service/
 COPY fast/ fast/
-# The sandbox and the demo are for a machine to try things on: no image has them.
+# The sandbox, the demo and hapax dev are for a machine to try things on: no image has them.
 # Bytecode is compiled here, once: the running container may not write it. Unchecked hashes
 # spare a stat per module and do not depend on file times. What pip compiled would be left as it is,
 # hence its --no-compile.
@@ -51,6 +51,7 @@ RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --check-build-depend
     && /opt/build/bin/pip --python /opt/hapax/bin/python install --no-compile --no-deps wheels/*.whl \
     && rm -r /opt/hapax/lib/python3*/site-packages/hapax/sandbox \
         /opt/hapax/lib/python3*/site-packages/hapax/demo \
+        /opt/hapax/lib/python3*/site-packages/hapax/dev \
     && python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/hapax/lib
 
 # PySpark is a source archive without anything to compile; all the rest are wheels.

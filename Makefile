@@ -4,11 +4,12 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+SMALL  := $(VENV)/.small
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
 # Python's own environment variables could point a command at another installation.
 unexport PYTHONPATH PYTHONHOME
 
-SOURCES   := $(wildcard service tests bench deploy templates fast/hapax_fast fast/setup.py)
+SOURCES   := $(wildcard service tests bench deploy examples fast/hapax_fast fast/setup.py)
 FAST      := tests/unit tests/contract tests/meta tests/simulation tests/deploy
 REAL      := tests/integration
 PROOF     := build/proof
@@ -21,8 +22,8 @@ LANES     ?= 3
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup sandbox demo test unit sanitize lint format integration simulate fault fault-long proof \
-        sbom generate bench guard lock upgrade clean
+.PHONY: help setup environment sandbox demo test unit sanitize lint format integration simulate fault fault-long proof \
+        sbom generate site bench guard lock upgrade clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
@@ -31,8 +32,19 @@ help:  ## this list
 setup: $(READY)  ## .venv with the locked libraries and the project in it
 
 # The stamp is newer than everything that decides what is installed, so a second run does nothing.
-$(READY): pyproject.toml service/hapax/__init__.py requirements/build.txt requirements/test.txt \
-          $(wildcard fast/*.py fast/*.toml fast/src/* fast/hapax_fast/*)
+# The demo needs neither Spark nor what tests and lints: it has a stamp of its own, and so it begins
+# within a minute or two. What is installed for the tests will do for it as well.
+INSTALLED := pyproject.toml service/hapax/__init__.py requirements/build.txt \
+             $(wildcard fast/*.py fast/*.toml fast/src/* fast/hapax_fast/*)
+$(READY): $(INSTALLED) requirements/test.txt
+	@$(MAKE) --no-print-directory environment LOCK=requirements/test.txt
+	@touch $(READY) $(SMALL)
+
+$(SMALL): $(INSTALLED) requirements/sandbox.txt
+	@$(MAKE) --no-print-directory environment LOCK=requirements/sandbox.txt
+	@touch $@
+
+environment:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo 'Python 3.11 or newer is needed. Name one: make setup PYTHON=python3.12' >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
@@ -43,18 +55,17 @@ $(READY): pyproject.toml service/hapax/__init__.py requirements/build.txt requir
 	        exit 1; \
 	    fi; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet --require-hashes -r requirements/build.txt -r requirements/test.txt
+	$(PIP) install --quiet --require-hashes -r requirements/build.txt -r $(LOCK)
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@$(PIP) install --quiet --no-deps --no-build-isolation ./fast 2>$(VENV)/fast.log || { \
 	    echo 'The native record path (docs/fast.md) was not built: it needs a C compiler and the headers' \
 	        'of this Python. Everything works without it, slower. Why: $(VENV)/fast.log' >&2; }
 	@$(BIN)/python -m compileall -q service/hapax  # or the first worker to start would do it
-	@touch $@
 
-sandbox: setup  ## fetch what a real Kafka and a real Redis on this machine need
+sandbox: $(SMALL)  ## fetch what a real Kafka and a real Redis on this machine need
 	$(BIN)/python -m hapax sandbox fetch
 
-demo: setup  ## the whole promise on a real broker, in a minute
+demo: $(SMALL)  ## the whole promise on a real broker, in a minute
 	$(BIN)/python -m hapax demo
 
 # Types and rules need one core for minutes, and tests on brokers mostly wait: they share the time.
@@ -87,6 +98,9 @@ sbom: setup  ## bills of materials of both images, from the locks
 
 generate: setup  ## what is made from code: pages of settings and metrics, copies within deploy/
 	$(BIN)/python -m tests.deploy.generated
+
+site: setup  ## docs/ as a site in build/site, offline
+	$(BIN)/python -m mkdocs build --strict
 
 simulate: setup  ## COUNT schedules of the real core and loop; SEED=7 COUNT=1 plays one again
 	@.ci/part 'simulation: $(COUNT) schedules from seed $(SEED)' \
@@ -165,6 +179,7 @@ lock:  ## regenerate requirements/ from pyproject.toml, keeping versions where i
 	$(COMPILE) --extra spark -c requirements/worker.txt -o requirements/spark.txt
 	$(COMPILE) --extra sandbox --extra spark --extra tracing --group test --group lint -c requirements/spark.txt \
 	    -o requirements/test.txt
+	$(COMPILE) --extra sandbox -c requirements/test.txt -o requirements/sandbox.txt
 	$(subst pip compile pyproject.toml,pip compile,$(COMPILE)) --group build \
 	    -c requirements/test.txt -o requirements/build.txt
 	for peer in quixstreams aiokafka; do \

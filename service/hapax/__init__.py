@@ -13,8 +13,8 @@ kafka       all calls to Kafka                  claims     all calls to Redis
 operations  what the commands do                wiring     settings to a running service
 settings    environment to frozen groups        telemetry  log line and metric from one fact
 commands    the command line, one file each     transforms built-in business code
-sandbox     real Kafka and Redis for tests      testing    Kafka and the claim store in memory
-demo        kills real workers, and counts
+sandbox     real Kafka and Redis for tests      testing    a pipeline in memory, for tests
+demo        kills real workers, and counts      dev        a project of one's own
 """
 
 from hapax.core.errors import Poison, RetryLater

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 def main() -> None:
     """Run the command that the arguments name."""
     sys.excepthook, threading.excepthook = _show, _show_of_thread
-    if sys.argv[1:] == ["run"]:
+    if sys.argv[1:2] == ["run"]:
         # Until the service listens itself nothing is open that would have to be drained. The first
         # process of a container would otherwise not hear the signal at all.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _leave)
+    if sys.argv[1:] == ["run"]:
         _end(_run())
     from hapax.commands.tree import app
 

@@ -3,22 +3,44 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from hapax.engines.producer_startup import Opening
 from hapax.settings import VARIABLES
 from hapax.settings.reference import markdown
 from hapax.telemetry.reference import metrics_reference
+from hapax.wiring import LIVENESS_MARGIN_S
+from hapax.wiring.builders import FAREWELL_S
+from tests.deploy.api_page import api_page
 from tests.deploy.manifests import CHART, DEPLOY, KUSTOMIZE
+from tests.deploy.values_schema import THRESHOLDS, schema
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 DOCS: Final = DEPLOY.parent / "docs"
 ALERTS: Final = DEPLOY / "monitoring" / "alerts.yaml"
-# The manifests themselves say these: one port for probes, service and scrapes; one name per pod.
-OWNED: Final = frozenset({"HAPAX_INSTANCE", "HAPAX_TELEMETRY__PORT", "HAPAX_TELEMETRY__ADDRESS"})
+DASHBOARD: Final = DEPLOY / "monitoring" / "dashboard.json"
+CLUSTER: Final = KUSTOMIZE / "components/cluster"
+# What grace period, probes and the pace of autoscaling are computed from.
+DURATIONS: Final = (
+    "HAPAX_TRANSACTION__TIMEOUT",
+    "HAPAX_GROUP__SESSION_TIMEOUT",
+    "HAPAX_GROUP__MAX_POLL_INTERVAL",
+    "HAPAX_SHUTDOWN__TIMEOUT",
+    "HAPAX_WATCHDOG__TIMEOUT",
+)
+MARGINS: Final = {
+    "liveness": LIVENESS_MARGIN_S,
+    "closing": FAREWELL_S,
+    "start": Opening.TIMEOUT_S,
+}
 
+_DEFAULTS: Final = (
+    "# Made from the code by make generate; a test compares. Seconds, unless a unit is given."
+)
 _RULE: Final = """\
 # Made from deploy/monitoring/alerts.yaml by make generate; a test compares.
 apiVersion: monitoring.coreos.com/v1
@@ -32,58 +54,37 @@ spec:
 """
 
 
-def settable() -> dict[str, str]:
-    """Return what may stand in a ConfigMap, with its meaning: no secrets, but their files."""
-    return {
-        name: variable.meaning
-        for variable in VARIABLES
-        if variable.name not in OWNED
-        for name in (None if variable.form.secret else variable.name, variable.file_name)
-        if name is not None
-    }
-
-
 def files() -> dict[Path, str]:
     """Return each file with what it should hold."""
     alerts = ALERTS.read_text()
     return {
         DOCS / "settings.md": markdown(),
         DOCS / "metrics.md": metrics_reference(),
-        CHART / "values.schema.json": json.dumps(_schema(), indent=2) + "\n",
-        CHART / "alerts.yaml": alerts,
-        KUSTOMIZE / "components/monitoring/prometheusrule.yaml": _RULE
-        + textwrap.indent(alerts, "  "),
+        DOCS / "api.md": api_page(),
+        CHART / "values.schema.json": json.dumps(schema(), indent=1) + "\n",
+        CHART / "alerts.yaml": _tokens(alerts),
+        CHART / "dashboard.json": DASHBOARD.read_text(),
+        CHART / "settings.yaml": _defaults(),
+        CLUSTER / "prometheusrule.yaml": _RULE + textwrap.indent(alerts, "  "),
+        CLUSTER / "hapax.json": DASHBOARD.read_text(),
     }
 
 
-def _schema() -> dict[str, Any]:
-    """Return what Helm checks before it installs anything."""
-    text = {"type": ["string", "number", "boolean"]}
-    settings = {
-        "type": "object",
-        "required": [variable.name for variable in VARIABLES if _required(variable.default)],
-        "properties": {
-            name: {**text, "description": meaning} for name, meaning in settable().items()
-        },
-        "additionalProperties": False,
-    }
-    dynamic = {"properties": {"HAPAX_GROUP__MEMBERSHIP": {"const": "dynamic"}}}
-    return {
-        "$schema": "http://json-schema.org/draft-07/schema#",
-        "type": "object",
-        "properties": {
-            "kind": {"enum": ["StatefulSet", "Deployment"]},
-            "replicas": {"type": "integer", "minimum": 0},
-            "settings": settings,
-        },
-        # A static member that never comes back under its name would only delay the others.
-        "if": {"properties": {"kind": {"const": "Deployment"}}},
-        "then": {"properties": {"settings": {**dynamic, "required": ["HAPAX_GROUP__MEMBERSHIP"]}}},
-    }
+def _tokens(alerts: str) -> str:
+    """Return the rules with a name where each threshold was: the chart puts a number there."""
+    for name, expression in THRESHOLDS.items():
+        found = re.compile(re.escape(expression).replace("@", r"([\d.]+)"))
+        [(place, _number)] = [(one[0], one[1]) for one in found.finditer(alerts)]
+        alerts = alerts.replace(place, expression.replace("@", f"@{name}@"))
+    return alerts
 
 
-def _required(default: str | None) -> bool:
-    return default is None
+def _defaults() -> str:
+    """Return what templates compute with: defaults of durations, and margins of the code."""
+    defaults = {each.name: each.default for each in VARIABLES}
+    lines = [f"  {name}: {defaults[name]}" for name in DURATIONS]
+    margins = [f"  {name}: {seconds:g}" for name, seconds in MARGINS.items()]
+    return "\n".join([_DEFAULTS, "defaults:", *lines, "margins:", *margins, ""])
 
 
 if __name__ == "__main__":

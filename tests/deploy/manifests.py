@@ -30,6 +30,9 @@ PAIRS: Final[dict[str, tuple[str, ...]]] = {
     "overlays/deployment": ("production", "deployment"),
     "overlays/spark": ("production", "spark"),
 }
+# Without pods: what all pipelines share.
+SHARED: Final = "overlays/cluster"
+RENDERED: Final = PAIRS | {SHARED: ("cluster",)}
 # By Kustomize alone: the operator is an offer to those who have one.
 OPERATOR: Final = "overlays/spark-operator"
 LAYERS: Final = (*PAIRS, OPERATOR)

@@ -27,7 +27,8 @@ _BEHAVIOR: Final[Table] = {
 }
 _KAFKA: Final = (
     "bootstrapServersFromEnv consumerGroupFromEnv topic lagThreshold activationLagThreshold "
-    "offsetResetPolicy allowIdleConsumers version sasl tls"
+    "offsetResetPolicy allowIdleConsumers version sasl tls "
+    "serverAddress query threshold ignoreNullValues authModes"
 )
 OPERATORS: Final[dict[str, Table]] = {
     "monitoring.coreos.com/v1 PodMonitor": {

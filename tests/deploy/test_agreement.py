@@ -15,7 +15,6 @@ from hapax.settings import VARIABLES
 from hapax.telemetry.health import Health
 from hapax.wiring import LIVENESS_MARGIN_S
 from hapax.wiring.builders import FAREWELL_S
-from tests.deploy.generated import OWNED, settable
 from tests.deploy.manifests import (
     CHART,
     DEPLOY,
@@ -28,6 +27,7 @@ from tests.deploy.manifests import (
     only,
 )
 from tests.deploy.settled import SECRETS, environment, secret_files, settled
+from tests.deploy.values_schema import OWNED, settable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -133,7 +133,7 @@ def test_whatever_selects_pods_selects_ours_and_knows_their_port(objects: list[O
             case "Service":
                 selected = spec["selector"]
                 assert {port["targetPort"] for port in spec["ports"]} == {"telemetry"}
-            case "NetworkPolicy":
+            case "NetworkPolicy" if each["metadata"]["name"] == "hapax":
                 selected = spec["podSelector"]["matchLabels"]
                 [rule] = spec["ingress"]
                 assert [port["port"] for port in rule["ports"]] == ["telemetry"]
@@ -198,6 +198,37 @@ def test_spark_has_the_cores_that_it_believes_to_have(tmp_path: Path) -> None:
     objects = kustomized("overlays/spark")
     cores = container(objects)["resources"]["requests"]["cpu"]
     assert settled(objects, tmp_path).spark.master == f"local[{cores}]"
+
+
+def test_policies_of_spark_allow_what_its_pods_exchange() -> None:
+    objects = kustomized(OPERATOR)
+    spec = only(objects, "SparkApplication")["spec"]
+    conf = spec["sparkConf"]
+    labels = {
+        role: spec[f"{role}Spec"]["podTemplateSpec"]["metadata"]["labels"]
+        for role in ("driver", "executor")
+    }
+    assert labels["driver"] != labels["executor"]
+    policies = {
+        each["metadata"]["name"]: each["spec"]
+        for each in objects
+        if each["kind"] == "NetworkPolicy"
+    }
+    assert policies.keys() == {"hapax", "hapax-driver", "hapax-executor"}
+    for role in ("driver", "executor"):
+        assert policies[f"hapax-{role}"]["podSelector"]["matchLabels"] == labels[role]
+
+    def ports(rules: list[Any]) -> list[set[str]]:
+        return [{str(port["port"]) for port in rule["ports"]} for rule in rules]
+
+    blocks = conf["spark.blockManager.port"]
+    of_driver = {conf["spark.driver.port"], conf["spark.driver.blockManager.port"]}
+    assert ports(policies["hapax-driver"]["ingress"]) == [of_driver]
+    assert ports(policies["hapax-driver"]["egress"]) == [{blocks}, {"443", "6443"}]
+    assert ports(policies["hapax-executor"]["ingress"]) == [{blocks}]
+    assert ports(policies["hapax-executor"]["egress"])[0] == of_driver | {blocks}
+    # Tasks resolve names, and reach Kafka and Redis, as the driver does.
+    assert policies["hapax-executor"]["egress"][1:] == policies["hapax"]["egress"]
 
 
 def test_the_driver_of_the_operator_is_on_kubernetes(tmp_path: Path) -> None:

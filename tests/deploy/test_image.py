@@ -193,8 +193,8 @@ def test_nothing_that_builds_or_installs_is_in_the_image(image: Path) -> None:
     assert found & {"pip", "setuptools", "wheel", "hatchling", "pytest", "pyspark"} == set()
 
 
-@pytest.mark.parametrize("command", ["demo", "sandbox"])
-def test_sandbox_and_demo_are_not_in_the_image_and_their_commands_say_so(
+@pytest.mark.parametrize("command", ["demo", "sandbox", "dev"])
+def test_sandbox_demo_and_dev_are_not_in_the_image_and_their_commands_say_so(
     image: Path, command: str
 ) -> None:
     [package] = (image / "opt/hapax/lib").glob("python3*/site-packages/hapax")

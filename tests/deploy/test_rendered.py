@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -15,10 +16,13 @@ from tests.deploy.manifests import (
     DEPLOY,
     LAYERS,
     PAIRS,
+    RENDERED,
+    SHARED,
     charted,
     comparable,
     kustomized,
     leaves,
+    only,
 )
 from tests.deploy.schemas import VERSIONS, problems
 
@@ -30,20 +34,20 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("helm", [tools.helm, tools.old_helm], ids=lambda helm: helm.__name__)
-@pytest.mark.parametrize("layer", PAIRS)
+@pytest.mark.parametrize("layer", RENDERED)
 def test_the_chart_makes_the_objects_of_the_kustomization(layer: str, helm: Tool) -> None:
     ours = comparable(kustomized(layer))
-    theirs = comparable(charted(*PAIRS[layer], helm=helm()))
+    theirs = comparable(charted(*RENDERED[layer], helm=helm()))
     assert sorted(ours) == sorted(theirs)
     for key, each in ours.items():
         assert dict(leaves(each)) == dict(leaves(theirs[key])), key
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("layer", [*LAYERS, SHARED])
 def test_every_object_is_known_to_kubernetes_field_by_field(layer: str, version: str) -> None:
     objects = kustomized(layer)
-    assert len(objects) > 3
+    assert len(objects) > (1 if layer == SHARED else 3)
     assert [problem for each in objects for problem in problems(each, version)] == []
 
 
@@ -96,15 +100,26 @@ def test_generated_files_are_up_to_date(path: Path) -> None:
 def test_the_alerts_are_the_same_everywhere() -> None:
     groups = yaml.safe_load((DEPLOY / "monitoring/alerts.yaml").read_text())["groups"]
     assert groups
-    for objects in (kustomized("overlays/production"), charted("production")):
-        rule = next(each for each in objects if each["kind"] == "PrometheusRule")
-        assert rule["spec"]["groups"] == groups
+    for objects in (kustomized(SHARED), charted("cluster")):
+        assert only(objects, "PrometheusRule")["spec"]["groups"] == groups
+
+
+def test_alerts_and_dashboard_come_once_and_not_with_each_pipeline() -> None:
+    for objects in (*map(kustomized, LAYERS), *(charted(*names) for names in PAIRS.values())):
+        assert {"PrometheusRule"}.isdisjoint(each["kind"] for each in objects)
+        assert len([each for each in objects if each["kind"] == "ConfigMap"]) == 1
+
+
+def test_the_dashboard_is_the_one_of_the_repository() -> None:
+    original = json.loads((DEPLOY / "monitoring/dashboard.json").read_text())
+    for objects in (kustomized(SHARED), charted("cluster")):
+        [content] = only(objects, "ConfigMap")["data"].values()
+        assert json.loads(content) == original
 
 
 def test_the_links_of_the_alerts_lead_where_the_runbooks_are() -> None:
-    option = ("--set", "monitoring.runbooks=https://example.org/night")
-    objects = charted("production", options=option)
-    rule = next(each for each in objects if each["kind"] == "PrometheusRule")
+    option = ("--set", "monitoring.rules.runbooks=https://example.org/night")
+    rule = only(charted("cluster", options=option), "PrometheusRule")
     links = [str(value) for path, value in leaves(rule) if path.endswith("runbook_url")]
     assert links
     assert all(link.startswith("https://example.org/night/") for link in links)

@@ -5,12 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
+from tests.deploy.api_stub import api_server
+from tests.deploy.expressions import known_metrics, metrics_in
 from tests.deploy.manifests import WORKLOADS, Object, charted, driver, kustomized, only
-from tests.deploy.settled import secret_files, settled
+from tests.deploy.schemas import problems
+from tests.deploy.settled import SECRETS, secret_files, settled
+from tests.deploy.test_values import BOTH, refusal, rendered
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.deploy.test_values import Tool
 
 SASL = {"SCRAM-SHA-512": "scram_sha512", "SCRAM-SHA-256": "scram_sha256", "PLAIN": "plaintext"}
 
@@ -86,3 +93,184 @@ def test_the_chart_makes_a_trigger_for_each_topic() -> None:
     # Brokers that ask for no login are not given one.
     assert [each for each in triggers if "authenticationRef" in each] == []
     assert [each for each in objects if each["kind"] == "TriggerAuthentication"] == []
+
+
+SECURITY = "HAPAX_KAFKA__SECURITY__"
+OAUTH = {
+    "PROTOCOL": "sasl_ssl",
+    "SASL_MECHANISM": "OAUTHBEARER",
+    "OAUTH_CLIENT_ID": "hapax",
+    "OAUTH_CLIENT_SECRET_FILE": f"{SECRETS}/oauth-secret",
+    "OAUTH_TOKEN_URL": "https://idp.example/token",
+    "OAUTH_SCOPE": "kafka",
+}
+SCRAM = {
+    "PROTOCOL": "SASL_SSL",
+    "SASL_MECHANISM": "scram-sha-256",
+    "USERNAME": "hapax",
+    "PASSWORD_FILE": f"{SECRETS}/password",
+}
+MUTUAL = {
+    "PROTOCOL": "ssl",
+    "CA_FILE": f"{SECRETS}/ca.pem",
+    "CERTIFICATE_FILE": f"{SECRETS}/tls.crt",
+    "KEY_FILE": f"{SECRETS}/tls.key",
+    "KEY_PASSWORD_FILE": f"{SECRETS}/key-password",
+}
+
+
+def scaling(security: dict[str, str], **more: Any) -> dict[str, Any]:
+    settings = {f"{SECURITY}{name}": value for name, value in security.items()}
+    return {"settings": settings, "autoscaling": {"enabled": True}} | more
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("security", "words", "env", "keys"),
+    [
+        ({}, ("none", "disable"), {}, {}),
+        ({"PROTOCOL": "ssl"}, ("none", "enable"), {}, {}),
+        (
+            MUTUAL,
+            ("none", "enable"),
+            {},
+            {
+                "ca": "ca.pem",
+                "cert": "tls.crt",
+                "key": "tls.key",
+                "keyPassword": "key-password",
+            },
+        ),
+        (
+            SCRAM,
+            ("scram_sha256", "enable"),
+            {"username": "USERNAME"},
+            {"password": "password"},
+        ),
+        (
+            SCRAM | {"PROTOCOL": "sasl_plaintext", "SASL_MECHANISM": "PLAIN"},
+            ("plaintext", "disable"),
+            {"username": "USERNAME"},
+            {"password": "password"},
+        ),
+        (
+            OAUTH,
+            ("oauthbearer", "enable"),
+            {
+                "username": "OAUTH_CLIENT_ID",
+                "oauthTokenEndpointUri": "OAUTH_TOKEN_URL",
+                "scopes": "OAUTH_SCOPE",
+            },
+            {"password": "oauth-secret"},
+        ),
+    ],
+)
+def test_the_login_of_keda_follows_from_the_settings(
+    tmp_path: Path,
+    helm: Tool,
+    security: dict[str, str],
+    words: tuple[str, str],
+    env: dict[str, str],
+    keys: dict[str, str],
+) -> None:
+    objects = rendered(tmp_path, scaling(security), helm=helm())
+    assert [one for each in objects for one in problems(each)] == []
+    [trigger] = only(objects, "ScaledObject")["spec"]["triggers"]
+    assert (trigger["metadata"]["sasl"], trigger["metadata"]["tls"]) == words
+    logins = [each["spec"] for each in objects if each["kind"] == "TriggerAuthentication"]
+    assert len(logins) == ("authenticationRef" in trigger) == bool(env or keys)
+    for login in logins:
+        told = {each["parameter"]: each["name"] for each in login.get("env", ())}
+        assert told == {parameter: f"{SECURITY}{name}" for parameter, name in env.items()}
+        assert {each["parameter"]: each["key"] for each in login["secretTargetRef"]} == keys
+        assert {each["name"] for each in login["secretTargetRef"]} == {"hapax"}
+
+
+def test_a_password_of_extra_env_is_one_that_keda_can_read(tmp_path: Path) -> None:
+    name = f"{SECURITY}PASSWORD"
+    source = {"secretKeyRef": {"name": "vault", "key": "password"}}
+    security = {key: value for key, value in SCRAM.items() if key != "PASSWORD_FILE"}
+    given = scaling(security, extraEnv=[{"name": name, "valueFrom": source}])
+    login = only(rendered(tmp_path, given), "TriggerAuthentication")["spec"]
+    assert {"parameter": "password", "name": name, "containerName": "hapax"} in login["env"]
+
+
+def without(security: dict[str, str], name: str) -> dict[str, str]:
+    return {key: value for key, value in security.items() if key != name}
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (scaling(without(SCRAM, "SASL_MECHANISM")), "SASL_MECHANISM is missing"),
+        (scaling(without(SCRAM, "PASSWORD_FILE")), "PASSWORD is missing"),
+        (scaling(SCRAM | {"PASSWORD_FILE": "/vault/password"}), "not the file /vault/password"),
+        (scaling(OAUTH | {"OAUTH_CA_FILE": f"{SECRETS}/idp.pem"}), "no authority of its own"),
+        (
+            scaling({}, autoscaling={"enabled": True, "trigger": "prometheus"}),
+            "needs the address of Prometheus",
+        ),
+        (
+            scaling({}, autoscaling={"enabled": True, "replicasMin": 5, "replicasMax": 4}),
+            "replicasMin is larger",
+        ),
+        (
+            {
+                "settings": {"HAPAX_ENGINE": "spark", "HAPAX_SPARK__DATAFRAME": "a:b"},
+                "autoscaling": {"enabled": True},
+            },
+            "one query with one checkpoint",
+        ),
+    ],
+)
+def test_what_keda_cannot_do_is_refused(
+    tmp_path: Path, helm: Tool, values: dict[str, Any], words: str
+) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    assert words in refusal(helm(), file)
+
+
+def test_our_own_lag_in_prometheus_is_the_alternative(tmp_path: Path) -> None:
+    prometheus = {"serverAddress": "http://prometheus.monitoring:9090", "authModes": "bearer"}
+    scale = {"enabled": True, "trigger": "prometheus", "prometheus": prometheus}
+    given = scaling(OAUTH | {"OAUTH_CA_FILE": f"{SECRETS}/idp.pem"}, autoscaling=scale)
+    objects = rendered(tmp_path, given)
+    assert [one for each in objects for one in problems(each)] == []
+    [trigger] = only(objects, "ScaledObject")["spec"]["triggers"]
+    query = trigger["metadata"]["query"]
+    assert query == 'sum(hapax_consumer_lag{namespace="default", pod=~"hapax-.+"})'
+    assert metrics_in(query) <= known_metrics().keys()
+    # Prometheus that is away must not look like a lag of 0, which would take pods away.
+    assert trigger["metadata"]["ignoreNullValues"] == "false"
+    assert [each for each in objects if each["kind"] == "TriggerAuthentication"] == []
+
+
+def test_the_pace_follows_a_grace_period_that_is_longer(tmp_path: Path) -> None:
+    slow = {"HAPAX_SHUTDOWN__TIMEOUT": "8m", "HAPAX_GROUP__SESSION_TIMEOUT": "1m"}
+    given = {"settings": slow, "autoscaling": {"enabled": True}}
+    objects = rendered(tmp_path, given)
+    grace_s = driver(objects)["spec"]["terminationGracePeriodSeconds"]
+    scaled = only(objects, "ScaledObject")["spec"]
+    down = scaled["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]["scaleDown"]
+    assert min(down["stabilizationWindowSeconds"], scaled["cooldownPeriod"]) > grace_s + 60
+    assert down["policies"][0]["periodSeconds"] > grace_s + 60
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+def test_a_switch_to_autoscaling_keeps_the_pods_that_run(kind: str) -> None:
+    """A number that disappears from a manifest becomes 1 in the cluster."""
+    path = f"/apis/apps/v1/namespaces/default/{kind.lower()}s/hapax"
+    owner = {"meta.helm.sh/release-name": "hapax", "meta.helm.sh/release-namespace": "default"}
+    labels = {"app.kubernetes.io/managed-by": "Helm"}
+    metadata = {"name": "hapax", "annotations": owner, "labels": labels}
+    live = {"kind": kind, "apiVersion": "apps/v1", "metadata": metadata}
+    options = ["autoscaling.enabled=true", f"kind={kind}"]
+    options.append("settings.HAPAX_GROUP__MEMBERSHIP=dynamic")
+    words = [word for option in options for word in ("--set", option)]
+    for objects, wanted in (({path: live | {"spec": {"replicas": 7}}}, 7), ({}, None)):
+        with api_server(objects) as address:
+            server = ("--dry-run=server", "--kube-apiserver", address)
+            made = charted(options=(*words, *server, "--disable-openapi-validation"))
+        assert only(made, kind)["spec"].get("replicas") == wanted

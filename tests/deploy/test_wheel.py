@@ -9,8 +9,10 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,7 +23,6 @@ from tests.kit.topics import produce, read_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from hapax.sandbox import Sandbox
 
@@ -43,6 +44,83 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([*build, "--quiet", "--wheel-dir", folder, ROOT], check=True, timeout=120)
     [found] = folder.iterdir()
     return found
+
+
+def built(source: Path, target: Path) -> dict[str, bytes]:
+    """Build wheel and sdist from a copy of the sources; return them by name."""
+    source.mkdir()
+    for name in ("LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml"):
+        shutil.copy(ROOT / name, source)
+    for name in ("service", "examples", "requirements"):
+        ignored = shutil.ignore_patterns("__pycache__", ".*_cache")
+        shutil.copytree(ROOT / name, source / name, ignore=ignored, copy_function=shutil.copy)
+    command = [sys.executable, "-m", "hatchling", "build", "--directory", str(target)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=120)
+    return {file.name: file.read_bytes() for file in target.iterdir()}
+
+
+def test_wheel_and_sdist_are_the_same_bytes_wherever_and_whenever_they_are_built(
+    tmp_path: Path,
+) -> None:
+    first = built(tmp_path / "first", tmp_path / "dist-1")
+    for file in (tmp_path / "first").rglob("*"):
+        os.utime(file, (1, 1))
+    second = built(tmp_path / "elsewhere", tmp_path / "dist-2")
+    assert sorted(first) == [
+        f"hapax_kafka-{hapax.__version__}-py3-none-any.whl",
+        f"hapax_kafka-{hapax.__version__}.tar.gz",
+    ]
+    assert first == second
+
+
+def test_the_sdist_builds_the_same_wheel(tmp_path: Path) -> None:
+    files = built(tmp_path / "source", tmp_path / "dist")
+    [sdist] = (name for name in files if name.endswith(".tar.gz"))
+    with tarfile.open(tmp_path / "dist" / sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    unpacked = tmp_path / sdist.removesuffix(".tar.gz")
+    assert not (unpacked / "tests").exists()
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", "w"]
+    subprocess.run(command, cwd=unpacked, check=True, capture_output=True, timeout=120)
+    [wheel] = (unpacked / "w").iterdir()
+    assert wheel.read_bytes() == files[wheel.name]
+
+
+def newest() -> str:
+    """Return the newest Python of this machine that is at least as new as this one."""
+    on_path = (shutil.which(f"python3.{minor}") for minor in range(11, 30))
+    beside = Path(sys.base_prefix).parent.glob("3.*/bin/python3")
+    found: dict[tuple[int, ...], str] = {}
+    for path in [*filter(None, on_path), *map(str, beside)]:
+        ask = [path, "-c", "import sys; print(*sys.version_info[:2])"]
+        said = subprocess.run(ask, capture_output=True, text=True, check=False).stdout.split()
+        if said:
+            found[tuple(map(int, said))] = path
+    return found[max(found)] if found else sys.executable
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)  # libraries are installed, and perhaps fetched
+@pytest.mark.parametrize("which", ["this", "newest"])
+def test_the_wheel_installs_and_runs_in_an_empty_environment(
+    which: str, wheel: Path, tmp_path: Path
+) -> None:
+    python = newest() if which == "newest" else sys._base_executable  # type: ignore[attr-defined] # typeshed does not know it
+    subprocess.run([python, "-m", "venv", tmp_path / "env"], check=True)
+    programs, project = tmp_path / "env/bin", tmp_path / "orders"
+
+    def said(folder: Path, program: str, *words: str) -> str:
+        command = [str(programs / program), *words]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    said(tmp_path, "pip", "install", "--disable-pip-version-check", str(wheel), "pytest")
+    assert said(tmp_path, "hapax", "--version") == f"hapax {hapax.__version__}\n"
+    assert "orders/settings.env\n" in said(tmp_path, "hapax", "init", "orders")
+    checked = said(project, "hapax", "config", "check", "--env-file", "settings.env")
+    assert checked == "settings are fine\n"
+    assert "4 passed" in said(project, "python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
 
 
 def test_the_wheel_has_every_file_of_the_package_and_nothing_else(wheel: Path) -> None:
@@ -86,25 +164,25 @@ def test_what_installs_an_extra_names_this_distribution() -> None:
 
 
 def installed(checkout: Path, environment: dict[str, str]) -> str:
-    """Type the commands of the README's section; return the program that the last one runs."""
-    page = (ROOT / "README.md").read_text().partition("\n## Install\n")[2].partition("\n## ")[0]
-    told = program = ""
-    for command in re.findall(r"(?m)^\$ (.+)$", page):
-        program, *words = shlex.split(command)
-        # The interpreter of the tests stands for the user's python3.
-        own = sys._base_executable if program == "python3" else program  # type: ignore[attr-defined] # typeshed does not know it
-        done = subprocess.run(
-            [own, *words],
-            cwd=checkout,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-        told = done.stdout
-    assert told == f"hapax {hapax.__version__}\n"
-    return program
+    """Install it with the locked libraries, as the pages say; return the program."""
+    quickstart = (ROOT / "docs/quickstart.md").read_text()
+    readme = (ROOT / "README.md").read_text()
+    [made] = re.findall(r"(?m)^\$ (python3 -m venv .+\n)\$ (\. .+\n)", readme)
+    [locked] = re.findall(r"(?m)^\$ (pip install --require-hashes.+\n)\$ (pip .+)$", quickstart)
+    # The interpreter of the tests stands for the user's python3.
+    base = sys._base_executable  # type: ignore[attr-defined] # typeshed does not know it
+    script = f'set -e\npython3() {{ {shlex.quote(base)} "$@"; }}\n{"".join([*made, *locked])}'
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{script}\nhapax --version"],
+        cwd=checkout,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
+    assert done.stdout.endswith(f"hapax {hapax.__version__}\n")
+    return shlex.split(made[0])[-1] + "/bin/hapax"
 
 
 @pytest.mark.long

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from hapax.sandbox import Sandbox, SandboxError
+from hapax.sandbox.ports import Ports
+from hapax.settings.env_file import read_env_file
 from tests.kit.topics import (
     Given,
     committed,
@@ -250,3 +254,39 @@ def test_a_killed_command_leaves_no_server_and_no_folder_behind() -> None:
         command.kill()
     assert psutil.wait_procs(servers, timeout=60)[1] == []
     assert not folder.exists()
+
+
+@pytest.mark.real
+def test_chosen_ports_are_taken_and_the_environment_is_in_a_file(tmp_path: Path) -> None:
+    with closing(Ports()) as ports:
+        kafka, store = ports.reserve(), ports.reserve()
+    file = tmp_path / "sandbox.env"
+    words = ("--port", str(kafka), "--redis-port", str(store), "--env-file", str(file))
+    with up(*words) as command:
+        assert command.stdout is not None
+        assert command.stdout.readline() == (
+            f"export HAPAX_KAFKA__BOOTSTRAP_SERVERS=127.0.0.1:{kafka}\n"
+        )
+        assert read_env_file(file) == {
+            "HAPAX_KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{kafka}",
+            "HAPAX_DEDUP__REDIS_URL": f"redis://127.0.0.1:{store}/0",
+        }
+        with up(*words) as second:  # the port is taken, and the file is its own
+            assert second.wait(60) == 3
+        command.send_signal(signal.SIGTERM)
+        assert command.wait(60) == 0
+
+
+def test_a_file_of_somebody_else_is_not_overwritten(tmp_path: Path) -> None:
+    file = tmp_path / "settings.env"
+    file.write_text("HAPAX_APP=orders\n")
+    with up("--env-file", str(file)) as command:
+        assert command.wait(60) == 2
+    assert file.read_text() == "HAPAX_APP=orders\n"
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken, closing(Ports()) as ports:
+        port = taken.getsockname()[1]
+        with pytest.raises(SandboxError, match=f"Port {port} .*in use"):
+            ports.reserve(port)

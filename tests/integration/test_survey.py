@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,9 @@ import pytest
 
 from hapax.core.lag import Retention
 from hapax.core.partition_offsets import LogOffsets
+from hapax.kafka.admin.group import GroupMembers
 from hapax.kafka.read.lag_probe import KafkaLagProbe
+from hapax.settings import load_settings
 from tests.kit.claim_stores import redis_server
 from tests.kit.pipeline_under_test import PipelineUnderTest, metric
 from tests.kit.probes import ask, free_port
@@ -116,6 +119,23 @@ def test_no_broker_is_an_answer_within_seconds() -> None:
     assert time.monotonic() - began_s < 30
 
 
+def test_the_group_is_asked_without_waiting_and_not_by_each_reader() -> None:
+    members = GroupMembers(
+        load_settings(
+            {
+                "HAPAX_APP": "nobody",
+                "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1",
+                "HAPAX_INPUT__TOPICS": "in",
+                "HAPAX_OUTPUT__TOPIC": "out",
+            }
+        )
+    )
+    began_s = time.monotonic()
+    assert [members.latest() for _ in range(50)] == [None] * 50
+    assert time.monotonic() - began_s < 1
+    assert sum(thread.name == "group-members" for thread in threading.enumerate()) <= 1
+
+
 # -- the worker ---------------------------------------------------------------------------
 
 
@@ -171,6 +191,12 @@ def test_the_page_shows_a_worker_as_it_is(route: PipelineUnderTest, port: int) -
     told = status(port)
     assert (told["state"], told["totals"]["records_in"]) == ("running", 2)
     assert {row["topic"] for row in told["outputs"]} == {route.target, route.dead_letters}
+    assert told["settings"]["HAPAX_OUTPUT__TOPIC"] == route.target
+    await_(lambda: status(port)["members"], 30, worker.text)
+    await_(lambda: len(status(port)["rates"]) > 1, 30, worker.text)
+    ((name, held),) = status(port)["members"]["hold"].items()
+    assert status(port)["instance"] in name
+    assert held == {route.source: [0]}
     answer, page = ask(port, "/")
     assert answer == 200
     assert f'<th scope="row">{route.source}/0</th>' in page

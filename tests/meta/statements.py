@@ -27,7 +27,7 @@ SETTINGS = {
     if name is not None
 }
 COMMANDS: Any = typer.main.get_command(app)  # a click command, of typer's own click
-NEVER_RUN = {"pip", "docker", "make", "set", "export", "curl", "python", "python3"}
+NEVER_RUN = {"pip", "docker", "make", "set", "export", "curl", "python", "python3", ".", "cd"}
 NEVER_RUN |= {"kafka-consumer-groups.sh"}
 
 
@@ -59,7 +59,7 @@ def links(text: str, page: Path) -> Iterator[str]:
 
 
 def files(text: str, _page: Path) -> Iterator[str]:
-    for name in re.findall(r"`((?:service|tests|bench|docs|templates)/[\w./*-]*)", text):
+    for name in re.findall(r"`((?:service|tests|bench|docs|examples)/[\w./*-]*)", text):
         if not list(ROOT.glob(name.rstrip("/"))):
             yield name
 
@@ -77,6 +77,7 @@ def metrics(text: str, _page: Path) -> Iterator[str]:
         for family in Metrics().registry.collect()
         for suffix in ("", "_total", "_bucket", "_sum", "_count")
     }
+    known |= {"hapax_pipeline", "hapax_env_file"}  # of the plugin of pytest
     yield from sorted(set(re.findall(r"\bhapax_[a-z_]+", text)) - known)
 
 
@@ -126,7 +127,7 @@ def events(text: str, _page: Path) -> Iterator[str]:
 def console(text: str, _page: Path) -> Iterator[str]:
     for line in re.findall(r"(?m)^\$ (.+)$", text):
         words = [word for word in shlex.split(line) if not re.fullmatch(r"[A-Z_]+=\S*", word)]
-        if Path(words[0]).name not in {*NEVER_RUN, "hapax"}:
+        if words[0].rpartition("/")[2] not in {*NEVER_RUN, "hapax"}:
             yield line
 
 

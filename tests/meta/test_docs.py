@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +13,6 @@ from hapax.core.errors import ExitCode
 from hapax.core.forms import load_transform
 from hapax.core.records import Output, Record
 from hapax.core.transform import Transformer
-from hapax.settings import load_settings
 from hapax.settings.environment import RENAMED as SETTINGS_RENAMED
 from hapax.telemetry.events import Events
 from hapax.telemetry.reference import RENAMED as METRICS_RENAMED
@@ -39,12 +36,11 @@ if TYPE_CHECKING:
 
     from tests.meta.statements import Check
 
-TEMPLATE = ROOT / "templates/pipeline"
 PAGES = [
     *[ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")],
     ROOT / "bench/README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
-    *sorted((ROOT / "templates").rglob("*.md")),
+    *sorted((ROOT / "examples").rglob("*.md")),
     ROOT / "tests/fault/README.md",
 ]
 
@@ -162,20 +158,3 @@ def test_built_in_transforms_are_listed_and_load() -> None:
     )
     assert len(listed) == 4
     assert all(callable(load_transform(name)) for name in listed)
-
-
-def test_the_template_passes_its_own_tests() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
-    run = subprocess.run(command, cwd=TEMPLATE, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stdout + run.stderr
-
-
-def test_the_settings_of_the_template_are_sound_and_its_image_has_the_rule() -> None:
-    lines = (TEMPLATE / "pipeline.env").read_text().splitlines()
-    given = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
-    assert load_settings(given).transform == "pipeline:transform"
-    image = (TEMPLATE / "Dockerfile").read_text()
-    assert "COPY pipeline.py /app/" in image
-    assert f"ENV HAPAX_TRANSFORM={given['HAPAX_TRANSFORM']}" in image
-    assert re.search(r"(?m)^ENTRYPOINT \[\"hapax\"\]$", (ROOT / "Dockerfile").read_text())
-    assert "PYTHONPATH=/app" in (ROOT / "Dockerfile").read_text()

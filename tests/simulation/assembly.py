@@ -142,7 +142,7 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
             isolation,
             records_max=WINDOW_BATCHES * options.batch_max,
             bytes_max=1 << 20,
-            concurrency=options.window,
+            at_once=options.window,
         )
         runner: BatchRunner = WindowRunner(*parts, windowing=windowing, **around)
     else:

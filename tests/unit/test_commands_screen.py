@@ -1,6 +1,15 @@
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from contextlib import suppress
 
 import pytest
 import typer
@@ -40,6 +49,40 @@ def test_a_table_shows_cells_as_they_are_but_for_what_a_terminal_would_obey(
     shown = capsys.readouterr().out
     assert "x[red]\\x1b[0m" in shown
     assert "\x1b" not in shown
+
+
+def on_a_terminal(columns: int) -> str:
+    """Print the widest table of a command on a terminal; return what it shows."""
+    script = (
+        "from hapax.commands.screen import print_table\n"
+        "from hapax.commands.offsets_screen import _COLUMNS as names\n"
+        "row = ['orders/0', *(f'{number}123456789' for number in range(len(names) - 2)), 'LOST']\n"
+        "print_table(names, [row])\n"
+    )
+    ours, theirs = pty.openpty()
+    size = struct.pack("HHHH", 24, columns, 0, 0)
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, size)
+    environ = {name: text for name, text in os.environ.items() if name != "COLUMNS"}
+    environ |= {"TERM": "xterm", "NO_COLOR": "1"}
+    command = [sys.executable, "-c", script]
+    run = subprocess.run(command, stdin=theirs, stdout=theirs, env=environ, check=True)
+    assert run.returncode == 0
+    os.close(theirs)
+    shown = b""
+    with suppress(OSError):  # the other end is closed
+        while part := os.read(ours, 4096):
+            shown += part
+    os.close(ours)
+    return re.sub(r"\x1b\[[\d;]*m", "", shown.decode()).replace("\r", "")
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_no_word_and_no_number_of_a_table_is_broken_on_a_narrow_terminal(columns: int) -> None:
+    shown = on_a_terminal(columns)
+    assert max(map(len, shown.splitlines())) <= columns
+    for number in range(8):
+        assert f"{number}123456789" in shown
+    assert "LOST" in shown
 
 
 @pytest.mark.parametrize(

@@ -348,3 +348,16 @@ def test_on_spark_transactions_are_larger_unless_they_are_set() -> None:
     assert origins["HAPAX_TRANSACTION__INTERVAL"] == "default"
     own = load_settings(spark | {"HAPAX_TRANSACTION__RECORDS_MAX": "7"})
     assert own.transaction.records_max == 7
+
+
+def test_what_differs_from_the_defaults_is_a_short_list_without_secrets() -> None:
+    given = {**REQUIRED, "HAPAX_DEDUP__REDIS_URL": "redis://:hunter2@cache:6379/0"}
+    given["HAPAX_TRANSACTION__INTERVAL"] = "100ms"  # the default, said aloud
+    changed = load_settings({**given, "HAPAX_RETRY__ATTEMPTS": "5"}).changed()
+    assert changed["HAPAX_RETRY__ATTEMPTS"] == "5"
+    assert "HAPAX_TRANSACTION__INTERVAL" not in changed
+    named = REQUIRED.keys() - {"POD_NAME"}
+    assert changed.keys() == {
+        *named, "HAPAX_INSTANCE", "HAPAX_DEDUP__REDIS_URL", "HAPAX_RETRY__ATTEMPTS",
+    }  # fmt: skip
+    assert "hunter2" not in str(changed)

@@ -230,3 +230,19 @@ def test_a_batch_too_large_for_its_transactions_time_becomes_smaller_until_it_fi
     assert sizes[:3] == [400, 200, 100]
     assert len([size for size in sizes if size > 100]) == 2
     assert [facts["records_max"] for facts in pipeline.told.of("batch_halved")][:2] == [200, 100]
+
+
+@pytest.mark.parametrize("step", ["begin", "send", "send_offsets", "commit"])
+def test_after_an_abort_no_record_is_called_a_second_time(step: str) -> None:
+    called: list[bytes] = []
+
+    def counting(record: Record) -> Output:
+        called.append(record.value or b"")
+        return Output((record.value or b"").upper())
+
+    faults: list[InjectedFault | None] = [InjectedFault("aborted")] * 3
+    pipeline = Pipeline(faults=Script(**{step: [None, *faults]}), transform=counting, batch_max=4)
+    pipeline.write(*[b"%d" % n for n in range(12)])
+    pipeline.run()
+    pipeline.judge()
+    assert sorted(called) == sorted(b"%d" % n for n in range(12))

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from hapax.commands.run import import_from_here
 from hapax.commands.screen import (
     JsonFlag,
     environment_settings,
@@ -15,6 +16,7 @@ from hapax.commands.screen import (
     print_table,
     refusals,
 )
+from hapax.commands.variables import Assignments, EnvFile, set_variables
 
 app = typer.Typer(name="config", help="Show, check and explain the settings.", no_args_is_help=True)
 
@@ -28,8 +30,11 @@ class Format(StrEnum):
 
 
 @app.command()
-def show(as_json: JsonFlag = False) -> None:
+def show(
+    env_file: EnvFile = None, assignments: Assignments = None, as_json: JsonFlag = False
+) -> None:
     """Print every setting in force, and where its value is from. Secrets are hidden."""
+    set_variables(env_file, assignments)
     with refusals(as_json=as_json):
         from hapax.settings import load_with_origins
 
@@ -47,10 +52,21 @@ def show(as_json: JsonFlag = False) -> None:
 
 
 @app.command()
-def check(as_json: JsonFlag = False) -> None:
-    """Name everything that is wrong with the settings; exit code 2 when something is."""
+def check(
+    env_file: EnvFile = None, assignments: Assignments = None, as_json: JsonFlag = False
+) -> None:
+    """Name everything that is wrong with the settings; exit code 2 when something is.
+
+    Also imports HAPAX_TRANSFORM, and lets the Kafka client read its properties. Connects to
+    nothing.
+    """
+    set_variables(env_file, assignments)
+    import_from_here()
     with refusals(as_json=as_json):
-        environment_settings()
+        settings = environment_settings()
+        from hapax.operations.configuration import check as check_further
+
+        check_further(settings)
     if as_json:
         print_json({"ok": True, "problems": []})
     else:

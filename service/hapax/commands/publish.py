@@ -89,7 +89,7 @@ def publish(
             id_pointer=_pointer("--id-pointer", id_pointer),
             id_from=CONTENT if id_from_content else RANDOM,
             id_header=_id_header(settings),
-            headers=tuple(_header(text) for text in header or ()),
+            headers=tuple(parse_header(text) for text in header or ()),
         )
         done = _published(settings, how, file, transactional=transactional)
     if as_json:
@@ -153,7 +153,8 @@ def _pointer(option: str, text: str) -> str:
     return text
 
 
-def _header(text: str) -> tuple[str, bytes]:
+def parse_header(text: str) -> tuple[str, bytes]:
+    """Return name and value of ``NAME=VALUE``."""
     name, equals, value = text.partition("=")
     # A name must be UTF-8; what the shell handed over in other bytes is none.
     if not name or not equals or any("\ud800" <= each <= "\udfff" for each in name):

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 from hapax.core.errors import ConfigurationError, ExitCode
 
 
+def import_from_here() -> None:
+    """Let modules of the working folder be imported, as Python does for a script's folder."""
+    with suppress(OSError):  # the folder was removed
+        folder = str(Path.cwd())
+        if not sys.flags.safe_path and folder not in sys.path:
+            sys.path.insert(0, folder)
+
+
 def run(environ: dict[str, str] | None = None) -> int:
     """Run until stopped; return the exit code. Problems go to stderr, one sentence a line."""
+    import_from_here()
     try:
         from hapax.settings import load_settings
 

@@ -23,6 +23,8 @@ _PARTITIONS = 4
 _PARTITIONS_MAX = 10_000
 _TOPIC = r"[A-Za-z0-9._-]{1,249}"
 _WORKERS = 4
+PORT_MAX = 65_535
+_WRITTEN = "# Written by hapax sandbox up, and written again by the next one.\n"
 # The wheel holds no rules: they belong to the checkout that it was installed from, if any.
 _RULES = Path(__file__).parents[3] / "deploy" / "monitoring" / "alerts.yaml"
 
@@ -62,6 +64,21 @@ def up(
         Path | None,
         typer.Option(help="Its alert rules; default: those of this checkout.", metavar="FILE"),
     ] = None,
+    port: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=PORT_MAX,
+            help="Port of the first broker, the others follow it; 0: free ones.",
+        ),
+    ] = 0,
+    redis_port: Annotated[
+        int, typer.Option(min=0, max=PORT_MAX, help="Port of Redis; 0: a free one.")
+    ] = 0,
+    env_file: Annotated[
+        Path | None,
+        typer.Option(help="Also write the environment to this file.", metavar="FILE"),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, not shell lines.")
     ] = False,
@@ -82,25 +99,36 @@ def up(
 
     `hapax sandbox up --secure --topic orders --topic orders-clean`
 
+    `hapax sandbox up --port 19092 --redis-port 16379 --env-file sandbox.env --topic orders`
+
     `hapax sandbox up --json > sandbox.json &`
     """
     from hapax.sandbox import Sandbox, secure_environment
 
-    topics = [_parse_topic(one) for one in topic or []]
+    topics = [parse_topic(one) for one in topic or []]
     if nodes not in {1, 3}:
         raise typer.BadParameter("A sandbox has 1 node or 3.", param_hint="--nodes")
+    if env_file is not None and not _may_write(env_file):
+        raise typer.BadParameter(
+            f"{env_file} was not written by this command: name another.", param_hint="--env-file"
+        )
     if rules is not None and not monitoring:
         raise typer.BadParameter("Rules are for --monitoring.", param_hint="--rules")
     with (
         _stop_signals(),
         _refusals(),
         _monitoring(rules, data, wanted=monitoring) as more,
-        Sandbox(nodes, redis=redis, data_dir=data, guarded=secure) as sandbox,
+        Sandbox(nodes, redis=redis, data_dir=data, guarded=secure).listen_on(
+            port, redis_port
+        ) as sandbox,
     ):
         for name, partitions in topics:
             if not sandbox.kafka.has_topic(name):
                 sandbox.create_topic(name, partitions)
         ours = secure_environment(sandbox, redis=redis) if secure else sandbox.environment()
+        if env_file is not None:
+            lines = [f"{name}={value}\n" for name, value in (ours | more).items()]
+            env_file.write_text("".join([_WRITTEN, *lines]))
         _print_environment(ours | more, as_json=as_json)
         typer.echo("Running. Ctrl-C ends it and its processes.", err=True)
         signal.pause()
@@ -131,7 +159,18 @@ def fetch(
         typer.echo(f"Kafka {jars.KAFKA_VERSION}: {jars.fetched()}")
 
 
-def _parse_topic(text: str) -> tuple[str, int]:
+def _may_write(file: Path) -> bool:
+    """Whether a file is missing, or holds nothing but what was written here."""
+    try:
+        return file.read_text().startswith(_WRITTEN)
+    except FileNotFoundError:
+        return True
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def parse_topic(text: str) -> tuple[str, int]:
+    """Return name and partitions of ``NAME[:PARTITIONS]``."""
     name, _, partitions = text.partition(":")
     count = partitions or str(_PARTITIONS)
     if not count.isascii() or not count.isdecimal() or not 1 <= int(count[:9]) <= _PARTITIONS_MAX:

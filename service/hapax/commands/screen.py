@@ -36,6 +36,7 @@ OutputTopics = Annotated[
 
 # A table that is piped into a file or a pager is not folded to 80 columns.
 COLUMNS_WITHOUT_TERMINAL = 240
+COLUMNS_UNBOUNDED = 10_000
 
 
 def print_json(value: object) -> None:
@@ -57,10 +58,12 @@ def print_table(
     """Print rows under columns; those named in ``numbers`` stand at the right.
 
     Text from outside may stand in a cell as it is: what a terminal would obey is escaped. A cell
-    with colours is a ``rich.text.Text``, and its maker's business.
+    with colours is a ``rich.text.Text``, and its maker's business. On a terminal that is so narrow
+    that words and numbers would be broken, each row is a few lines, one for each column.
     """
     from rich.box import SIMPLE
     from rich.console import Console
+    from rich.measure import Measurement
     from rich.table import Table
     from rich.text import Text
 
@@ -73,7 +76,18 @@ def print_table(
     for row in rows:
         # Text, or brackets in a value would be read as markup.
         table.add_row(*(Text(printable(cell)) if isinstance(cell, str) else cell for cell in row))
-    console.print(table)
+    wide = console.options.update(max_width=COLUMNS_UNBOUNDED)
+    if Measurement.get(console, wide, table).minimum <= console.width:
+        console.print(table)
+        return
+    for row in rows:
+        lines = Table.grid(padding=(0, 2, 0, 0))
+        for column, cell in zip(columns, row, strict=True):
+            text = Text(printable(cell), overflow="fold") if isinstance(cell, str) else cell
+            if text.plain:
+                lines.add_row(Text(column, style="dim"), text)
+        console.print(lines)
+        console.print()
 
 
 @contextmanager

@@ -9,16 +9,21 @@ import typer
 from hapax import __version__
 from hapax.commands import claims, config, dead_letters, offsets, sandbox, transactions
 from hapax.commands.audit import audit
+from hapax.commands.consume import consume
 from hapax.commands.demo import demo
+from hapax.commands.dev import dev
 from hapax.commands.doctor import doctor
+from hapax.commands.init import init
 from hapax.commands.pause import pause, resume
 from hapax.commands.publish import publish
 from hapax.commands.run import run as run_service
 from hapax.commands.trace import trace
+from hapax.commands.variables import Assignments, EnvFile, set_variables
 
 app = typer.Typer(
     name="hapax",
-    help="Exactly-once consume-transform-produce for Kafka.",
+    help="Exactly-once consume-transform-produce for Kafka. Settings are variables that begin with"
+    " HAPAX_: hapax config reference lists them.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -30,8 +35,11 @@ app.add_typer(offsets.app, name="offsets")
 app.add_typer(sandbox.app, name="sandbox")
 app.add_typer(transactions.app, name="transactions")
 app.command()(audit)
+app.command()(consume)
 app.command()(demo)
+app.command()(dev)
 app.command()(doctor)
+app.command()(init)
 app.command()(pause)
 app.command()(publish)
 app.command()(resume)
@@ -55,17 +63,30 @@ def options(
             help="Print the name and the version.",
         ),
     ] = False,
+    env_file: EnvFile = None,
+    assignments: Assignments = None,
 ) -> None:
     """Exactly-once consume-transform-produce for Kafka."""
+    del version  # its callback has printed it
+    set_variables(env_file, assignments)
 
 
 @app.command()
-def run() -> None:
-    """Run the service. Settings come from the environment.
+def run(env_file: EnvFile = None, assignments: Assignments = None) -> None:
+    """Run the service. Settings come from the environment, from files and from --set.
+
+    Modules of the working folder can be imported: HAPAX_TRANSFORM=pipeline:transform
+    is the function transform of pipeline.py there.
 
     Example: HAPAX_APP=orders HAPAX_KAFKA__BOOTSTRAP_SERVERS=kafka:9092
     HAPAX_INPUT__TOPICS=orders HAPAX_OUTPUT__TOPIC=orders-clean hapax run
+
+    Example: hapax run --env-file settings.env --set HAPAX_INSTANCE=orders-1
+
+    Required: HAPAX_APP, HAPAX_KAFKA__BOOTSTRAP_SERVERS, HAPAX_INPUT__TOPICS,
+    HAPAX_OUTPUT__TOPIC. All variables: hapax config reference
     """
+    set_variables(env_file, assignments)
     raise typer.Exit(run_service())
 
 

@@ -16,7 +16,7 @@ After 6 nothing at all, because nothing follows.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -24,14 +24,15 @@ from msgspec.structs import force_setattr
 from hapax.core.batch_result import BatchResult, PhaseTimer
 from hapax.core.begun import Begun
 from hapax.core.dead_letters import condemn
-from hapax.core.errors import BatchAbortedError, ProducerDeadError
+from hapax.core.errors import BatchAbortedError, HapaxError, ProducerDeadError
 from hapax.core.later_calls import LaterCalls
 from hapax.core.offset_commit import send_progress
-from hapax.core.record_path import Facts, RecordPath, to_reference
+from hapax.core.record_path import UNCHANGED, Facts, RecordPath, to_reference
+from hapax.core.records import Output
 from hapax.core.transform import Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hapax.core.claiming import Claiming
     from hapax.core.identity import Identified, Identity
@@ -59,7 +60,10 @@ class Steps(msgspec.Struct, frozen=True):
 
 
 class ExactlyOnce:
-    """Runs batches. Holds no state between two of them but the dead-letter rate."""
+    """Runs batches.
+
+    Between two of them it holds the dead-letter rate, and the results of a batch that was aborted.
+    """
 
     def __init__(
         self,
@@ -73,6 +77,8 @@ class ExactlyOnce:
         self._identity = steps.identity
         self._claims = steps.claiming
         self._transformer = steps.transformer
+        self._kept: dict[Coordinates, Result] = {}
+        """Results of the batch that was aborted last: its records are not called again."""
         self._later = self._transformer if isinstance(self._transformer, LaterCalls) else None
         self._planner = steps.planner
         self._dead_letter_rate = steps.dead_letter_rate
@@ -146,7 +152,12 @@ class ExactlyOnce:
         judged = len(results) - plan.moved  # what only waits on has neither failed nor succeeded
         self._dead_letter_rate.admit(judged, plan.failures, batch.records)
         timer.end("plan")
-        self._execute(batch, plan, timer)  # 6
+        try:
+            self._execute(batch, plan, timer)  # 6
+        except HapaxError:
+            if begun.results is None:
+                self._keep(batch, results)
+            raise
         self._claims.settle(plan.progress)
         self._dead_letter_rate.record_batch(judged, len(plan.failures))
         return BatchResult.of(  # 7
@@ -176,7 +187,26 @@ class ExactlyOnce:
         if not isinstance(batch.records, RecordPath):  # which names them itself
             _name(batch, found)
         fates = _refused(batch, found, rejected) | dict.fromkeys(twins)
+        if self._kept:
+            fates = {**self._known(batch), **fates}
         return self._transformer.apply_all(batch.records, self._interrupt, fates)
+
+    def _known(self, batch: Batch) -> dict[int, Result | None]:
+        """Return by index the results of records that have been called before an abort."""
+        kept, self._kept = self._kept, {}
+        places = [batch.coordinates(index) for index in range(len(batch.records))]
+        return {index: kept[place] for index, place in enumerate(places) if place in kept}
+
+    def _keep(self, batch: Batch, results: Sequence[Any]) -> None:
+        """Remember what business code has answered, for when the batch is taken again.
+
+        The identity is called again: it costs less than to remember.
+        """
+        self._kept = {
+            batch.coordinates(index): (result,) if isinstance(result, Output) else result
+            for index, result in enumerate(results)
+            if result is not None and result is not UNCHANGED
+        }
 
     def _identified(self, batch: Batch) -> Identified:
         found = self._identity.identify(batch.records)

@@ -99,9 +99,9 @@ def form_of(named: Callable[..., Any]) -> TransformForm:
             ) from error
     function: Any = found
     if not inspect.isroutine(found):
-        function = getattr(found, "__call__", None)  # noqa: B004 - its signature is asked for
-        if function is None:
+        if not callable(found):
             raise ValueError("has no __call__")
+        function = found.__call__
     if inspect.isasyncgenfunction(function):
         raise ValueError("is an async function that yields: return a list of Outputs instead")
     annotation = _parameter(function)
@@ -139,8 +139,8 @@ def _parameter(function: Callable[..., Any]) -> Any:
         )
     try:
         hints = typing.get_type_hints(function)
-    except Exception:  # noqa: BLE001 - names that are imported for type checkers alone
-        hints = {}
+    except (AttributeError, NameError, SyntaxError, TypeError):
+        hints = {}  # names that are imported for type checkers alone
     first = (needed or places)[0]
     return hints.get(first.name, first.annotation)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from hapax.core.transform import Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Container, Sequence
 
     from hapax.core.interrupt import Interrupt
     from hapax.core.ports import AppliesAll
@@ -52,6 +52,7 @@ class Isolation:
     """Sends suspects to another process, and all other records to ``transformer``.
 
     suspects  by partition: offset below which its records are suspects, and the deaths so far
+    at_once   how many of them are called together, where calls overlap
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Isolation:
         *,
         on_death: Callable[[Record, str, int], object],
         on_failure: Callable[[str], object],
+        at_once: int = 1,
     ) -> None:
         self.suspects: dict[TopicPartition, tuple[int, int]] = {}
         self._transformer = transformer
@@ -68,6 +70,7 @@ class Isolation:
         self._on_death = on_death
         self._on_failure = on_failure
         self._hung: set[TopicPartition] = set()
+        self._at_once = at_once
 
     def apply_all(
         self,
@@ -80,15 +83,31 @@ class Isolation:
             return self._transformer.apply_all(records, interrupt, fates)
         results: list[Result | None] = []
         called = False
-        for index, record in enumerate(records):
+        while len(results) < len(records):
+            index = len(results)
             if index in fates:
                 results.append(fates[index])
                 continue
             if interrupt.due and called:
                 break
             called = True
-            results.append(self._apply(record, interrupt))
+            group = self._together(records, index, fates)
+            found = self.call(group, interrupt) if group else None
+            if not found:
+                found = [self._here(records[index], interrupt)]
+            results += found
         return results
+
+    def _together(
+        self, records: Sequence[Record], index: int, fates: Container[int]
+    ) -> list[Record]:
+        """Return the suspects from ``index`` on that are called together; empty: it is none."""
+        group: list[Record] = []
+        for at in range(index, min(len(records), index + self._at_once)):
+            if at in fates or not self.holds(records[at]):
+                break
+            group.append(records[at])
+        return group
 
     def suspect(self, where: TopicPartition, until: int, deaths: int) -> None:
         """Make calls for records below ``until`` elsewhere."""

@@ -106,6 +106,11 @@ class SlotCalls:
         """How many calls are being made."""
         return len(self._slots)
 
+    @property
+    def at_once(self) -> int:
+        """How many records may be in calls at the same time."""
+        return self._limits.concurrency * (self._limits.records_max if self._form.lists else 1)
+
     def begun(self) -> set[Call]:
         """Return the calls that have a slot."""
         return {call for slot in list(self._slots) for call in slot.unit}

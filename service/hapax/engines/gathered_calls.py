@@ -16,10 +16,23 @@ if TYPE_CHECKING:
     from hapax.core.forms import TransformForm
     from hapax.core.records import Record
     from hapax.core.transform import Result
+    from hapax.settings import Settings
 
 WAIT_S = 0.05
 
 Making = LoopCalls | ThreadCalls
+
+
+def call_limits(settings: Settings) -> CallLimits:
+    """Return how calls are made that overlap."""
+    call, timeout_ms = settings.call, settings.call.timeout_ms
+    return CallLimits(
+        concurrency=call.concurrency,
+        order=call.order,
+        records_max=call.records_max,
+        timeout_s=None if timeout_ms is None else timeout_ms / 1000,
+        attempts_max=settings.retry.attempts,
+    )
 
 
 def make_calls(

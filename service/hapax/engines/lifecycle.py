@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import time
 from typing import TYPE_CHECKING
@@ -71,6 +72,13 @@ class Lifecycle:
     def overdue(self) -> bool:
         """Whether even unfinished business must be left to the successor."""
         return self._deadline_s is not None and self._clock.monotonic() >= self._deadline_s
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until a stop is overdue; infinite while none is asked for."""
+        if self._deadline_s is None:
+            return math.inf
+        return self._deadline_s - self._clock.monotonic()
 
     def rest(self, seconds: float) -> None:
         """Do nothing for a moment; signals are still heard."""

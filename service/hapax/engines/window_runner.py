@@ -39,7 +39,7 @@ class Windowing(msgspec.Struct, frozen=True):
     """What a window holds, and who makes its calls.
 
     records_max, bytes_max  of the whole window
-    concurrency             calls at once
+    at_once                 records that may be in calls at the same time
     """
 
     window: Window
@@ -47,7 +47,7 @@ class Windowing(msgspec.Struct, frozen=True):
     isolation: Isolation
     records_max: int
     bytes_max: int
-    concurrency: int
+    at_once: int
 
 
 class WindowRunner(BatchRunner):
@@ -186,7 +186,7 @@ class WindowRunner(BatchRunner):
             suspects = holds(waiting[0].record)
             if suspects and called and self._interrupt.due:
                 return
-            most = self._limits.concurrency if suspects else len(waiting)
+            most = self._limits.at_once if suspects else len(waiting)
             group: list[Call] = []
             while waiting and len(group) < most and holds(waiting[0].record) == suspects:
                 group.append(waiting.popleft())
@@ -222,7 +222,7 @@ class WindowRunner(BatchRunner):
     def _share(self) -> int:
         partitions = max(1, len(self.source.assignment()))
         limits = self._limits
-        return max(SHARE * limits.concurrency, limits.records_max // (SHARE * partitions))
+        return max(SHARE * limits.at_once, limits.records_max // (SHARE * partitions))
 
     def _hold(self, partitions: Iterable[TopicPartition]) -> None:
         for where in partitions:

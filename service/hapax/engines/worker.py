@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 WAIT_S = 0.1
 """Longest wait for a record: also how late a signal is heard."""
 DONE_INTERVAL_S = 0.5
+LEAVE_S = 1.0
+"""Of the time to stop, for the last commits: calls in flight have the rest."""
 
 
 class Worker:
@@ -73,9 +75,10 @@ class Worker:
         """Whether there is more to do; while stopping, until the calls in flight have ended."""
         if not self._lifecycle.stopping:
             return True
-        if self._runner.busy and not self._lifecycle.overdue:
-            self._runner.drain()
-        return self._runner.busy and not self._lifecycle.overdue
+        if self._lifecycle.left_s <= LEAVE_S or not self._runner.busy:
+            return False
+        self._runner.drain()
+        return self._runner.busy
 
     def _leave(self) -> None:
         """Commit what is behind the last records; without it the successor looks it up again."""

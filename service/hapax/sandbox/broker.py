@@ -28,9 +28,13 @@ _JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto
 
 
 class Extra(NamedTuple):
-    """What a broker has in addition to the plain listener and the settings of every sandbox."""
+    """What a broker has in addition to the plain listener and the settings of every sandbox.
+
+    port  of the plain listener of the first broker, the others follow it; 0: free ones
+    """
 
     proxied: bool = False
+    port: int = 0
     guard: Guard | None = None
     properties: Mapping[str, str] = MappingProxyType({})
 
@@ -57,7 +61,7 @@ class Broker(Server):
     ) -> None:
         self.node_id = node_id
         self.folder = folder
-        self.port = ports.reserve()
+        self.port = ports.reserve(extra.port and extra.port + node_id - 1)
         self.controller_port = ports.reserve()
         self.proxy_listen_port = ports.reserve() if extra.proxied else None
         self.proxy_target_port = ports.reserve() if extra.proxied else None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 import sys
 
+from hapax.sandbox.machine import SandboxError
+
 LOOPBACK = "127.0.0.1"
 
 
@@ -20,11 +22,15 @@ class Ports:
     def __init__(self) -> None:
         self._kept: list[socket.socket] = []
 
-    def reserve(self) -> int:
-        """Return a free port of 127.0.0.1 that stays reserved."""
+    def reserve(self, wanted: int = 0) -> int:
+        """Return a free port of 127.0.0.1 that stays reserved; ``wanted``: this one, or none."""
         reservation = socket.socket()
         reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        reservation.bind((LOOPBACK, 0))
+        try:
+            reservation.bind((LOOPBACK, wanted))
+        except OSError as error:
+            reservation.close()
+            raise SandboxError(f"Port {wanted} of {LOOPBACK}: {error.strerror}.") from error
         port: int = reservation.getsockname()[1]
         if sys.platform == "linux":
             self._kept.append(reservation)

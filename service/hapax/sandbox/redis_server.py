@@ -30,10 +30,15 @@ class Redis(Server):
     """
 
     def __init__(
-        self, folder: Path, ports: Ports, watchdog: ChildWatchdog, guard: Guard | None = None
+        self,
+        folder: Path,
+        ports: Ports,
+        watchdog: ChildWatchdog,
+        guard: Guard | None = None,
+        port: int = 0,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.port = ports.reserve()
+        self.port = ports.reserve(port)
         self.tls_port = ports.reserve() if guard else None
         self._guard = guard
         self.url = f"redis://{LOOPBACK}:{self.port}/0"

@@ -62,6 +62,7 @@ class Sandbox:
         self._extra = Extra(proxied=proxied, properties=properties or {})
         self._kafka: KafkaCluster | None = None
         self._redis: Redis | None = None
+        self._redis_port = 0
         self._exits = ExitStack()
 
     def __enter__(self) -> Self:
@@ -75,6 +76,15 @@ class Sandbox:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+    def listen_on(self, kafka: int = 0, redis: int = 0) -> Self:
+        """Take these ports instead of free ones (0), before the start; return the sandbox.
+
+        ``kafka``: of the first broker; the others take those after it.
+        """
+        self._extra = self._extra._replace(port=kafka)
+        self._redis_port = redis
+        return self
 
     def start(self) -> None:
         """Start everything and wait until it answers; when that fails, end what was started."""
@@ -155,7 +165,7 @@ class Sandbox:
         extra = self._extra._replace(guard=self._guard)
         self._kafka = KafkaCluster(self._nodes, folder, ports, watchdog, extra)
         if self._with_redis:
-            self._redis = Redis(folder / "redis", ports, watchdog, self._guard)
+            self._redis = Redis(folder / "redis", ports, watchdog, self._guard, self._redis_port)
         self._exits.callback(self._end, kept=kept)
         if self._redis is not None:
             self._redis.start()

@@ -41,7 +41,8 @@ class Variable(NamedTuple):
 
     path      aliases from the root: ("transaction", "interval")
     fields    attributes from the root: ("transaction", "interval_ms")
-    default   as it would be written; None: required
+    default   as pages have it; None: required
+    value_unset  the value's text when nothing is set; None: required, or of the machine
     meaning   a sentence or two, with the reason of the default where it is not obvious
     example   for required ones
     """
@@ -50,6 +51,7 @@ class Variable(NamedTuple):
     fields: tuple[str, ...]
     form: Form
     default: str | None
+    value_unset: str | None
     meaning: str
     example: str
 
@@ -99,6 +101,7 @@ def _variable(field: FieldInfo, path: tuple[str, ...], fields: tuple[str, ...]) 
         fields=fields,
         form=form,
         default=_default_text(field, form),
+        value_unset=_unset_text(field, form),
         meaning=field.description or "",
         example=str((field.examples or [""])[0]),
     )
@@ -109,4 +112,14 @@ def _default_text(field: FieldInfo, form: Form) -> str | None:
         return str(field.json_schema_extra["default"])
     if field.is_required():
         return None
-    return UNSET_TEXT if field.default is None else form.show(field.default)
+    return _shown(field.default, form)
+
+
+def _unset_text(field: FieldInfo, form: Form) -> str | None:
+    if field.is_required():
+        return None
+    return _shown(field.get_default(call_default_factory=True), form)
+
+
+def _shown(value: Any, form: Form) -> str:
+    return UNSET_TEXT if value is None else form.show(value)

@@ -74,8 +74,13 @@ class Settings(SettingsGroup):
     telemetry: TelemetrySettings
 
     def effective(self) -> dict[str, str]:
-        """Return variable → value, readable, with secrets as ``***``: one log line at start."""
+        """Return variable → value, readable, with secrets as ``***``."""
         return {variable.name: variable.shown(self) for variable in VARIABLES}
+
+    def changed(self) -> dict[str, str]:
+        """Return those of ``effective`` that differ from their defaults: one log line at start."""
+        defaults = {variable.name: variable.value_unset for variable in VARIABLES}
+        return {name: text for name, text in self.effective().items() if text != defaults[name]}
 
     @property
     def retry_topic(self) -> str | None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hapax.core.batch_result import BatchResult
     from hapax.core.changes import Stuck
     from hapax.core.lag import PartitionLag
+    from hapax.core.micro_batches import Numbers
     from hapax.core.records import Record, TopicPartition
 
 
@@ -72,7 +73,8 @@ class Health:
     of the last probe that all brokers answered. ``lags`` is what a DataFrame pipeline reports,
     which has no offsets of its own; ``paused_s`` is the Unix time since when an operator has
     paused the intake, None: it is not; ``record_paths`` are those of Spark's executors, by machine;
-    ``last_settled`` is the last transaction, with the Unix time of its end.
+    ``last_settled`` is the last transaction, with the Unix time of its end; ``micro_batch`` that
+    of a DataFrame pipeline, likewise.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class Health:
         self.last_settled: tuple[float, BatchResult] | None = None
         self.calls: Sequence[tuple[Record, float]] | None = None
         """Records in a call of the transform, and its seconds; None: calls do not overlap."""
+        self.micro_batch: tuple[float, Numbers] | None = None
         self.loop_s: float | None = None
         self._failures_s: tuple[float, float] | None = None  # the first one and the last one
 

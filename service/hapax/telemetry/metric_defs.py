@@ -7,9 +7,12 @@ counted under ``other``, so that a stranger's exception names cannot fill Promet
 from __future__ import annotations
 
 from itertools import product
-from typing import Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 OTHER = "other"
 PREFIX = "hapax_"
@@ -81,6 +84,13 @@ class Family(Generic[M]):
         """Return the child of these label values, in the order of the row's labels."""
         child = self._children.get(values)
         return self._bind(values) if child is None else child
+
+    def series(self) -> Iterator[tuple[Mapping[str, str], float]]:
+        """Yield the labels and the value of each series of a counter or gauge."""
+        for metric in self._metric.collect():
+            for sample in metric.samples:
+                if sample.name == self._row.name:
+                    yield sample.labels, sample.value
 
     def remove(self, *values: str) -> None:
         """Forget a child: its series disappears."""

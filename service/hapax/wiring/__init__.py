@@ -23,6 +23,7 @@ from hapax.core.forms import load_form
 from hapax.engines.preflight import check
 from hapax.engines.producer_startup import Opening
 from hapax.engines.spark.session import require_pyspark
+from hapax.kafka.admin.group import GroupMembers
 from hapax.kafka.connection import unanswered
 from hapax.kafka.native import record_path
 from hapax.kafka.produce.fences import fence_predecessor
@@ -75,13 +76,15 @@ def serve(settings: Settings) -> ExitCode:
                 settings.telemetry.port,
                 registry=metrics.registry,
                 health=health,
-                status=Status(_identity(settings), health, metrics, troubles),
+                status=Status(
+                    _identity(settings), health, metrics, troubles, GroupMembers(settings)
+                ),
                 intake=shared.lifecycle,
             )
             stack.callback(server.close)
             server.start()
             events.service_started(
-                settings.effective(),
+                settings.changed(),
                 version=__version__,
                 engine=settings.engine,
                 librdkafka=library_version(),
@@ -101,17 +104,12 @@ def serve(settings: Settings) -> ExitCode:
 
 
 def _identity(settings: Settings) -> ProcessIdentity:
-    return ProcessIdentity(
-        app=settings.app,
-        instance=settings.instance,
-        engine=settings.engine,
-        guarantee=settings.guarantee,
+    return ProcessIdentity.of(
+        settings,
         transactional_id=transactional_id(settings),
         version=__version__,
         librdkafka=library_version(),
         record_path=record_path(settings).name,
-        claim_store=settings.dedup.enabled,
-        runbooks=settings.telemetry.runbooks_url,
     )
 
 

@@ -189,7 +189,7 @@ def worker(
             isolation,
             settings.transaction.records_max,
             settings.transaction.bytes_max,
-            settings.call.concurrency,
+            transformer.calls.at_once,
         )
         runner: BatchRunner = WindowRunner(*parts, windowing=windowing, **around)
     else:

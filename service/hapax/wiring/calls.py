@@ -5,9 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hapax.core.calls import CallLimits
+import msgspec
+
 from hapax.core.isolation import Isolation
 from hapax.engines.gathered_calls import GatheredCalls, open_transformer
+from hapax.engines.gathered_calls import call_limits as limits_of
 from hapax.engines.isolated_calls import IsolatedCalls
 from hapax.wiring.retry import retrying
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import ExitStack
 
+    from hapax.core.calls import CallLimits
     from hapax.core.forms import TransformForm
     from hapax.core.records import Coordinates, Record
     from hapax.core.transform import Transformer
@@ -39,16 +42,8 @@ def call_limit_s(settings: Settings) -> float:
 
 
 def call_limits(settings: Settings) -> CallLimits:
-    """Return how calls are made that overlap."""
-    call, timeout_ms = settings.call, settings.call.timeout_ms
-    return CallLimits(
-        concurrency=call.concurrency,
-        order=call.order,
-        records_max=call.records_max,
-        timeout_s=None if timeout_ms is None else timeout_ms / 1000,
-        attempts_max=settings.retry.attempts,
-        retrying=retrying(settings),
-    )
+    """Return how calls are made, and what follows one that fails."""
+    return msgspec.structs.replace(limits_of(settings), retrying=retrying(settings))
 
 
 def transformer(
@@ -81,4 +76,5 @@ def isolation(
         IsolatedCalls(settings.transform, call_limits(settings), call_limit_s(settings)),
         on_death=lambda record, how, deaths: on_death(record.coordinates, how, deaths),
         on_failure=on_failure,
+        at_once=transformer.calls.at_once if isinstance(transformer, GatheredCalls) else 1,
     )

@@ -11,7 +11,8 @@ from hapax.core.exactly_once import ExactlyOnce
 from hapax.core.forms import load_form
 from hapax.core.interrupt import Interrupt
 from hapax.core.retry_policy import RetryPolicy
-from hapax.engines.gathered_calls import GatheredCalls, open_transformer
+from hapax.core.transform import Transformer
+from hapax.engines.gathered_calls import GatheredCalls, open_transformer, overlapping
 from hapax.engines.idle_offsets import Bounds
 from hapax.engines.spark.plan import RangePlan, RangeReport
 from hapax.engines.spark.task import RangeLog, Task, hung, overrun
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from hapax.core.calls import CallLimits
     from hapax.core.isolation import Isolation
     from hapax.core.ports import Core, Source, Transaction
-    from hapax.core.transform import Transformer
     from hapax.engines.spark.ports import RangeSource, TaskTransaction
     from hapax.settings import Settings
 
@@ -53,8 +53,15 @@ def run_plans(
         yield Task(plan, RangeParts(settings, plan, cluster_id=cluster_id)).run()
 
 
-@cache
 def _transformer(name: str | None, limits: CallLimits) -> Transformer | GatheredCalls:
+    form = load_form(name)
+    if overlapping(form, limits):
+        return _opened(name, limits)
+    return Transformer(form.function, limits.attempts_max, limits.retrying)
+
+
+@cache
+def _opened(name: str | None, limits: CallLimits) -> Transformer | GatheredCalls:
     """Set a transform up once for the Python process of an executor, which runs many ranges."""
     return open_transformer(load_form(name), limits)
 

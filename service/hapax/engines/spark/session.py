@@ -118,6 +118,9 @@ def _conf(options: SparkOptions) -> SparkConf:
     ours = {
         "spark.app.name": options.app,
         "spark.master": options.master,
+        # A client that reaches it can read the settings and kill jobs. The status page shows a
+        # pipeline, too; HAPAX_SPARK__PROPERTIES turns it on.
+        "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.speculation": "false",
         "spark.python.worker.reuse": "true",
@@ -131,7 +134,6 @@ def _conf(options: SparkOptions) -> SparkConf:
     }
     if options.local:
         ours |= {
-            "spark.ui.enabled": "false",
             "spark.driver.memory": DRIVER_MEMORY,
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import time
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
     from hapax.settings import Settings
 
 MEMBERS_TIMEOUT_S, ORPHANS_TIMEOUT_S = 10.0, 5.0
+MEMBERS_RENEWED_S = 15.0
+"""Longer than a request may take, so that two are never under way."""
 
 
 def members(settings: Settings) -> dict[str, str] | None:
@@ -23,15 +28,8 @@ def members(settings: Settings) -> dict[str, str] | None:
 
     They follow from the client ids. A member of another program keeps its client id.
     """
-    properties: dict[str, Any] = {**admin_properties(consumer_properties(settings)), "log_level": 0}
-    admin = AdminClient(properties)  # a name holds it: without one its answers never come
-    answers = admin.describe_consumer_groups([settings.app], request_timeout=MEMBERS_TIMEOUT_S)
-    try:
-        described = answers[settings.app].result(MEMBERS_TIMEOUT_S)
-    except KafkaException as error:
-        # A group without a first member is not known.
-        return {} if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND else None
-    except TimeoutError:
+    described = _described(settings)
+    if described is None:
         return None
     ours = f"{settings.app}-"
     return {
@@ -40,8 +38,66 @@ def members(settings: Settings) -> dict[str, str] | None:
             if one.client_id.startswith(ours)
             else one.client_id
         ): one.host
-        for one in described.members
+        for one in described
     }
+
+
+class GroupMembers:
+    """Who is in the group and holds what, for those who must not wait for brokers.
+
+    Each ``latest`` returns the last answer; when that is old, a thread asks for another one. So
+    brokers are asked only while there is a reader, and about once in ``MEMBERS_RENEWED_S``.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._latest: tuple[float, dict[str, dict[str, list[int]]]] | None = None
+        self._due_s = -math.inf
+        self._lock = Lock()
+
+    def latest(self) -> tuple[float, dict[str, dict[str, list[int]]]] | None:
+        """Return the Unix time of the last answer, and member → topic → partitions; None: none yet.
+
+        A member is its client id with its host.
+        """
+        with self._lock:
+            now_s = time.monotonic()
+            if now_s >= self._due_s:
+                self._due_s = now_s + MEMBERS_RENEWED_S
+                Thread(target=self._ask, name="group-members", daemon=True).start()
+        return self._latest
+
+    def _ask(self) -> None:
+        described = _described(self._settings)
+        if described is not None:
+            self._latest = (time.time(), {_name(one): _held(one) for one in described})
+
+
+def _described(settings: Settings) -> list[Any] | None:
+    """Return the group's members as the client describes them; None: not known."""
+    properties: dict[str, Any] = {**admin_properties(consumer_properties(settings)), "log_level": 0}
+    try:
+        admin = AdminClient(properties)  # a name holds it: without one its answers never come
+        answers = admin.describe_consumer_groups([settings.app], request_timeout=MEMBERS_TIMEOUT_S)
+        return list(answers[settings.app].result(MEMBERS_TIMEOUT_S).members)
+    except KafkaException as error:
+        # A group without a first member is not known.
+        return [] if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND else None
+    except TimeoutError:
+        return None
+
+
+def _name(member: Any) -> str:
+    return f"{member.client_id} ({member.host.removeprefix('/')})"
+
+
+def _held(member: Any) -> dict[str, list[int]]:
+    held: dict[str, list[int]] = {}
+    for one in sorted(
+        member.assignment.topic_partitions, key=lambda one: (one.topic, one.partition)
+    ):
+        held.setdefault(one.topic, []).append(one.partition)
+    return held
 
 
 def orphans(

@@ -26,7 +26,15 @@ h2 { margin: 0 0 0.6rem; font-size: 1rem; }
 small { color: var(--soft); font-weight: normal; font-size: 0.85rem; }
 p { margin: 0 0 0.5rem; }
 .state { margin: 0; padding: 0.15rem 0.8rem; border-radius: 1rem; font-weight: 600; }
-.who { margin: 0; color: var(--soft); overflow-wrap: anywhere; }
+.soft { margin: 0; color: var(--soft); overflow-wrap: anywhere; }
+#who, #controls { display: flex; flex-wrap: wrap; align-items: center; gap: 0.4rem 0.9rem; }
+#controls[hidden] { display: none; }
+#controls { margin-left: auto; } #live { margin: 0; color: var(--soft); min-width: 3rem; }
+button, input { font: inherit; color: inherit; background: var(--card); border-radius: 0.4rem;
+  border: 1px solid var(--soft); padding: 0.2rem 0.6rem; max-width: 100%; }
+:focus-visible { outline: 3px solid var(--link); outline-offset: 2px; }
+.gone #live { color: var(--bad); font-weight: 600; }
+.gone main { border-left: 0.3rem solid var(--bad); padding-left: 0.6rem; }
 .good { color: var(--good); } .warn { color: var(--warn); } .bad { color: var(--bad); }
 .state.good { background: var(--good-ground); } .state.warn { background: var(--warn-ground); }
 .state.bad { background: var(--bad-ground); }
@@ -39,10 +47,20 @@ dl { margin: 0; }
 dl div { display: flex; justify-content: space-between; gap: 1rem; }
 dt { color: var(--soft); }
 dd { margin: 0; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; text-align: right; }
+dt { overflow-wrap: anywhere; }
+figure { margin: 0.5rem 0 0; } figcaption { color: var(--soft); font-size: 0.85rem; }
+.chart { display: block; width: 100%; height: 2.5rem; }
+.chart polyline { fill: none; stroke: var(--bar); stroke-width: 2;
+  vector-effect: non-scaling-stroke; }
 .phases dt { flex: 0 0 7rem; }
 .phases dd { flex: 1; display: flex; align-items: center; justify-content: space-between;
   gap: 0.5rem; }
-.bar { display: inline-block; height: 0.6rem; border-radius: 0.2rem; background: var(--bar); }
+.phases dd span { white-space: nowrap; }
+.bar { display: inline-block; flex: 1; min-width: 0; height: 0.6rem; fill: var(--bar); }
+details { margin-top: 0.6rem; } summary { cursor: pointer; color: var(--link); }
+code { font-size: 0.9rem; overflow-wrap: anywhere; white-space: normal; }
+#members td:last-child, #dead-letters td:last-child { text-align: left; white-space: normal;
+  overflow-wrap: anywhere; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { padding: 0.3rem 0.7rem; text-align: right; white-space: nowrap;
@@ -67,7 +85,8 @@ a { color: var(--link); } .reasons a { color: inherit; }
   tbody th, td { display: flex; justify-content: space-between; gap: 1rem; border: 0;
     padding: 0.1rem 0; white-space: normal; }
   tbody th { overflow-wrap: anywhere; }
-  td::before { content: attr(data-name); color: var(--soft); }
+  td::before { color: var(--soft); }
+  tr[hidden] { display: none; } #controls { margin-left: 0; }
   tbody tr { padding: 0.5rem 0; border-bottom: 1px solid var(--line); }
   tbody tr:last-child { border-bottom: 0; }
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
 from prometheus_client import make_wsgi_app
@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from hapax.telemetry.health import Health, ProbeResult
-
-_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
-"""Nothing is fetched and nothing runs, whatever a text on the page may hold."""
-
 
 COMMANDS: Final = ("/pause", "/resume")
 COMMAND_HEADER: Final = "Hapax-Command"
@@ -43,6 +39,14 @@ class Intake(Protocol):
         """Ask to take records again."""
 
 
+@runtime_checkable
+class Sampled(Protocol):
+    """A status that shows what changes over time."""
+
+    def sample(self) -> None:
+        """Take a sample when one is due; called several times a second."""
+
+
 class Routes:
     """Answers requests; ``status`` returns what the page and ``/status.json`` show."""
 
@@ -62,6 +66,12 @@ class Routes:
             "/startupz": health.startupz,
         }
 
+    def sample(self) -> None:
+        """Let a status that shows rates take its samples."""
+        status: object = self._status
+        if isinstance(status, Sampled):
+            status.sample()
+
     def answer(self, target: str, headers: Message) -> Answer:
         """Answer a GET of ``target``, which is a path with or without a query."""
         url = urlsplit(target)
@@ -76,13 +86,10 @@ class Routes:
                 return json_answer(HTTPStatus.OK, self._status())
             case "/":
                 # Imported when the page is asked for: a restart need not wait for it.
-                from hapax.telemetry.http.page import page
+                from hapax.telemetry.http.page import HEADERS, page
 
-                html = [
-                    ("Content-Type", "text/html; charset=utf-8"),
-                    ("Content-Security-Policy", _POLICY),
-                ]
-                return Answer(HTTPStatus.OK, page(self._status()).encode("utf-8", "replace"), html)
+                html = page(self._status()).encode("utf-8", "replace")
+                return Answer(HTTPStatus.OK, html, list(HEADERS))
             case _:
                 paths = ["/", "/metrics", "/status.json", *self._probes]
                 return json_answer(HTTPStatus.NOT_FOUND, {"error": "not found", "paths": paths})

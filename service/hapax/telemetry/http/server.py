@@ -158,11 +158,13 @@ class _Server(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def service_actions(self) -> None:
-        """Hang up on clients that live by a byte now and then. Called with each poll."""
+        """Hang up on clients that live by a byte now and then; sample. Called each poll."""
         born_s = time.monotonic() - CLIENT_TIMEOUT_S
         with self._lock:
             for client in [client for client, since_s in self._clients.items() if since_s < born_s]:
                 _hang_up(self._clients, client)
+        with suppress(Exception):  # a sample that fails must not end the thread
+            self.routes.sample()
 
     def shutdown_request(self, request: Any) -> None:
         with self._lock:

@@ -1,28 +1,30 @@
 """What the status page and ``/status.json`` show: who this is, and how it is.
 
 Nothing secret, nothing per record. Called in threads of the server; everything it reads is replaced
-as a whole by whoever writes it.
+as a whole by its writer.
 """
 
 from __future__ import annotations
 
-import math
 import platform
+import shlex
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from hapax.telemetry.http.history import History, Sample
+from hapax.telemetry.http.partition_rows import ago, partition_rows, total_lag
+from hapax.telemetry.metric_defs import OTHER
 
-    from hapax.core.lag import PartitionLag
-    from hapax.core.records import TopicPartition
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from hapax.settings import Settings
     from hapax.telemetry.health import Health
     from hapax.telemetry.metrics import Metrics
     from hapax.telemetry.recent_errors import Troubles
 
-NEVER: Final = "never"
 _TOTALS: Final = {
     "records_in": ("records_consumed", {}),
     "records_out": ("records_produced", {}),
@@ -41,7 +43,9 @@ class ProcessIdentity(msgspec.Struct, frozen=True):
 
     record_path  ``native`` or ``python`` (docs/fast.md), until executors have told theirs
     claim_store  whether there is one
+    dead_letters whether they have a topic, so that they can be listed
     runbooks     address of the folder of the docs, for links
+    settings     what is in force, with secrets as ``***``
     """
 
     app: str
@@ -53,11 +57,38 @@ class ProcessIdentity(msgspec.Struct, frozen=True):
     librdkafka: str
     record_path: str
     claim_store: bool
+    dead_letters: bool
     runbooks: str
+    settings: dict[str, str] = {}
+
+    @classmethod
+    def of(cls, settings: Settings, **facts: str) -> ProcessIdentity:
+        """Return what the settings say, and the facts about the client that they do not."""
+        return cls(
+            app=settings.app,
+            instance=settings.instance,
+            engine=settings.engine,
+            guarantee=settings.guarantee,
+            claim_store=settings.dedup.enabled,
+            dead_letters=settings.dead_letter.topic is not None,
+            runbooks=settings.telemetry.runbooks_url,
+            settings=settings.effective(),
+            **facts,
+        )
+
+
+class Members(Protocol):
+    """Who is in the consumer group; knows it without waiting for brokers."""
+
+    def latest(self) -> tuple[float, Mapping[str, Mapping[str, list[int]]]] | None:
+        """Return when brokers answered last, Unix time, and topic → partitions by member.
+
+        None: they have not answered yet. A member is a client id, with its host.
+        """
 
 
 class Status:
-    """Describes this moment."""
+    """Describes this moment. ``members`` is asked only when the status is."""
 
     def __init__(
         self,
@@ -65,20 +96,31 @@ class Status:
         health: Health,
         metrics: Metrics,
         troubles: Troubles,
+        members: Members | None = None,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
         self._identity = identity
         self._health = health
         self._metrics = metrics
         self._troubles = troubles
+        self._members = members
         self._wall_s = wall_s
         self._began_s = wall_s()
+        self._history = History()
+
+    def sample(self) -> None:
+        """Keep what rates follow from; called often, works every few seconds."""
+        now_s = self._wall_s()
+        if self._history.due(now_s):
+            totals = self._totals()
+            lag = total_lag(self._health)["records"]
+            self._history.add(Sample(now_s, totals["records_in"], totals["records_out"], lag))
 
     def __call__(self) -> dict[str, Any]:
         """Return what JSON can hold."""
         health, identity, now_s = self._health, self._identity, self._wall_s()
         verdict = health.readyz()
-        ours, written = self._partitions(now_s)
+        ours, written = partition_rows(health, now_s)
         return {
             "app": identity.app,
             "instance": identity.instance,
@@ -98,13 +140,18 @@ class Status:
             "uptime_s": round(now_s - self._began_s, 3),
             "last_transaction": self._last(now_s),
             "calls": self._calls(),
+            "micro_batch": self._micro_batch(now_s),
+            "total_lag": total_lag(health),
+            "rates": self._history.rates(),
             "partitions": ours,
             "outputs": written,
-            "lag_updated_s_ago": _ago(health.lag_updated_s, now_s),
+            "members": self._group(now_s),
+            "lag_updated_s_ago": ago(health.lag_updated_s, now_s),
             "totals": self._totals(),
+            "dead_letters": self._dead_letters(),
             "claim_store": self._claim_store(),
             "troubles": [
-                trouble._asdict() | {"s_ago": _ago(trouble.at_s, now_s)}
+                trouble._asdict() | {"s_ago": ago(trouble.at_s, now_s)}
                 for trouble in self._troubles.latest()
             ],
             "build": {
@@ -112,6 +159,7 @@ class Status:
                 "python": platform.python_version(),
                 "librdkafka": identity.librdkafka,
             },
+            "settings": identity.settings,
         }
 
     def _calls(self) -> dict[str, Any] | None:
@@ -135,26 +183,6 @@ class Status:
         told = {path.partition(" ")[0] for path in self._health.record_paths.values()}
         return ", ".join(sorted(told)) or self._identity.record_path
 
-    def _partitions(self, now_s: float) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return the rows of our inputs and of what is written to; each row is of one look."""
-        partition_lags, lags = self._health.partition_lags, self._health.lags
-        ours = self._health.partitions | (lags.keys() - partition_lags.keys())
-        mine = [self._mine(where, now_s) for where in sorted(ours)]
-        written = [
-            _row(one, now_s) for _, one in sorted(partition_lags.items()) if not one.is_input
-        ]
-        return mine, written
-
-    def _mine(self, where: TopicPartition, now_s: float) -> dict[str, Any]:
-        one, stuck = self._health.partition_lags.get(where), self._health.stuck.get(where)
-        row: dict[str, Any] = (
-            {"topic": where[0], "partition": where[1], "lag": self._health.lags.get(where)}
-            if one is None
-            else _row(one, now_s)
-        )
-        row["stuck"] = None if stuck is None else {"offset": stuck.offset, "reason": stuck.reason}
-        return row
-
     def _last(self, now_s: float) -> dict[str, Any] | None:
         last = self._health.last_settled
         if last is None:
@@ -162,7 +190,8 @@ class Status:
         at_s, settled = last
         phases_s = settled.phases_s
         return {
-            "s_ago": _ago(at_s, now_s),
+            "at": at_s,
+            "s_ago": ago(at_s, now_s),
             "outcome": settled.outcome,
             "attempt": settled.attempt,
             "records": settled.records,
@@ -174,20 +203,65 @@ class Status:
             "phases_ms": {phase: round(1000 * each_s, 3) for phase, each_s in phases_s.items()},
         }
 
-    def _totals(self) -> dict[str, int]:
-        samples = [
-            sample for metric in self._metrics.registry.collect() for sample in metric.samples
+    def _micro_batch(self, now_s: float) -> dict[str, Any] | None:
+        """Return the last one of a DataFrame pipeline."""
+        last = self._health.micro_batch
+        if last is None:
+            return None
+        at_s, numbers = last
+        total_s = numbers.phases_s.get("total", 0.0)
+        records = sum(numbers.inputs.values())
+        return {
+            "at": at_s,
+            "s_ago": ago(at_s, now_s),
+            "number": numbers.number,
+            "repeated": numbers.repeated,
+            "watermark": numbers.watermark or None,
+            "state_rows": numbers.state_rows,
+            "state_bytes": numbers.state_bytes,
+            "late": numbers.late,
+            "inputs": numbers.inputs,
+            "in_per_s": round(records / total_s, 1) if total_s else None,
+        }
+
+    def _group(self, now_s: float) -> dict[str, Any] | None:
+        latest = None if self._members is None else self._members.latest()
+        if latest is None:
+            return None
+        at_s, holds = latest
+        named = {name: dict(topics) for name, topics in sorted(holds.items())}
+        return {"at": at_s, "s_ago": ago(at_s, now_s), "hold": named}
+
+    def _dead_letters(self) -> list[dict[str, Any]]:
+        """Return those of this process by reason, most first, with the command that lists them."""
+        samples = (
+            (labels["reason"], int(value))
+            for labels, value in self._metrics.records_dead_lettered.series()
+        )
+        return [
+            {
+                "reason": reason,
+                "count": count,
+                "command": self._listing(reason) if self._identity.dead_letters else None,
+            }
+            for reason, count in sorted(samples, key=lambda one: (-one[1], one[0]))
         ]
+
+    @staticmethod
+    def _listing(reason: str) -> str:
+        which = "" if reason == OTHER else f" --reason {shlex.quote(reason)}"
+        return f"hapax dead-letters list{which}"
+
+    def _totals(self) -> dict[str, int]:
         return {
             name: int(
                 sum(
-                    sample.value
-                    for sample in samples
-                    if sample.name == f"hapax_{row}_total"
-                    and labels.items() <= sample.labels.items()
+                    value
+                    for labels, value in getattr(self._metrics, row).series()
+                    if wanted.items() <= labels.items()
                 )
             )
-            for name, (row, labels) in _TOTALS.items()
+            for name, (row, wanted) in _TOTALS.items()
         }
 
     def _claim_store(self) -> dict[str, Any]:
@@ -198,27 +272,3 @@ class Status:
             return {"state": "up"}
         away_s = self._health.monotonic_s() - away.began_s
         return {"state": "away", "away_s": round(away_s, 3), "reason": away.reason}
-
-
-def _row(one: PartitionLag, now_s: float) -> dict[str, Any]:
-    """Return one partition, spelled as ``hapax offsets --json`` spells it."""
-    row: dict[str, Any] = {
-        "seen_s_ago": _ago(one.at_s, now_s),
-        "open_transaction_seconds": round(one.open_s, 3),
-    }
-    if not one.is_input:
-        return one.log_figures() | row
-    margin_s = one.margin_s
-    row |= {
-        "lag_seconds": _rounded(one.lag_s),
-        "retention_margin_seconds": NEVER if margin_s == math.inf else _rounded(margin_s),
-    }
-    return one.figures() | row
-
-
-def _ago(at_s: float | None, now_s: float) -> float | None:
-    return None if at_s is None else round(max(0.0, now_s - at_s), 3)
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 3)

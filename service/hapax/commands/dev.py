@@ -1,0 +1,101 @@
+"""``hapax dev``: Kafka, Redis and the pipeline of this folder together, while it is written."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hapax.commands.consume import shown
+from hapax.commands.publish import parse_header
+from hapax.commands.sandbox import parse_topic
+from hapax.commands.screen import interruptible, printable, refusals, require_tools
+from hapax.commands.variables import Assignments, merged
+
+if TYPE_CHECKING:
+    from hapax.core.records import Record
+
+_FILE = Path("settings.env")
+
+
+def dev(
+    env_file: Annotated[
+        list[Path] | None,
+        typer.Option("--env-file", metavar="FILE", help="Settings; default: settings.env."),
+    ] = None,
+    assignments: Assignments = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="A header of each record; repeatable."),
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A further topic, as one that the transform chooses; repeatable.",
+            metavar="NAME[:PARTITIONS]",
+        ),
+    ] = None,
+    partitions: Annotated[
+        int, typer.Option(min=1, max=1000, help="Of each topic of the settings.")
+    ] = 4,
+    once: Annotated[
+        bool,
+        typer.Option("--once", help="Process standard input, show what came out, and end."),
+    ] = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Keep the data in this folder. Otherwise they are deleted at the end."),
+    ] = None,
+) -> None:
+    """Start Kafka, Redis and the pipeline of this folder, and start it again when a file changes.
+
+    Both servers listen where the settings say, which must be ports of this machine.
+    Each line of standard input becomes a record of the first input topic; outputs and
+    dead letters are printed as they come. Ctrl-C ends all of it.
+
+    Examples:
+      hapax dev
+      hapax dev --once < events.jsonl
+      hapax dev --topic large-orders --set HAPAX_TRANSFORM=other:transform
+    """
+    require_tools("dev")
+    files = env_file if env_file is not None else [_FILE] * _FILE.is_file()
+    given = dict(os.environ)
+    with refusals(prefix="hapax: "):
+        from hapax.dev.session import DevOptions, DevSession
+
+        options = DevOptions(
+            lambda: merged(given, files, assignments),
+            tuple(parse_header(text) for text in header or ()),
+            dict(parse_topic(one) for one in topic or []),
+            partitions,
+            data,
+            _show,
+            _say,
+        )
+        with interruptible(), DevSession(Path.cwd(), options) as session:
+            if once:
+                raise typer.Exit(session.once(() if sys.stdin.isatty() else sys.stdin.buffer))
+            settings = session.settings
+            kafka, topic_in = settings.kafka.bootstrap_servers, settings.input.topics[0]
+            _say(f"Kafka at {kafka}, input topic {topic_in}")
+            if settings.telemetry.port:
+                _say(f"status page at http://127.0.0.1:{settings.telemetry.port}/")
+            _say("a line that is typed here becomes a record; Ctrl-C ends everything")
+            try:
+                session.stay(sys.stdin.buffer)
+            except KeyboardInterrupt:
+                _say("stopping")
+
+
+def _show(record: Record) -> None:
+    for line in shown(record):
+        typer.echo(line)
+    sys.stdout.flush()
+
+
+def _say(text: str) -> None:
+    typer.echo(f"hapax dev: {printable(text)}", err=True)

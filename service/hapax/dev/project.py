@@ -1,0 +1,38 @@
+"""The files of a new project."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from hapax.core.errors import ConfigurationError
+
+FILES = Path(__file__).with_name("files")
+_SUFFIX = ".tmpl"
+_HIDDEN = ("gitignore", "dockerignore")
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,60}[a-z0-9])?")
+"""What a topic, a group, an image and a service of compose can all be called."""
+
+
+def create_project(name: str, parent: Path) -> list[Path]:
+    """Write the files of a project into the folder ``name``; return them.
+
+    Raises ConfigurationError for a name that cannot be used, and when the folder is not empty.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigurationError(
+            [f"{name}: a project's name has lower-case letters, digits, and dashes within"]
+        )
+    folder = parent / name
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigurationError(
+            [f"{folder} exists and is not an empty folder: nothing was written"]
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for template in sorted(FILES.glob(f"*{_SUFFIX}")):
+        stem = template.name.removesuffix(_SUFFIX)
+        file = folder / (f".{stem}" if stem in _HIDDEN else stem)
+        file.write_text(template.read_text().replace("@NAME@", name))
+        written.append(file)
+    return written

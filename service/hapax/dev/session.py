@@ -1,0 +1,178 @@
+"""What ``hapax dev`` runs: a sandbox on the ports of the settings, and the service in a folder."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
+
+import msgspec
+
+from hapax.core.errors import ConfigurationError, HapaxError
+from hapax.dev.changes import FileChanges
+from hapax.dev.service import ServiceProcess
+from hapax.operations.consume import Consuming, consume
+from hapax.operations.publish import Lines, publish
+from hapax.sandbox import Sandbox
+from hapax.settings import load_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from hapax.core.records import Record
+    from hapax.settings import Settings
+
+LOOK_S = 0.3
+"""Between two looks for files that have changed."""
+_LOCAL = {"localhost", "127.0.0.1", "::1"}
+_READABLE = {"HAPAX_TELEMETRY__LOG_FORMAT": "console"}
+_AT_END = {"HAPAX_STOP_AFTER__AT_END": "true"}
+
+
+class DevOptions(msgspec.Struct, frozen=True):
+    """How to run.
+
+    environ   returns the variables: files are read again after a change
+    headers   of each record that is published
+    topics    further topics to create, with their numbers of partitions
+    data_dir  where the data of the sandbox outlive it; None: nowhere
+    show      prints a record; say: a line about what happens
+    """
+
+    environ: Callable[[], dict[str, str]]
+    headers: tuple[tuple[str, bytes], ...]
+    topics: dict[str, int]
+    partitions: int
+    data_dir: Path | None
+    show: Callable[[Record], None]
+    say: Callable[[str], None]
+
+
+class DevSession:
+    """Use it as ``with DevSession(folder, options) as session``: the sandbox runs in the block."""
+
+    def __init__(self, folder: Path, options: DevOptions) -> None:
+        self.settings: Settings = load_settings(options.environ())
+        self._folder = folder
+        self._options = options
+        self._kafka, self._redis = _ports(self.settings)
+        self._stack = ExitStack()
+        self._ending = threading.Event()
+
+    def __enter__(self) -> Self:
+        options, settings = self._options, self.settings
+        options.say("starting Kafka" + (" and Redis" if self._redis else ""))
+        sandbox = Sandbox(redis=bool(self._redis), data_dir=options.data_dir)
+        try:
+            self._stack.enter_context(sandbox.listen_on(self._kafka, self._redis))
+            for topic, partitions in self._topics().items():
+                if not sandbox.kafka.has_topic(topic):
+                    sandbox.create_topic(topic, partitions)
+            stop_s = settings.shutdown.timeout_ms / 1000
+            self._service = ServiceProcess(self._folder, stop_s=stop_s)
+            self._stack.callback(self._service.close)
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._ending.set()
+        self._stack.close()
+
+    def once(self, lines: Iterable[bytes]) -> int:
+        """Publish lines, process all there is, show what came out; return the service's code."""
+        self._publish(lines)
+        self._service.start(_READABLE | self._options.environ() | _AT_END)
+        code = self._service.wait()
+        for records in consume(self.settings, Consuming(topics=self._outputs())):
+            for record in records:
+                self._options.show(record)
+        return code
+
+    def stay(self, lines: Iterable[bytes]) -> None:
+        """Run until interrupted: the service starts again when a file changes.
+
+        ``lines`` are published as they come, and outputs are shown as they come.
+        """
+        changes, options = FileChanges(self._folder), self._options
+        threading.Thread(target=self._show_outputs, daemon=True).start()
+        threading.Thread(target=self._publish_each, args=[lines], daemon=True).start()
+        self._service.start(_READABLE | options.environ())
+        while True:
+            time.sleep(LOOK_S)
+            if changed := changes.look():
+                options.say(f"{', '.join(changed)} changed: starting again")
+                self._restart()
+            code = self._service.ended()
+            if code is not None:
+                options.say(
+                    f"the service ended with exit code {code}; it starts again when a file changes"
+                )
+
+    def _restart(self) -> None:
+        self._service.stop()
+        try:
+            environ = self._options.environ()
+        except ConfigurationError as error:
+            for problem in error.problems:
+                self._options.say(problem)
+            return
+        self._service.start(_READABLE | environ)
+
+    def _topics(self) -> dict[str, int]:
+        named = (*self.settings.input.topics, *self._outputs())
+        return dict.fromkeys(named, self._options.partitions) | self._options.topics
+
+    def _outputs(self) -> list[str]:
+        settings = self.settings
+        named = [settings.output.topic, settings.dead_letter.topic, *self._options.topics]
+        return [topic for topic in dict.fromkeys(named) if topic is not None]
+
+    def _publish(self, lines: Iterable[bytes]) -> None:
+        how = Lines(topic=self.settings.input.topics[0], headers=self._options.headers)
+        publish(self.settings, how, lines, lambda _text: None, transactional=False)
+
+    def _publish_each(self, lines: Iterable[bytes]) -> None:
+        for line in lines:
+            try:
+                self._publish([line])
+            except HapaxError as error:
+                if self._ending.is_set():
+                    return
+                self._options.say(str(error))
+
+    def _show_outputs(self) -> None:
+        start = "beginning" if self._options.data_dir is None else "end"
+        wanted = Consuming(topics=self._outputs(), start=start, follow=True)
+        with suppress(HapaxError):  # the sandbox ends
+            for records in consume(self.settings, wanted, stopping=self._ending.is_set):
+                for record in records:
+                    self._options.show(record)
+
+
+def _ports(settings: Settings) -> tuple[int, int]:
+    """Return the ports of Kafka and of Redis, 0 for none; refuse what is not of this machine."""
+    problems = []
+    servers = settings.kafka.bootstrap_servers.split(",")
+    host, _, port = servers[0].strip().rpartition(":")
+    if len(servers) > 1 or host not in _LOCAL or not port.isdecimal():
+        problems.append(
+            f"HAPAX_KAFKA__BOOTSTRAP_SERVERS={settings.kafka.bootstrap_servers}: hapax dev starts"
+            " its own Kafka, at one port of this machine: 127.0.0.1:19092"
+        )
+    url = settings.dedup.claims_url
+    found = urlsplit(url or "redis://127.0.0.1:1")
+    if found.scheme != "redis" or found.hostname not in _LOCAL or found.password:
+        problems.append(
+            "HAPAX_DEDUP__REDIS_URL: hapax dev starts its own Redis, at one port of this machine:"
+            " redis://127.0.0.1:16379/0"
+        )
+    if settings.kafka.security.protocol != "plaintext":
+        problems.append("HAPAX_KAFKA__SECURITY__PROTOCOL: the Kafka of hapax dev has no security")
+    if problems:
+        raise ConfigurationError(problems)
+    return int(port), (found.port or 6379) if url else 0

@@ -1,0 +1,254 @@
+"""A pipeline in memory, for the tests of a transform: the service's own steps, and no broker.
+
+Records go through identify, claim, transform, plan and a transaction, as in ``hapax run``; what a
+``read_committed`` reader would find is the result. The claim store and time are in memory, too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from hapax.core.claim_owners import ClaimOwners
+from hapax.core.claiming import Claiming
+from hapax.core.dead_letters import dead_letter
+from hapax.core.errors import BatchAbortedError, ConfigurationError
+from hapax.core.exactly_once import ExactlyOnce, Steps
+from hapax.core.forms import form_of, load_form
+from hapax.core.identity import Identity
+from hapax.core.interrupt import Interrupt
+from hapax.core.limits import DeadLetterRate
+from hapax.core.plan import Destinations, Planner
+from hapax.core.records import Coordinates, Record
+from hapax.engines.gathered_calls import GatheredCalls, call_limits, open_transformer
+from hapax.settings import load_settings
+from hapax.settings.env_file import read_env_file
+from hapax.testing.claims import MemoryClaims
+from hapax.testing.owners import MemoryOwners
+from hapax.testing.processed import AnyTopicBroker, ManualClock, NotedCalls, Processed
+from hapax.testing.source import InjectedFault, MemorySource
+from hapax.testing.transaction import MemoryTransaction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from types import TracebackType
+
+    from hapax.core.forms import TransformForm
+    from hapax.core.records import TopicPartition
+    from hapax.settings import Settings
+
+DEFAULTS = {
+    "HAPAX_APP": "test",
+    "HAPAX_INSTANCE": "test-0",
+    "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "memory:9092",
+    "HAPAX_INPUT__TOPICS": "input",
+    "HAPAX_OUTPUT__TOPIC": "output",
+    "HAPAX_DEAD_LETTER__TOPIC": "dead-letters",
+}
+"""Settings of a pipeline in memory that are not given."""
+PARTITIONS = 8
+"""Of each input topic."""
+
+
+class Pipeline:
+    """One transform with its settings, between topics in memory.
+
+    ::
+
+        pipeline = Pipeline(transform, {"HAPAX_DEDUP__ID": "json:/id"})
+        result = pipeline.run(b'{"id": 1}', b'{"id": 1}')
+        assert len(result.outputs) == len(result.duplicates) == 1
+    """
+
+    def __init__(
+        self,
+        transform: Callable[..., Any] | None = None,
+        settings: Mapping[str, str] | str | os.PathLike[str] | None = None,
+        *,
+        claims: bool = True,
+    ) -> None:
+        """Build it.
+
+        ``transform``: default: the function that HAPAX_TRANSFORM names. ``settings``: HAPAX_
+        variables, or a file of them; topics that are missing are ``input``, ``output`` and
+        ``dead-letters``. ``claims``: whether there is a claim store; its address is not used.
+        Raises ConfigurationError, as ``hapax run`` does.
+        """
+        given = {} if settings is None else settings
+        if isinstance(given, (str, os.PathLike)):
+            given = read_env_file(Path(given))
+        self.settings: Settings = load_settings({**DEFAULTS, **given})
+        self.clock = ManualClock()
+        inputs = self.settings.input.topics
+        self._broker = AnyTopicBroker(dict.fromkeys(inputs, PARTITIONS), inputs=inputs)
+        self._aborts = 0
+        self._read: dict[TopicPartition, int] = {}
+        self._calls: Counter[Coordinates] = Counter()
+        form = load_form(self.settings.transform) if transform is None else _form(transform)
+        self._transformer = open_transformer(self._counted(form), call_limits(self.settings))
+        self._noted = NotedCalls(self._transformer)
+        name = self.settings.instance
+        self._source = MemorySource(self._broker, name, wait=self.clock.wait)
+        self._transaction = MemoryTransaction(
+            self._broker, name, clock=self.clock, faults=self._fault
+        )
+        self._core = ExactlyOnce(
+            self._steps(claims=claims),
+            self._source,
+            self._transaction,
+            clock=self.clock,
+            interrupt=Interrupt(),
+        )
+        self._transaction.open()
+
+    def send(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Iterable[tuple[str, bytes | None]] = (),
+        topic: str = "",
+        partition: int = 0,
+        timestamp_ms: int = 0,
+    ) -> Coordinates:
+        """Write one input record; return its coordinates. ``topic``: default: the first input."""
+        topic = topic or self.settings.input.topics[0]
+        offset = self._broker.write(
+            topic,
+            value,
+            key=key,
+            partition=partition,
+            headers=tuple(headers),
+            timestamp_ms=timestamp_ms,
+        )
+        return Coordinates(topic, partition, offset)
+
+    def run(self, *values: bytes | None) -> Processed:
+        """Write records of these values, and process all that was written since the last call.
+
+        Raises what would stop the service, for instance DeadLetterLimitError.
+        """
+        for value in values:
+            self.send(value)
+        self._calls.clear()
+        self._noted.forget()
+        records = 0
+        while (batch := self._source.take(self.settings.transaction.records_max, 0.0)).records:
+            try:
+                result = self._core.run(batch, {}, 1)
+            except BatchAbortedError:
+                self._source.rewind(batch.first)
+                continue
+            self._source.mark_processed(result.progress)
+            records += result.records
+        return self._processed(records)
+
+    def abort_next(self, times: int = 1) -> None:
+        """Let the next transactions be aborted, as by a broker's failure: their records run again.
+
+        The result must be the same, but for ``calls``.
+        """
+        self._aborts = times
+
+    def close(self) -> None:
+        """Tear the transform down. ``with Pipeline(…) as pipeline:`` does so, too."""
+        if isinstance(self._transformer, GatheredCalls):
+            self._transformer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, for instance until HAPAX_DEDUP__TTL is over."""
+        self.clock.wait(seconds)
+
+    def _steps(self, *, claims: bool) -> Steps:
+        settings = self.settings
+        identity = Identity(settings.dedup.id, inputs=settings.input.topics)
+        limits = settings.dead_letter
+        return Steps(
+            identity=identity,
+            claiming=Claiming(
+                MemoryClaims(clock=self.clock, ttl_ms=settings.dedup.ttl_ms) if claims else None,
+                ClaimOwners(
+                    MemoryOwners(self._broker, wait=self.clock.wait),
+                    identity,
+                    batch_max=settings.transaction.records_max,
+                ),
+                pass_on_outage=False,
+            ),
+            transformer=self._noted,
+            planner=Planner(Destinations(settings.app, settings.output.topic, limits.topic)),
+            dead_letter_rate=DeadLetterRate(
+                topic=limits.topic, rate_max=limits.rate_max, records_min=limits.records_min
+            ),
+        )
+
+    def _fault(self, step: str) -> InjectedFault | None:
+        if step != "send_offsets" or not self._aborts:
+            return None
+        self._aborts -= 1
+        return InjectedFault("aborted")
+
+    def _counted(self, form: TransformForm) -> TransformForm:
+        """Return the form with its calls counted; those of what a context yields are not."""
+        if form.context:
+            return form
+
+        def count(given: Record | list[Record]) -> None:
+            self._calls.update(
+                record.coordinates for record in (given if isinstance(given, list) else [given])
+            )
+
+        def counted(given: Any) -> Any:
+            count(given)
+            return form.function(given)
+
+        async def awaited(given: Any) -> Any:
+            count(given)
+            return await form.function(given)
+
+        return msgspec.structs.replace(form, function=awaited if form.asynchronous else counted)
+
+    def _processed(self, records: int) -> Processed:
+        written = self._written()
+        letters = [dead_letter(record) for record in written]
+        noted = self._noted
+        return Processed(
+            outputs=[record for record, one in zip(written, letters, strict=True) if one is None],
+            dead_letters=[one for one in letters if one is not None],
+            duplicates=list(noted.duplicates),
+            filtered=list(noted.filtered),
+            calls=dict(self._calls),
+            records=records,
+        )
+
+    def _written(self) -> list[Record]:
+        """Return what became visible since the last call."""
+        inputs = set(self._broker.inputs)
+        found: list[Record] = []
+        for where, log in self._broker.logs.items():
+            if where not in inputs:
+                found += log.fetch(self._read.get(where, 0), log.end)
+                self._read[where] = log.end
+        return sorted(found, key=lambda record: record.coordinates)
+
+
+def _form(transform: Callable[..., Any]) -> TransformForm:
+    try:
+        return form_of(transform)
+    except ValueError as error:
+        name = getattr(transform, "__name__", repr(transform))
+        raise ConfigurationError([f"{name} {error}"]) from error

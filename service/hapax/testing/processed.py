@@ -1,0 +1,104 @@
+"""What a pipeline in memory notes, and what it returns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hapax.testing.broker import MemoryBroker
+from hapax.testing.log import MemoryLog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hapax.core.dead_letters import DeadLetter
+    from hapax.core.interrupt import Interrupt
+    from hapax.core.ports import AppliesAll, Message
+    from hapax.core.records import Coordinates, Record, TopicPartition
+    from hapax.core.transform import Result
+
+
+class ManualClock:
+    """Time that passes only when a test says so. Seconds."""
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+
+    def monotonic(self) -> float:
+        """Return the time."""
+        return self._now_s
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        self._now_s += seconds
+
+
+class Processed(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the records of one ``Pipeline.run``.
+
+    outputs       records as a reader of the output topics finds them, by topic and partition
+    dead_letters  with ``error``, ``reason``, ``attempts``, ``source`` and the ``record`` itself
+    duplicates    coordinates of records whose event was seen before
+    filtered      coordinates of records for which the transform had no output
+    calls         by coordinates, how often the transform was called; 2 and more are retries
+    records       how many records were processed
+    """
+
+    outputs: list[Record]
+    dead_letters: list[DeadLetter]
+    duplicates: list[Coordinates]
+    filtered: list[Coordinates]
+    calls: dict[Coordinates, int]
+    records: int
+
+    @property
+    def retries(self) -> int:
+        """Calls of the transform beyond the first of each record."""
+        return sum(count - 1 for count in self.calls.values())
+
+    def values(self, topic: str | None = None) -> list[bytes | None]:
+        """Return the values of the outputs, of one topic or of all."""
+        return [one.value for one in self.outputs if topic in {None, one.topic}]
+
+
+class AnyTopicBroker(MemoryBroker):
+    """A broker that creates a partition when something is written to it."""
+
+    def by_partition(self, messages: Iterable[Message]) -> dict[TopicPartition, list[Message]]:
+        """Return messages by partition: the one that they name, else the first."""
+        found: dict[TopicPartition, list[Message]] = {}
+        for message in messages:
+            where = (message.topic, max(0, message.partition))
+            self.logs.setdefault(where, MemoryLog(where))
+            found.setdefault(where, []).append(message)
+        return found
+
+
+class NotedCalls:
+    """Step 4, with notes of what leaves no trace in a topic; keys are kept in order."""
+
+    def __init__(self, inner: AppliesAll) -> None:
+        self.duplicates: dict[Coordinates, None] = {}
+        self.filtered: dict[Coordinates, None] = {}
+        self._inner = inner
+
+    def forget(self) -> None:
+        """Begin again with no note."""
+        self.duplicates.clear()
+        self.filtered.clear()
+
+    def apply_all(
+        self,
+        records: Sequence[Record],
+        interrupt: Interrupt,
+        fates: dict[int, Result | None],
+    ) -> list[Result | None]:
+        """Return the results of the transform; see ``ports.AppliesAll``."""
+        results = self._inner.apply_all(records, interrupt, fates)
+        for record, result in zip(records, results, strict=False):
+            if result is None:
+                self.duplicates[record.coordinates] = None
+            elif result == ():
+                self.filtered[record.coordinates] = None
+        return results

@@ -1,0 +1,392 @@
+"""The values of the chart: typos are refused on every level, and what is given arrives."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import jsonschema  # type: ignore[import-untyped] # of kubernetes-validate
+import pytest
+import yaml
+
+from hapax.settings import VARIABLES
+from tests.deploy import tools
+from tests.deploy.manifests import CHART, Object, charted, driver, only
+from tests.deploy.schemas import VERSIONS, problems
+from tests.deploy.values_schema import form, settable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from hapax.settings.base import Variable
+
+    Tool = Callable[[], Path]
+
+BOTH = pytest.mark.parametrize(
+    "helm", [tools.helm, tools.old_helm], ids=lambda helm: str(helm.__name__)
+)
+# Each with a word that the refusal must say.
+TYPOS: list[tuple[str, str]] = [
+    ("replica: 3", "replica"),
+    ("Replicas: 3", "Replicas"),
+    ("replicas: three", "replicas"),
+    ("replicas: -1", "replicas"),
+    ("image: {tga: 1.0.0}", "tga"),
+    ("image: {pullPolicy: Allways}", "pullPolicy"),
+    ("image: {digest: 'sha256:12'}", "digest"),
+    ("image: hapax:1.0.0", "image"),
+    ("imagePullSecret: [{name: registry}]", "imagePullSecret"),
+    ("imagePullSecrets: [registry]", "imagePullSecrets"),
+    ("imagePullSecrets: [{nmae: registry}]", "nmae"),
+    ("kind: Statefulset", "kind"),
+    ("update: {type: Rolling}", "type"),
+    ("update: {partitions: 2}", "partitions"),
+    ("minReadySeconds: 10s", "minReadySeconds"),
+    ("settings: {HAPAX_SHUTDOWN_TIMEOUT: 20s}", "HAPAX_SHUTDOWN_TIMEOUT"),
+    ("settings: {HAPAX_SHUTDOWN__TIMEOUT: 20}", "HAPAX_SHUTDOWN__TIMEOUT"),
+    ("settings: {HAPAX_SHUTDOWN__TIMEOUT: 20sec}", "HAPAX_SHUTDOWN__TIMEOUT"),
+    ("settings: {HAPAX_TRANSACTION__BYTES_MAX: 16MeB}", "HAPAX_TRANSACTION__BYTES_MAX"),
+    ("settings: {HAPAX_TRANSACTION__RECORDS_MAX: 10.5}", "HAPAX_TRANSACTION__RECORDS_MAX"),
+    ("settings: {HAPAX_DEAD_LETTER__RATE_MAX: 10}", "HAPAX_DEAD_LETTER__RATE_MAX"),
+    ("settings: {HAPAX_GUARANTEE: exactly-once}", "HAPAX_GUARANTEE"),
+    ("settings: {HAPAX_TELEMETRY__TRACING: enabled}", "HAPAX_TELEMETRY__TRACING"),
+    ("settings: {HAPAX_INPUT__TOPICS: orders returns}", "HAPAX_INPUT__TOPICS"),
+    ("settings: {HAPAX_KAFKA__BOOTSTRAP_SERVERS: kafka}", "HAPAX_KAFKA__BOOTSTRAP_SERVERS"),
+    ("settings: {HAPAX_TRANSFORM: pipeline.transform}", "HAPAX_TRANSFORM"),
+    ("settings: {HAPAX_DEDUP__REDIS_URL_FILE: redis-url}", "HAPAX_DEDUP__REDIS_URL_FILE"),
+    ("settings: {HAPAX_DEDUP__REDIS_URL: 'redis://r:6379'}", "HAPAX_DEDUP__REDIS_URL"),
+    ("settings: {hapax_app: orders}", "hapax_app"),
+    ("secrets: {optionl: false}", "optionl"),
+    ("extraEnv: [{name: TZ, valeu: UTC}]", "valeu"),
+    ("extraEnv: [{name: HAPAX_TRANFORM, value: 'a:b'}]", "extraEnv"),
+    ("extraEnv: [{name: HAPAX_KAFKA__SECURITY__PASSWORD, value: geheim}]", "extraEnv"),
+    ("extraEnvFrom: [{secretReference: {name: a}}]", "secretReference"),
+    ("extraVolumes: [{name: a, persistentVolumeClaims: {claimName: b}}]", "extraVolumes"),
+    ("extraVolumes: [{name: scratch, emptyDir: {}}]", "extraVolumes"),
+    ("extraVolumeMounts: [{name: a, mountpath: /a}]", "mountpath"),
+    ("sidecars: [{name: proxy, images: proxy:1}]", "sidecars"),
+    ("podLabels: {app.kubernetes.io/name: other}", "app.kubernetes.io/name"),
+    ("serviceAccount: {annotation: {a: b}}", "annotation"),
+    ("tolerations: [{key: a, operator: Exist}]", "operator"),
+    ("tolerations: [{key: a, effect: Noschedule}]", "effect"),
+    ("affinity: {podAntiAfinity: {}}", "podAntiAfinity"),
+    ("podSecurityContext: {runAsUserId: 1}", "runAsUserId"),
+    ("securityContext: {capabilities: {dropp: [ALL]}}", "dropp"),
+    ("resources: {limit: {memory: 1Gi}}", "limit"),
+    ("scratchSize: 64MB", "scratchSize"),
+    ("livenessProbe: {failureTreshold: 9}", "failureTreshold"),
+    ("terminationGracePeriodSeconds: 75s", "terminationGracePeriodSeconds"),
+    ("disruptionBudget: {enable: false}", "enable"),
+    ("monitoring: {enabled: true}", "enabled"),
+    ("monitoring: {podMonitor: {label: {a: b}}}", "label"),
+    ("monitoring: {podMonitor: {interval: 15}}", "interval"),
+    ("monitoring: {rules: {thresholds: {latencySecond: 5}}}", "latencySecond"),
+    ("monitoring: {rules: {thresholds: {abortShare: 20}}}", "abortShare"),
+    ("networkPolicy: {port: [9092]}", "port"),
+    ("networkPolicy: {dns: {namespace: openshift-dns}}", "namespace"),
+    ("autoscaling: {maxReplicas: 6}", "maxReplicas"),
+    ("autoscaling: {trigger: Kafka}", "trigger"),
+    ("autoscaling: {prometheus: {serverAddress: 'prometheus:9090'}}", "serverAddress"),
+]
+DEPLOYMENT = "kind: Deployment, settings: {HAPAX_GROUP__MEMBERSHIP: dynamic}"
+# Everything that Kubernetes has and the chart only hands on.
+GIVEN: dict[str, Any] = yaml.safe_load("""
+fullnameOverride: shop
+imagePullSecrets: [{name: registry}]
+minReadySeconds: 20
+update: {partition: 2}
+extraEnv:
+  - {name: TZ, value: UTC}
+  - name: HAPAX_KAFKA__SECURITY__PASSWORD
+    valueFrom: {secretKeyRef: {name: vault, key: password}}
+extraEnvFrom: [{secretRef: {name: more}}]
+extraVolumes: [{name: models, persistentVolumeClaim: {claimName: models}}]
+extraVolumeMounts: [{name: models, mountPath: /models, readOnly: true}]
+initContainers: [{name: proxy, image: "proxy:1", restartPolicy: Always}]
+sidecars: [{name: logs, image: "logs:1"}]
+labels: {team: shop}
+podLabels: {sidecar.istio.io/inject: "true"}
+podAnnotations: {cluster-autoscaler.kubernetes.io/safe-to-evict: "true"}
+annotations: {owner: shop}
+serviceAccount: {annotations: {eks.amazonaws.com/role-arn: "arn:aws:iam::1:role/shop"}}
+nodeSelector: {disk: ssd}
+tolerations: [{key: dedicated, operator: Equal, value: kafka, effect: NoSchedule}]
+affinity:
+  podAntiAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      - {topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {a: b}}}
+priorityClassName: high
+topologySpreadConstraints: []
+networkPolicy:
+  enabled: true
+  dns: {to: [{ipBlock: {cidr: 169.254.20.10/32}}], ports: [53, 5353]}
+  extraEgress: [{to: [{ipBlock: {cidr: 10.0.0.0/8}}]}]
+  extraIngress: [{from: [{podSelector: {}}], ports: [{port: 9464}]}]
+monitoring:
+  podMonitor: {enabled: true, labels: {release: prometheus}, interval: 30s}
+  rules: {enabled: true, labels: {release: prometheus}, thresholds: {latencySeconds: 5}}
+  dashboard: {enabled: true, labels: {grafana_dashboard: "1", folder: kafka}}
+""")
+
+
+def refusal(helm: Path, values: Path, *options: str, release: str = "hapax") -> str:
+    command: list[str | Path] = [helm, "template", release, CHART, "-f", values, *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0, done.stdout
+    assert "geheim" not in done.stderr
+    return done.stderr
+
+
+def rendered(
+    tmp_path: Path, values: dict[str, Any], *, helm: Path | None = None, release: str = "hapax"
+) -> list[Object]:
+    text = yaml.safe_dump(values)
+    file = tmp_path / f"{hash(text)}.yaml"  # what was rendered is kept by its command
+    file.write_text(text)
+    return charted(helm=helm, release=release, options=("-f", str(file)))
+
+
+@pytest.mark.parametrize(("typo", "word"), TYPOS, ids=[typo for typo, _ in TYPOS])
+def test_a_typo_is_refused_by_name(tmp_path: Path, typo: str, word: str) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text(typo)
+    assert word in refusal(tools.helm(), file)
+
+
+def test_an_old_helm_refuses_the_same(tmp_path: Path) -> None:
+    passed = []
+    for number, (typo, word) in enumerate(TYPOS):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(typo)
+        if word not in refusal(tools.old_helm(), file):
+            passed.append(typo)
+    assert passed == []
+
+
+def keys(schema: Any, values: Any, path: str = "") -> Iterator[tuple[str, bool]]:
+    """Yield each name of a level of the chart's own, and whether values.yaml has it."""
+    for name, inner in schema.get("properties", {}).items():
+        where = f"{path}.{name}".removeprefix(".")
+        if where in {"global", "settings"}:
+            continue
+        yield where, isinstance(values, dict) and name in values
+        yield from keys(inner, values.get(name) if isinstance(values, dict) else None, where)
+
+
+def test_each_value_of_the_schema_has_its_default_in_the_file() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    found = dict(keys(schema, values))
+    assert len(found) > 80
+    assert [where for where, there in found.items() if not there] == []
+
+
+def loose(schema: Any, path: str = "") -> Iterator[str]:
+    """Yield the objects below that take names which nobody has named."""
+    if isinstance(schema, list):
+        for inner in schema:
+            yield from loose(inner, path)
+    elif isinstance(schema, dict):
+        named = "properties" in schema and "object" in schema.get("type", "")
+        if named and schema.get("additionalProperties") is not False:
+            yield path
+        for name, inner in schema.items():
+            yield from loose(inner, f"{path}/{name}")
+
+
+def test_the_schema_is_closed_on_every_level() -> None:
+    assert list(loose(json.loads((CHART / "values.schema.json").read_text()))) == []
+
+
+def test_examples_and_defaults_of_all_settings_are_of_their_form(tmp_path: Path) -> None:
+    names = settable()
+    settings = {
+        each.name: each.example or str(each.default)
+        for each in VARIABLES
+        if each.name in names and "`" not in str(each.default) and each.default != "unset"
+    }
+    assert len(settings) > 30
+    made = only(rendered(tmp_path, {"settings": settings}), "ConfigMap")["data"]
+    assert made == settings
+
+
+# Of each form some that are read and some that are not; and one of everything else.
+TEXTS = (
+    "", "20s", "1.5m", "250ms", "24h", "7d", "90 s", "20", "0", "1", "10", "1000", "0.1", "10%",
+    "16MiB", "512KiB", "1MB", "2kb", "4096", "16mib", "1 GiB", "true", "FALSE", "yes", "Off",
+    "worker", "SPARK", "exactly_once", "At_Least_Once", "scram-sha-512", "PLAIN", "sasl_ssl",
+    "SASL_PLAINTEXT", "latest", "debug", "json", "pass", "auto", "static", "dynamic", "consumer",
+    "murmur2", "RANDOM", "kafka:9092", "a:1, b:2", "[::1]:9092", "orders", "orders, returns",
+    "a.b-c_1", "package.mod:function", "http://idp/token", "https://idp/token", "{}", '{"a": 1}',
+    "{\n}", "/run/secrets/hapax/x", "key", "header:message-id", "json:/id", "local[2]", "x y",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("variable", VARIABLES, ids=lambda variable: str(variable.name))
+def test_the_chart_takes_every_text_that_the_service_reads(variable: Variable) -> None:
+    if variable.name not in settable():
+        return
+    schema = jsonschema.Draft7Validator(form(variable.name, variable.form.allowed))
+    read = [text for text in TEXTS if text and parsed(variable, text)]
+    # Stricter than the service: a path in a pod begins at its root, and a broker has a port.
+    if variable.name.endswith("_FILE"):
+        read = [text for text in read if text.startswith("/")]
+    if variable.name == "HAPAX_KAFKA__BOOTSTRAP_SERVERS":
+        read = [text for text in read if text in {"kafka:9092", "a:1, b:2", "[::1]:9092"}]
+    assert read
+    assert [text for text in read if not schema.is_valid(text)] == []
+    numbers = [int(text) for text in read if text.isdecimal()]
+    if not variable.form.allowed.startswith(("duration", "comma list of `host", "`")):
+        assert [one for one in numbers if not schema.is_valid(one)] == []
+
+
+def parsed(variable: Variable, text: str) -> bool:
+    try:
+        variable.form.parse(text)
+    except ValueError:
+        return False
+    return True
+
+
+@BOTH
+def test_a_large_number_stays_a_number(tmp_path: Path, helm: Tool) -> None:
+    given = {"settings": {"HAPAX_DEAD_LETTER__RECORDS_MIN": 100_000_000}}
+    data = only(rendered(tmp_path, given, helm=helm()), "ConfigMap")["data"]
+    assert data["HAPAX_DEAD_LETTER__RECORDS_MIN"] == "100000000"
+
+
+@BOTH
+def test_what_is_given_arrives_where_kubernetes_looks_for_it(tmp_path: Path, helm: Tool) -> None:
+    objects = rendered(tmp_path, GIVEN, helm=helm())
+    assert [one for each in objects for one in problems(each, VERSIONS[-1])] == []
+    workload = only(objects, "StatefulSet")
+    spec, pod = workload["spec"], driver(objects)["spec"]
+    assert {each["metadata"]["labels"]["team"] for each in objects} == {"shop"}
+    assert {each["metadata"]["name"] for each in objects} == {
+        "shop", "shop-settings", "shop-dashboard",
+    }  # fmt: skip
+    assert spec["minReadySeconds"] == 20
+    assert spec["updateStrategy"] == {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}
+    assert workload["metadata"]["annotations"] == GIVEN["annotations"]
+    metadata = driver(objects)["metadata"]
+    assert GIVEN["podLabels"].items() <= metadata["labels"].items()
+    assert GIVEN["podAnnotations"].items() <= metadata["annotations"].items()
+    for name in ("imagePullSecrets", "nodeSelector", "tolerations", "affinity"):
+        assert pod[name] == GIVEN[name]
+    assert pod["priorityClassName"] == "high"
+    assert "topologySpreadConstraints" not in pod
+    assert pod["initContainers"] == GIVEN["initContainers"]
+    ours, *others = pod["containers"]
+    assert others == GIVEN["sidecars"]
+    assert ours["env"][1:] == GIVEN["extraEnv"]
+    assert ours["envFrom"][1:] == GIVEN["extraEnvFrom"]
+    assert ours["volumeMounts"][2:] == GIVEN["extraVolumeMounts"]
+    assert pod["volumes"][2:] == GIVEN["extraVolumes"]
+    account = only(objects, "ServiceAccount")["metadata"]
+    assert account["annotations"] == GIVEN["serviceAccount"]["annotations"]
+    for kind in ("PodMonitor", "PrometheusRule"):
+        assert only(objects, kind)["metadata"]["labels"]["release"] == "prometheus"
+    boards = [each for each in objects if each["metadata"]["name"] == "shop-dashboard"]
+    assert boards[0]["metadata"]["labels"]["folder"] == "kafka"
+    policy = only(objects, "NetworkPolicy")["spec"]
+    assert policy["egress"][0]["to"] == GIVEN["networkPolicy"]["dns"]["to"]
+    assert {port["port"] for port in policy["egress"][0]["ports"]} == {53, 5353}
+    assert policy["egress"][2:] == GIVEN["networkPolicy"]["extraEgress"]
+    assert policy["ingress"][1:] == GIVEN["networkPolicy"]["extraIngress"]
+
+
+def test_a_threshold_changes_its_rule_and_no_other(tmp_path: Path) -> None:
+    def expressions(thresholds: dict[str, float]) -> dict[str, str]:
+        rules = {"enabled": True, "thresholds": thresholds}
+        found = only(rendered(tmp_path, {"monitoring": {"rules": rules}}), "PrometheusRule")
+        return {
+            rule["alert"]: rule["expr"]
+            for group in found["spec"]["groups"]
+            for rule in group["rules"]
+        }
+
+    names = yaml.safe_load((CHART / "values.yaml").read_text())["monitoring"]["rules"]["thresholds"]
+    before, touched = expressions({}), []
+    assert "@" not in str(before)
+    for name in names:
+        after = expressions({name: 0.77})
+        [changed] = [alert for alert in before if after[alert] != before[alert]]
+        assert "0.77" in after[changed]
+        touched.append(changed)
+    assert len(set(touched)) == len(names)
+
+
+@BOTH
+def test_openshift_can_unset_the_ids(tmp_path: Path, helm: Tool) -> None:
+    unset = {"runAsUser": None, "runAsGroup": None, "fsGroup": None}
+    pod = driver(rendered(tmp_path, {"podSecurityContext": unset}, helm=helm()))["spec"]
+    assert pod["securityContext"] == {
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def test_an_account_that_exists_is_used_and_none_is_made(tmp_path: Path) -> None:
+    objects = rendered(tmp_path, {"serviceAccount": {"create": False, "name": "shared"}})
+    assert driver(objects)["spec"]["serviceAccountName"] == "shared"
+    assert [each for each in objects if each["kind"] == "ServiceAccount"] == []
+
+
+@BOTH
+def test_long_names_are_cut_in_time_and_do_not_meet(tmp_path: Path, helm: Tool) -> None:
+    long = "payments-of-the-northern-european-subsidiaries-clean"
+    made = [rendered(tmp_path, {}, helm=helm(), release=name) for name in (f"{long}1", f"{long}2")]
+    names = [only(objects, "StatefulSet")["metadata"]["name"] for objects in made]
+    assert names[0] != names[1]
+    for objects, name in zip(made, names, strict=True):
+        # The controller labels pods with the name, a hyphen and ten characters.
+        assert len(f"{name}-0123456789") <= 63
+        assert {each["metadata"]["name"].removesuffix("-settings") for each in objects} == {name}
+        labels = driver(objects)["metadata"]["labels"].values()
+        assert max(len(label) for label in labels) <= 63
+
+
+# -- what follows from the settings --------------------------------------------------------
+
+
+def test_grace_period_and_liveness_follow_from_the_settings(tmp_path: Path) -> None:
+    slow = {
+        "HAPAX_WATCHDOG__TIMEOUT": "1.5m",
+        "HAPAX_SHUTDOWN__TIMEOUT": "2500ms",
+        "HAPAX_TRANSACTION__TIMEOUT": "2m",
+    }
+    pod = driver(rendered(tmp_path, {"settings": slow}))["spec"]
+    # 120 s of a transaction in doubt, 10 s to close, 2.5 s to drain; and 5 s.
+    assert pod["terminationGracePeriodSeconds"] == 138
+    probe = pod["containers"][0]["livenessProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] == 100
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ("terminationGracePeriodSeconds: 70", "not longer than the 70 s that a stop may take"),
+        (
+            "livenessProbe: {failureThreshold: 6}",
+            "not longer than the 65 s after which the watchdog",
+        ),
+        ("livenessProbe: {failureThreshold: 30}", "not shorter than the 300 s of HAPAX_GROUP"),
+        (
+            "settings: {HAPAX_GROUP__MAX_POLL_INTERVAL: 61s}",
+            "not shorter than the 61 s of HAPAX_GROUP",
+        ),
+        ("startupProbe: {failureThreshold: 20}", "shorter than the 180 s that a start may take"),
+        (f"{{{DEPLOYMENT}, update: {{partition: 1}}}}", "neither ordinals nor OnDelete"),
+        (f"{{{DEPLOYMENT}, update: {{type: OnDelete}}}}", "neither ordinals nor OnDelete"),
+        ("update: {type: OnDelete, partition: 1}", "only with update.type: RollingUpdate"),
+    ],
+)
+@BOTH
+def test_contradictions_are_refused_with_their_reason(
+    tmp_path: Path, helm: Tool, values: str, words: str
+) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text(values)
+    assert words in refusal(helm(), file)

@@ -1,0 +1,113 @@
+"""The examples: their tests pass, and the commands of their pages do what is written there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from http.server import ThreadingHTTPServer
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hapax.sandbox.ports import Ports
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted(file.parent for file in (ROOT / "examples").glob("*/pipeline.py"))
+BIN = Path(sys.executable).parent
+
+
+@pytest.fixture
+def environ() -> dict[str, str]:
+    """The environment, which counts more than settings.env: ports that are free here."""
+    with closing(Ports()) as ports:
+        kafka, store = ports.reserve(), ports.reserve()
+    return os.environ | {
+        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        "HAPAX_KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{kafka}",
+        "HAPAX_DEDUP__REDIS_URL": f"redis://127.0.0.1:{store}/0",
+        "HAPAX_TELEMETRY__PORT": "0",
+    }
+
+
+@pytest.fixture
+def names() -> Iterator[int]:
+    """The service of the enrichment, at a free port."""
+    spec = spec_from_file_location("names_of_example", ROOT / "examples/enrichment/names.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module: Any = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with ThreadingHTTPServer(("127.0.0.1", 0), module.Names) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+def commands(example: Path) -> list[str]:
+    """Return the commands of the page's first block."""
+    blocks = re.findall(r"(?ms)^```console\n(.*?)^```$", (example / "README.md").read_text())
+    return [line.removeprefix("$ ") for line in blocks[0].splitlines()]
+
+
+def test_every_example_is_listed_and_has_all_its_files() -> None:
+    page = (ROOT / "examples/README.md").read_text()
+    assert re.findall(r"\[(\w+)\]\(\1/README\.md\)", page) == sorted(
+        (example.name for example in EXAMPLES), key=page.index
+    )
+    for example in EXAMPLES:
+        names = {file.name for file in example.iterdir()}
+        assert names >= {
+            "README.md", "pipeline.py", "test_pipeline.py", "settings.env", "events.jsonl",
+            "expected.txt", "pytest.ini",
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_the_tests_of_an_example_pass(example: Path, environ: dict[str, str]) -> None:
+    assert commands(example)[0] == "python -m pytest"
+    inherited = {name: text for name, text in environ.items() if not name.startswith("HAPAX_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=example,
+        env=inherited,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(example, id=example.name, marks=[pytest.mark.long] * ("spark" in example.name))
+        for example in EXAMPLES
+    ],
+)
+def test_what_the_page_types_brings_what_is_expected(
+    example: Path, environ: dict[str, str], names: int
+) -> None:
+    command = commands(example)[-1]
+    done = subprocess.run(
+        ["/bin/sh", "-c", command],
+        cwd=example,
+        env=environ | {"NAMES_URL": f"http://127.0.0.1:{names}"},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line.split("  ", 2) for line in done.stdout.splitlines()]
+    found = sorted(f"{line[0].split('/')[0]} {line[2]}" for line in lines)
+    assert found == (example / "expected.txt").read_text().splitlines()

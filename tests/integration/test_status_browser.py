@@ -1,0 +1,276 @@
+"""The status page in a real browser, at the width of a desk and of a phone."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from hapax.core.micro_batches import Numbers
+from hapax.core.partition_offsets import LogOffsets
+from hapax.telemetry.http.server import TelemetryServer
+from tests.kit.browser import opened_browser
+from tests.kit.status_page import Told
+from tests.unit.test_telemetry_events import OUT_LAG, WHERE
+from tests.unit.test_telemetry_survey import OURS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from playwright.sync_api import Browser, Page
+
+DESK, PHONE = {"width": 1_280, "height": 900}, {"width": 360, "height": 740}
+AGAIN_MS = 10_000
+"""Within this time the page has fetched itself again, on a machine that has much to do."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with opened_browser() as browser:
+        yield browser
+
+
+@contextmanager
+def served(told: Told, port: int = 0) -> Iterator[TelemetryServer]:
+    server = TelemetryServer(
+        "127.0.0.1",
+        port,
+        registry=told.metrics.registry,
+        health=told.health,
+        status=told.status_source,
+    )
+    server.start()
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@contextmanager
+def shown(browser: Browser, server: TelemetryServer, **options: Any) -> Iterator[Page]:
+    """Open the page, and fail for every complaint of the browser: of the policy or of a script."""
+    page = browser.new_page(**({"viewport": DESK} | options))
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda line: complaints.append(line.text))
+    page.goto(f"http://127.0.0.1:{server.port}/")
+    try:
+        yield page
+    finally:
+        page.close()
+    assert [one for one in complaints if "ERR_CONNECTION_REFUSED" not in one] == []
+
+
+def many(count: int) -> Told:
+    """Return a worker with so many partitions, whose lag grows with their numbers."""
+    told = Told(claim_store=True)
+    told.events.partitions_assigned([("orders", at) for at in range(count)])
+    told.work(
+        *(
+            msgspec.structs.replace(
+                OURS, partition=at, log=LogOffsets(0, 5 + at, 5 + at), lag_s=float(at)
+            )
+            for at in range(count)
+        ),
+        *(msgspec.structs.replace(OUT_LAG, partition=at) for at in range(count)),
+    )
+    told.over(10, 4_000)
+    told.over(10, 9_000)
+    return told
+
+
+def starting() -> Told:
+    return Told()
+
+
+def running() -> Told:
+    told = many(3)
+    assert told.status["state"] == "running"
+    return told
+
+
+def troubled() -> Told:
+    """Not ready, with everything that is ever marked."""
+    told = many(45)
+    told.work(
+        *(msgspec.structs.replace(OURS, partition=at, margin_s=600.0) for at in range(45)),
+        msgspec.structs.replace(OUT_LAG, open_s=75.0),
+    )
+    told.events.claims_unavailable("timeout", "pause")
+    told.events.producer_died("a reason", fenced=True)
+    told.events.dead_letter_written(WHERE, "KeyError", 3, "text")
+    told.metrics.records_dead_lettered.of("KeyError").inc(3)
+    return told
+
+
+def draining() -> Told:
+    told = many(3)
+    told.events.service_draining("SIGTERM")
+    return told
+
+
+def dataframe() -> Told:
+    told = Told(engine="spark")
+    told.events.service_ready()
+    told.events.query_started("q", "r", "/checkpoint")
+    numbers = Numbers(
+        number=3,
+        inputs={"in": 12},
+        phases_s={"plan": 0.1, "work": 0.5, "total": 0.6},
+        state_rows=7,
+        state_bytes=70_000,
+        watermark="2026-01-02T03:04:05.000Z",
+    )
+    told.events.micro_batch_completed(numbers)
+    told.events.lag_observed({("in", 0): 7})
+    return told
+
+
+STATES: list[Callable[[], Told]] = [starting, running, troubled, draining, dataframe]
+
+
+def violations(page: Page) -> list[str]:
+    found = Axe().run(page).response["violations"]
+    return [f"{one['id']}: {one['nodes'][0]['html']}" for one in found]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("viewport", [DESK, PHONE], ids=["desk", "phone"])
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
+def test_axe_finds_nothing(
+    browser: Browser, state: Callable[[], Told], viewport: dict[str, int], scheme: str
+) -> None:
+    with (
+        served(state()) as server,
+        shown(browser, server, viewport=viewport, color_scheme=scheme) as page,
+    ):
+        for fold in page.locator("summary").all():
+            fold.click()
+        assert violations(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+
+
+def test_control_axe_finds_what_is_planted(browser: Browser) -> None:
+    with served(running()) as server, shown(browser, server) as page:
+        page.evaluate("document.querySelector('#filter').labels[0].remove()")
+        page.evaluate("document.querySelector('#filter').removeAttribute('placeholder')")
+        assert [one.split(":")[0] for one in violations(page)] == ["label"]
+
+
+def test_the_page_renews_itself_without_a_load_and_what_was_opened_and_typed_stays(
+    browser: Browser,
+) -> None:
+    told = many(45)
+    with served(told) as server, shown(browser, server) as page:
+        page.evaluate("window.same = true")
+        page.locator("#settings summary").click()
+        page.locator("#filter").fill("orders/4")
+        rows = page.locator("#inputs tbody tr:visible")
+        expect(rows).to_have_count(6)  # 4 and 40 to 44, of which the first is folded
+        told.metrics.transactions.of("committed").inc(76)
+        told.wall_s += 7
+        expect(page.locator("#transactions dd").first).to_have_text("77", timeout=AGAIN_MS)
+        assert page.evaluate("window.same")
+        expect(page.locator("#settings dl")).to_be_visible()
+        expect(rows).to_have_count(6)
+        expect(page.locator("#filter")).to_be_focused()
+        page.locator("#filter").fill("")
+        expect(rows).to_have_count(20)
+
+
+def test_boxes_come_and_go_with_what_they_show(browser: Browser) -> None:
+    told = running()
+    with served(told) as server, shown(browser, server) as page:
+        expect(page.locator("#causes")).to_have_count(0)
+        told.events.claims_unavailable("timeout", "pause")
+        expect(page.locator("main > :first-child")).to_contain_text("Not ready", timeout=AGAIN_MS)
+        expect(page).to_have_title("shop: paused", timeout=AGAIN_MS)
+        told.events.claims_recovered(3)
+        expect(page.locator("#causes")).to_have_count(0, timeout=AGAIN_MS)
+        told.events.micro_batch_completed(Numbers(number=3, inputs={"in": 12}))
+        expect(page.locator("#cards > #micro-batch + #process")).to_be_visible(timeout=AGAIN_MS)
+
+
+def test_paused_it_stays_as_it_is_until_it_is_resumed(browser: Browser) -> None:
+    told = running()
+    with served(told) as server, shown(browser, server) as page:
+        page.get_by_role("button", name="Pause updates").click()
+        expect(page.get_by_role("status")).to_contain_text("Paused at 22:13:40 UTC")
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        told.wall_s += 60
+        page.wait_for_timeout(4_500)  # twice what it waits between two requests
+        assert asked == []
+        page.get_by_role("button", name="Resume updates").click()
+        expect(page.locator("footer time")).to_have_text("22:14:40 UTC", timeout=AGAIN_MS)
+
+
+def test_when_the_process_has_gone_the_page_stays_and_says_since_when(browser: Browser) -> None:
+    told = running()
+    with served(told) as server:
+        port = server.port
+        opened = shown(browser, server)
+        page = opened.__enter__()
+    status = page.get_by_role("status")
+    expect(status).to_contain_text("No answer since 22:13:40 UTC", timeout=AGAIN_MS)
+    expect(page.locator("#inputs tbody tr")).to_have_count(3)
+    assert violations(page) == []
+    told.wall_s += 60
+    with served(told, port):
+        expect(status).to_have_text("Live", timeout=AGAIN_MS)
+        expect(page.locator("footer time")).to_have_text("22:14:40 UTC")
+        opened.__exit__(None, None, None)
+
+
+def test_without_scripts_the_page_is_whole_and_loads_itself_again(browser: Browser) -> None:
+    told = many(45)
+    with served(told) as server, shown(browser, server, java_script_enabled=False) as page:
+        expect(page.locator("#pause")).to_be_hidden()
+        page.locator("#inputs summary").click()
+        expect(page.locator("#inputs tbody tr:visible")).to_have_count(45)
+        told.wall_s += 60
+        expect(page.locator("footer time")).to_have_text("22:14:40 UTC", timeout=AGAIN_MS)
+
+
+def test_no_page_can_frame_it(browser: Browser) -> None:
+    with served(running()) as server:
+        page = browser.new_page()
+        page.goto(f"http://127.0.0.1:{server.port}/livez")
+        with page.expect_event("console", lambda line: "frame" in line.text.lower()):
+            page.evaluate(
+                "document.body.append(Object.assign(document.createElement('iframe'), {src: '/'}))"
+            )
+        page.close()
+
+
+def test_cells_carry_the_name_of_their_column_on_a_phone(browser: Browser) -> None:
+    with served(running()) as server, shown(browser, server, viewport=PHONE) as page:
+        names = (
+            page.locator("#inputs tbody tr")
+            .first.locator("td")
+            .evaluate_all("cells => cells.map(cell => getComputedStyle(cell, '::before').content)")
+        )
+        assert [json.loads(name) for name in names] == [
+            "low", "committed", "position", "last stable", "end", "lag", "lag, time", "deleted in",
+            "open for", "seen",
+        ]  # fmt: skip
+
+
+def test_240_partitions_are_shown_within_a_second_and_200_kilobytes(browser: Browser) -> None:
+    with served(many(240)) as server, shown(browser, server) as page:
+        took_s, sizes = [], []
+        for _ in range(5):  # the best one: tests that run alongside take the processor, too
+            began_s = time.perf_counter()
+            answer = page.reload()
+            assert answer is not None
+            page.locator("#inputs tbody tr").nth(239).wait_for(state="attached")
+            took_s.append(time.perf_counter() - began_s)
+            sizes.append(len(answer.body()))
+    assert max(sizes) <= 200_000
+    assert min(took_s) <= 1.0

@@ -1,0 +1,135 @@
+"""A status that events make, without a service around it, and the page that shows it."""
+
+from __future__ import annotations
+
+import io
+import json
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Any
+
+from hapax.telemetry.events import Events
+from hapax.telemetry.health import Health
+from hapax.telemetry.http.page import page
+from hapax.telemetry.http.status import ProcessIdentity, Status
+from hapax.telemetry.logs import configure_logs
+from hapax.telemetry.metrics import Metrics
+from hapax.telemetry.recent_errors import Troubles
+from tests.unit.test_telemetry_events import ORDERS, OUT_LAG
+from tests.unit.test_telemetry_settled import SETTLED
+from tests.unit.test_telemetry_survey import OURS
+
+if TYPE_CHECKING:
+    from hapax.core.lag import PartitionLag
+
+VOID = {"meta", "br", "hr", "link", "img", "input"}
+
+
+class Group:
+    """Members as brokers reported them last."""
+
+    def __init__(self) -> None:
+        self.told: tuple[float, dict[str, dict[str, list[int]]]] | None = None
+
+    def latest(self) -> tuple[float, dict[str, dict[str, list[int]]]] | None:
+        return self.told
+
+
+class Told:
+    """Events and the status that they make."""
+
+    def __init__(self, **identity: Any) -> None:
+        self.monotonic_s, self.wall_s = 1_000.0, 1_700_000_000.0
+        self.metrics = Metrics()
+        self.health = Health(30.0, lambda: self.monotonic_s)
+        self.troubles = Troubles(lambda: self.wall_s)
+        self._stream = io.TextIOWrapper(io.BytesIO(), write_through=True)
+        logger = configure_logs(
+            "info",
+            "json",
+            stream=self._stream,
+            troubles=self.troubles,
+            app="shop",
+            instance="shop-0",
+        )
+        self.events = Events(self.metrics, self.health, logger, lambda: self.wall_s)
+        facts: dict[str, Any] = {
+            "app": "shop",
+            "instance": "shop-0",
+            "engine": "worker",
+            "guarantee": "exactly_once",
+            "transactional_id": "shop-shop-0",
+            "version": "1.2.3",
+            "librdkafka": "2.16.1",
+            "record_path": "native",
+            "claim_store": False,
+            "dead_letters": True,
+            "runbooks": "https://runbooks.example/hapax/",
+            "settings": {"HAPAX_APP": "shop", "HAPAX_KAFKA__SECURITY__PASSWORD": "***"},
+        }
+        self.members = Group()
+        self.status_source = Status(
+            ProcessIdentity(**(facts | identity)),
+            self.health,
+            self.metrics,
+            self.troubles,
+            self.members,
+            lambda: self.wall_s,
+        )
+
+    def work(self, *partition_lags: PartitionLag) -> None:
+        """Come to the state of a worker that works."""
+        self.events.service_ready()
+        self.events.partitions_assigned([ORDERS])
+        self.events.loop_moved()
+        self.events.transaction_committed(SETTLED)
+        self.events.lag_updated(partition_lags or (OURS, OUT_LAG), self.wall_s, complete=True)
+        self.members.told = (self.wall_s, {"shop-shop-0 (10.0.0.1)": {"orders": [0, 1, 2, 7]}})
+
+    def over(self, seconds: float, records: int) -> None:
+        """Let time pass in which so many records come, sampled as the server does."""
+        self.status_source.sample()
+        self.metrics.records_consumed.of("orders").inc(records)
+        self.wall_s += seconds
+        self.monotonic_s += seconds
+        self.events.loop_moved()
+        self.status_source.sample()
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return dict(json.loads(json.dumps(self.status_source(), allow_nan=False)))
+
+    @property
+    def page(self) -> Page:
+        return Page(page(self.status_source()))
+
+
+class Page(HTMLParser):
+    """Refuses tags that do not pair; keeps text, tags and attributes."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.html = html
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str, str | None]] = []
+        self._open: list[str] = []
+        self._texts: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value) for name, value in attrs]
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self._open[-1:] != ["style"] and self._open[-1:] != ["script"]:
+            self._texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self._texts).split())

@@ -1,0 +1,185 @@
+"""``hapax.testing``: what a test of a transform sees is what the service would do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hapax import Output, Poison, Record
+from hapax.core.errors import ConfigurationError, DeadLetterLimitError
+from hapax.testing import Pipeline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+BY_ID = {"HAPAX_DEDUP__ID": "json:/id"}
+
+
+def order(event: str, total: int = 1) -> bytes:
+    return json.dumps({"id": event, "total": total}).encode()
+
+
+def route(record: Record) -> list[Output] | None:
+    """Refuse what is no order, filter the empty ones, copy the large ones to a topic of theirs."""
+    total = json.loads(record.value or b"")["total"]
+    if total < 0:
+        raise Poison("a total is never negative")
+    if not total:
+        return None
+    outputs = [Output(record.value)]
+    if total > 100:
+        outputs.append(Output(record.value, topic="large", key=b"large"))
+    return outputs
+
+
+def test_outputs_filtered_dead_letters_and_duplicates_are_separate() -> None:
+    pipeline = Pipeline(route, BY_ID)
+    result = pipeline.run(order("a"), order("b", 0), order("x", -1), order("a"), order("c", 500))
+    assert result.records == 5
+    assert result.values("output") == [order("a"), order("c", 500)]
+    assert result.values("large") == [order("c", 500)]
+    assert [at.offset for at in result.filtered] == [1]
+    assert [at.offset for at in result.duplicates] == [3]
+    [letter] = result.dead_letters
+    assert (letter.error, letter.attempts, letter.source.offset) == (
+        "Poison: a total is never negative", 1, 2,
+    )  # fmt: skip
+    assert result.retries == 0
+
+
+def test_an_output_has_the_headers_that_a_reader_of_the_topic_finds() -> None:
+    pipeline = Pipeline(route, BY_ID)
+    pipeline.send(order("a", 500), key=b"k", headers=[("origin", b"desk")], partition=3)
+    result = pipeline.run()
+    headers = [dict(one.headers) for one in result.outputs]
+    assert [(one.topic, one.key) for one in result.outputs] == [
+        ("large", b"large"),
+        ("output", b"k"),
+    ]
+    assert {one["origin"] for one in headers} == {b"desk"}
+    assert {one["hapax-source"] for one in headers} == {b"input/3/0"}
+    assert [one["hapax-part"] for one in headers] == [b"2/2", b"1/2"]
+
+
+def test_a_call_that_fails_at_first_is_tried_again_and_counted() -> None:
+    failing = iter([ConnectionError("away"), None])
+
+    def flaky(record: Record) -> Output:
+        if error := next(failing, None):
+            raise error
+        return Output(record.value)
+
+    result = Pipeline(flaky).run(b"one")
+    assert (result.values(), result.retries, result.dead_letters) == ([b"one"], 1, [])
+
+
+def test_records_of_an_aborted_transaction_run_again_and_leave_one_effect() -> None:
+    pipeline = Pipeline(route, BY_ID)
+    pipeline.abort_next()
+    result = pipeline.run(order("a"), order("b"), order("a"))
+    assert result.values() == [order("a"), order("b")]
+    assert [at.offset for at in result.duplicates] == [2]
+    assert set(result.calls.values()) == {2}
+
+
+def test_an_event_is_remembered_from_run_to_run_for_as_long_as_its_time_to_live() -> None:
+    pipeline = Pipeline(route, {**BY_ID, "HAPAX_DEDUP__TTL": "1h"})
+    assert len(pipeline.run(order("a")).outputs) == 1
+    pipeline.wait(3000)
+    assert len(pipeline.run(order("a")).duplicates) == 1
+    pipeline.wait(601)
+    assert len(pipeline.run(order("a")).outputs) == 1
+
+
+def test_without_claims_each_record_has_its_effect() -> None:
+    assert len(Pipeline(route, BY_ID, claims=False).run(order("a"), order("a")).outputs) == 2
+
+
+def test_what_would_stop_the_service_is_raised() -> None:
+    pipeline = Pipeline(route, {"HAPAX_DEAD_LETTER__TOPIC": ""})
+    with pytest.raises(DeadLetterLimitError, match="no dead-letter topic"):
+        pipeline.run(order("a", -1))
+
+
+def test_a_record_whose_id_cannot_be_read_is_a_dead_letter_before_the_transform() -> None:
+    result = Pipeline(route, BY_ID).run(b"no json")
+    assert [one.reason for one in result.dead_letters] == ["Poison"]
+    assert result.calls == {}
+
+
+def test_settings_that_the_service_refuses_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="HAPAX_DEDUP__IDS is read by nothing"):
+        Pipeline(route, {"HAPAX_DEDUP__IDS": "key"})
+
+
+async def later(record: Record) -> Output:
+    await asyncio.sleep(0)
+    return Output(record.value)
+
+
+def together(records: list[Record]) -> list[Output | None]:
+    return [Output(record.value) if record.value else None for record in records]
+
+
+class Lookup:
+    """A transform with something to open and to close."""
+
+    def __init__(self) -> None:
+        self.open = False
+
+    def setup(self) -> None:
+        self.open = True
+
+    def __call__(self, record: Record) -> Output:
+        assert self.open
+        return Output(record.value)
+
+
+@pytest.mark.parametrize("transform", [later, together, Lookup], ids=lambda form: form.__name__)
+def test_every_form_of_a_transform_runs_and_its_calls_are_counted(
+    transform: Callable[..., object],
+) -> None:
+    with Pipeline(transform) as pipeline:
+        result = pipeline.run(b"one", b"two")
+    assert result.values() == [b"one", b"two"]
+    assert sorted(result.calls.values()) == [1, 1]
+
+
+def test_what_no_form_has_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="one record"):
+        Pipeline(lambda _one, _two: None)
+
+
+def test_a_thousand_records_take_milliseconds() -> None:
+    values = [order(str(number)) for number in range(1000)]
+    pipeline = Pipeline(route, BY_ID)
+    began_s = time.perf_counter()
+    assert len(pipeline.run(*values).outputs) == 1000
+    assert time.perf_counter() - began_s < 1.0  # about 20 ms; the margin is for a busy machine
+
+
+def test_the_fixture_takes_settings_and_transform_of_the_project(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "settings.env").write_text(
+        "# of the pipeline\nHAPAX_APP=orders\nexport HAPAX_TRANSFORM='rule_of_fixture:transform'\n"
+        "HAPAX_DEDUP__ID=json:/id\n"
+    )
+    (tmp_path / "rule_of_fixture.py").write_text(
+        "from hapax import Output\n\n\ndef transform(record):\n    return Output(record.value)\n"
+    )
+    (tmp_path / "test_rule.py").write_text(
+        "def test_a_twin(hapax_pipeline):\n"
+        "    result = hapax_pipeline.run(b'{\"id\": 1}', b'{\"id\": 1}')\n"
+        "    assert len(result.outputs) == len(result.duplicates) == 1\n"
+        "    assert hapax_pipeline.settings.app == 'orders'\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
