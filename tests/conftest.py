@@ -6,6 +6,7 @@ import os
 import uuid
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from hapax.sandbox import Sandbox, SandboxError
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
 pytest_plugins = ["tests.kit.proof"]
+
+# How long an example takes says nothing on a machine that does other work, too.
+hypothesis.settings.register_profile("tests", deadline=None)
+hypothesis.settings.load_profile("tests")
 
 _REAL = {"sandbox", "cluster", "guarded"}
 LONG_TIMEOUT_S = 900
