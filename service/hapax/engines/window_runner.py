@@ -104,7 +104,6 @@ class WindowRunner(BatchRunner):
         ends = self._window.loose_ends()
         first = {**intake.first, **self._window.put_back()}
         self._unstarted.clear()
-        self._release(self._held)
         self.drop()
         return Batch(tried.records, first, {**ends, **intake.next})
 

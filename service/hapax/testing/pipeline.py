@@ -148,9 +148,10 @@ class Pipeline:
         return self._processed(records)
 
     def abort_next(self, times: int = 1) -> None:
-        """Let the next transactions be aborted, as by a broker's failure: their records run again.
+        """Let the next transactions be aborted, as by a broker's failure.
 
-        The result must be the same, but for ``calls``.
+        Their records are taken again, and business code is not called again: its results are kept.
+        The outputs must be the same.
         """
         self._aborts = times
 
