@@ -36,7 +36,7 @@ def test_a_basket_that_fails_half_way_leaves_nothing_but_its_dead_letter(
     assert [one.reason for one in result.dead_letters] == ["KeyError"]
 
 
-def test_all_outputs_of_a_basket_are_there_again_after_an_abort(hapax_pipeline: Pipeline) -> None:
+def test_all_outputs_of_a_basket_are_there_after_an_abort(hapax_pipeline: Pipeline) -> None:
     hapax_pipeline.abort_next()
     result = hapax_pipeline.run(basket("b-1", pen=3, phone=1200))
-    assert (len(result.outputs), result.retries) == (3, 1)
+    assert len(result.outputs) == 3
