@@ -80,6 +80,22 @@ def test_a_range_is_committed_whole_with_its_headers(app: Application) -> None:
     assert 0 < report.open_s <= report.work_s
 
 
+@pytest.mark.parametrize("transform", ["spell", "spell_later", "spell_all"])
+def test_calls_of_each_form_overlap_within_a_batch_and_outputs_are_in_input_order(
+    app: Application, transform: str
+) -> None:
+    write(app, *TEN, b"boom", *TEN)
+    plan = app.plan(app.member())
+    report = app.run(
+        plan,
+        HAPAX_TRANSFORM=f"tests.kit.spark_business:{transform}",
+        HAPAX_CALL__CONCURRENCY="8",
+    )
+    assert (report.outcome, report.reason) == (RangeOutcome.DONE, "")
+    assert (app.values(), app.letters()) == ([*UPPER, *UPPER], [b"boom"])
+    assert app.committed() == {0: 21}
+
+
 def test_plans_of_one_spark_partition_are_run_one_after_another(app: Application) -> None:
     write(app, *TEN[:4])
     plan = app.plan(app.member())

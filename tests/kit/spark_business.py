@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -22,3 +23,21 @@ def spell(record: Record) -> Any:
     if value.startswith(b"large"):
         return Output(os.urandom(LARGE_BYTES))
     return Output(value.upper())
+
+
+async def spell_later(record: Record) -> Any:
+    """Do the same after a while, the longer the earlier the record: none ends in its order."""
+    await asyncio.sleep(0.01 * (10 - record.offset % 10))
+    return spell(record)
+
+
+def spell_all(records: list[Record]) -> list[Any]:
+    """Do the same for a list; what raises fails alone."""
+    return [_answer(record) for record in records]
+
+
+def _answer(record: Record) -> Any:
+    try:
+        return spell(record)
+    except ValueError as error:
+        return error
