@@ -50,7 +50,9 @@ def stopping(
         found["poison"] = stops(
             _with_ten(route_of()), DEAD_LETTER__TOPIC=None, TRANSFORM="tests.kit.orders:poison"
         )
-        found["rate"] = stops(_with_ill(route_of()), TRANSACTION__RECORDS_MAX="400")
+        found["rate"] = stops(
+            _with_ill(route_of()), TRANSACTION__RECORDS_MAX="400", RETRY__BACKOFF="0ms"
+        )
         found["position"] = stops(_with_gap(route_of(), sandbox))
         yield found
     finally:

@@ -88,7 +88,7 @@ def test_too_many_dead_letters_leave_with_5_and_nothing_of_the_last_batch(
         *(Given(b"%d" % number, headers=() if number % 5 else ill) for number in range(4000))
     )
     words = ["HAPAX_DEAD_LETTER__RATE_MAX", "nothing of the last batch"]
-    refused(route, 5, *words, TRANSACTION__RECORDS_MAX="400")
+    refused(route, 5, *words, TRANSACTION__RECORDS_MAX="400", RETRY__BACKOFF="0ms")
     assert route.committed() == {0: 800}
     sources = [
         int((dict(record.headers)["hapax-source"] or b"").rsplit(b"/", 1)[1])
