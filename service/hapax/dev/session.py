@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from hapax.core.records import Record
+    from hapax.core.records import Progress, Record
     from hapax.settings import Settings
 
 LOOK_S = 0.3
@@ -148,10 +148,19 @@ class DevSession:
     def _show_outputs(self) -> None:
         start = "beginning" if self._options.data_dir is None else "end"
         wanted = Consuming(topics=self._outputs(), start=start, follow=True)
-        with suppress(HapaxError):  # the sandbox ends
-            for records in consume(self.settings, wanted, stopping=self._ending.is_set):
-                for record in records:
-                    self._options.show(record)
+        shown: Progress = {}
+        while not self._ending.is_set():
+            try:
+                for records in consume(self.settings, wanted, stopping=self._ending.is_set):
+                    for record in records:
+                        where = (record.topic, record.partition)
+                        if record.offset >= shown.get(where, 0):
+                            shown[where] = record.offset + 1
+                            self._options.show(record)
+            except HapaxError as error:  # a broker that is busy with its start, or has ended
+                if self._ending.wait(LOOK_S):
+                    return
+                self._options.say(f"reading outputs again: {error}")
 
 
 def _ports(settings: Settings) -> tuple[int, int]:
