@@ -13,6 +13,7 @@ from tests.kit.calls import MODULE, PAUSE_MAX_S, STAMPS, Stamps
 from tests.kit.faults import Rule
 from tests.kit.flow import Flow
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.proof import rounds
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
 
@@ -170,12 +171,15 @@ def test_after_an_abort_without_a_crash_no_record_is_called_again(
 
 
 @pytest.mark.long
+@pytest.mark.rounds
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("form", ["coroutine", "list"])
 def test_in_a_thousand_aborted_batches_each_record_is_called_exactly_once(
     route: PipelineUnderTest, proxied_broker: ProxiedBroker, stamps: Stamps, form: str
 ) -> None:
-    assert _aborted(route, proxied_broker, stamps, form, batches=1000) >= 1000
+    """A thousand with all rounds, 20 minutes each."""
+    batches = rounds(few=40, full=1000)
+    assert _aborted(route, proxied_broker, stamps, form, batches=batches) >= batches
 
 
 def _aborted(
