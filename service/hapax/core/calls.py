@@ -95,6 +95,11 @@ class Call:
         return known
 
 
+def key_of(record: Record) -> Hashable:
+    """Return what orders the calls of a record: its key in its partition; None: nothing does."""
+    return None if record.key is None else (record.topic, record.partition, record.key)
+
+
 class Pending:
     """The type of PENDING."""
 

@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from hapax.core.begun import Begun
-from hapax.core.calls import PENDING, Call
+from hapax.core.calls import PENDING, Call, key_of
 from hapax.core.claiming import Claimed
 from hapax.core.identity import Identified
 from hapax.core.ports import Batch
@@ -36,9 +36,6 @@ class Window:
         self._ends: Progress = {}
         self.records = 0
         self.bytes = 0
-
-    def __contains__(self, where: TopicPartition) -> bool:
-        return where in self._lines
 
     def depth(self, where: TopicPartition) -> int:
         """Return how many records of a partition are inside."""
@@ -64,8 +61,7 @@ class Window:
             where = (record.topic, record.partition)
             call = self._known(where, record)
             if call is None:
-                key = None if record.key is None else (record.topic, record.partition, record.key)
-                call = Call(record, begun.found.ids[index], key, unchecked=unchecked)
+                call = Call(record, begun.found.ids[index], key_of(record), unchecked=unchecked)
             call.unchecked = unchecked
             call.fate = fates.get(index, PENDING)
             if not call.started and not call.done:
@@ -168,10 +164,6 @@ class Window:
                 self._leave(call)
             if not line:
                 del self._lines[where], self._ends[where]
-
-    def waiting(self) -> dict[TopicPartition, Call]:
-        """Return by partition the first record inside, when it is not finished."""
-        return {where: line[0] for where, line in self._lines.items() if not line[0].done}
 
     def _leave(self, call: Call) -> None:
         self.records -= 1

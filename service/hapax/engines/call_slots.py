@@ -45,7 +45,7 @@ class Slot:
 
     @property
     def dropped(self) -> bool:
-        """Whether nobody wants any of its results."""
+        """Whether none of its results is wanted any more."""
         return all(call.dropped for call in self.unit)
 
     def answered(self, answer: object, limits: CallLimits, *, lists: bool) -> int:

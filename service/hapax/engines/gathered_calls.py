@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hapax.core.calls import Call, CallLimits
+from hapax.core.calls import Call, CallLimits, key_of
 from hapax.core.interrupt import Interrupt
 from hapax.core.transform import Transformer
 from hapax.engines.loop_calls import LoopCalls
@@ -62,7 +62,9 @@ class GatheredCalls:
         fates: dict[int, Result | None],
     ) -> list[Result | None]:
         """Return the results in order; when the interrupt is due, a prefix of at least one call."""
-        calls = [_call(record) for record in records]
+        calls = [
+            Call(record, record.event_id, key_of(record), unchecked=False) for record in records
+        ]
         for index, fate in fates.items():
             calls[index].fate = fate
         made = [call for call in calls if not call.done]
@@ -96,11 +98,6 @@ class GatheredCalls:
         for call in made:
             call.dropped = id(call) not in keeping
         return kept
-
-
-def _call(record: Record) -> Call:
-    key = None if record.key is None else (record.topic, record.partition, record.key)
-    return Call(record, record.event_id, key, unchecked=False)
 
 
 def open_transformer(

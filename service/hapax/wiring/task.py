@@ -11,7 +11,6 @@ from hapax.core.exactly_once import ExactlyOnce
 from hapax.core.forms import load_form
 from hapax.core.interrupt import Interrupt
 from hapax.core.retry_policy import RetryPolicy
-from hapax.core.transform import Transformer
 from hapax.engines.gathered_calls import GatheredCalls, open_transformer, overlapping
 from hapax.engines.idle_offsets import Bounds
 from hapax.engines.spark.plan import RangePlan, RangeReport
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from hapax.core.calls import CallLimits
     from hapax.core.isolation import Isolation
     from hapax.core.ports import Core, Source, Transaction
+    from hapax.core.transform import Transformer
     from hapax.engines.spark.ports import RangeSource, TaskTransaction
     from hapax.settings import Settings
 
@@ -57,7 +57,7 @@ def _transformer(name: str | None, limits: CallLimits) -> Transformer | Gathered
     form = load_form(name)
     if overlapping(form, limits):
         return _opened(name, limits)
-    return Transformer(form.function, limits.attempts_max, limits.retrying)
+    return open_transformer(form, limits)
 
 
 @cache
