@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hapax.sandbox import Sandbox
+from tests.kit.calls import STAMPS, Stamps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -25,3 +27,11 @@ def spark() -> Iterator[SparkSession]:
     from tests.kit.spark_queries import opened_session  # noqa: PLC0415 - only where it is used
 
     yield from opened_session()
+
+
+@pytest.fixture
+def stamps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stamps:
+    """What the calls of a test's processes leave behind (tests/kit/calls.py)."""
+    path = tmp_path / "stamps"
+    monkeypatch.setenv(STAMPS, str(path))
+    return Stamps(path)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.fault.striking.strikes_requests import ILLEGAL_GENERATION
 from tests.kit.at_work import at_work, await_told
-from tests.kit.calls import MODULE, PAUSE_MAX_S, STAMPS, Stamps
+from tests.kit.calls import MODULE, PAUSE_MAX_S, Stamps
 from tests.kit.faults import Rule
 from tests.kit.flow import Flow
 from tests.kit.pipeline_under_test import PipelineUnderTest
@@ -32,13 +32,6 @@ FORMS = {
 }
 KEYS = 40
 SHUTDOWN_S = 4
-
-
-@pytest.fixture
-def stamps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stamps:
-    path = tmp_path / "stamps"
-    monkeypatch.setenv(STAMPS, str(path))
-    return Stamps(path)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kit.at_work import await_told
-from tests.kit.calls import MODULE, STAMPS, Stamps
+from tests.kit.calls import MODULE, Stamps
 from tests.kit.done import header
 from tests.kit.killers import supervise
 from tests.kit.pipeline_under_test import PipelineUnderTest, metric
@@ -32,13 +32,6 @@ POLL = {
     "WATCHDOG__TIMEOUT": "5s",
 }
 DEATHS_MAX = 3
-
-
-@pytest.fixture
-def stamps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stamps:
-    path = tmp_path / "stamps"
-    monkeypatch.setenv(STAMPS, str(path))
-    return Stamps(path)
 
 
 @pytest.fixture
