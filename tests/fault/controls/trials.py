@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from hapax.sandbox import Sandbox
 from tests.fault.checking.judge import judge
 from tests.fault.controls.recipes import nothing
-from tests.fault.controls.stand import Stand
+from tests.fault.controls.stand import PATIENCE_S, Stand
 from tests.fault.reporting import machine
 from tests.fault.results import Run, Strike, write_run
 from tests.kit.proxy import FaultProxy
@@ -68,8 +68,11 @@ class Trial:
 
 
 def undisturbed(trial: Trial) -> Trial:
-    """Return the same group with no fault: it must be clean."""
-    return replace(trial, strike=nothing, expected=(), rows=())
+    """Return the same group with no fault: it must be clean.
+
+    Feeding began before the group was there, and a peer may be slower than the feeder.
+    """
+    return replace(trial, strike=nothing, expected=(), rows=(), settle_s=PATIENCE_S)
 
 
 def play(trial: Trial, sandbox: Sandbox, proxy: FaultProxy, folder: Path) -> Run:
