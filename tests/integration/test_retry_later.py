@@ -17,6 +17,7 @@ from hapax.settings import load_settings
 from tests.kit.later import waits
 from tests.kit.night import Desk
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.proof import rounds
 from tests.kit.topics import Given, read_back
 from tests.kit.waiting import await_
 
@@ -74,7 +75,8 @@ def test_a_record_comes_back_as_it_was_and_its_output_names_the_original(
     assert 0 <= late_s < 1
 
 
-RECORDS, TWICE, TRIES, LATE_MAX_S = 300, 20, 2, 1.0
+RECORDS, KILLS = rounds(300, 10_000), rounds(2, 19)
+PART, TWICE, TRIES, LATE_MAX_S = RECORDS // (KILLS + 1), 20, 2, 1.0
 SETTLES_S = 0.5
 """Between the first commit of a process that was killed and its having read what waits."""
 
@@ -91,9 +93,11 @@ def await_commit_after(worker: WorkerProcess, commits: int) -> None:
     await_(lambda: len(worker.lines("transaction_committed")) > commits, 30, worker.text)
 
 
+@pytest.mark.rounds
 def test_300_records_come_back_through_two_kills_each_as_often_as_it_must_and_in_time(
     route: PipelineUnderTest,
 ) -> None:
+    """10,000 through 19 kills with all rounds."""
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")  # noqa: T201 - shown when the test fails
     chance, retry = random.Random(seed), topic_of(route)
@@ -103,11 +107,11 @@ def test_300_records_come_back_through_two_kills_each_as_often_as_it_must_and_in
     await_(lambda: bool(worker.lines("service_ready")), 30, worker.text)
     down: list[tuple[float, float]] = []
     live: list[Audit] = []
-    for third in (given[:100], given[100:200], given[200:]):
-        route.write(*third)
-        route.write(*chance.sample(third, TWICE))  # the same events again, while the first wait
+    for part in (given[at : at + PART] for at in range(0, RECORDS, PART)):
+        route.write(*part)
+        route.write(*chance.sample(part, TWICE))  # the same events again, while the first wait
         time.sleep(chance.uniform(1.0, 2.0))
-        if len(down) < 2:
+        if len(down) < KILLS:
             began_s, commits = time.time(), len(worker.lines("transaction_committed"))
             worker.kill()
             worker.start()
@@ -116,11 +120,11 @@ def test_300_records_come_back_through_two_kills_each_as_often_as_it_must_and_in
             live.append(accounted(route, **settings))
     await_(lambda: len(route.dead()) >= RECORDS, 90, route._logs)
     assert worker.terminate() == 0
-    assert [audit.anomalies for audit in live] == [{}, {}]
+    assert [audit.anomalies for audit in live] == [{}] * KILLS
     assert live[0].totals["waiting"] > 0
     end = accounted(route, **settings)
     assert end.anomalies == {}, end.examples
-    assert (end.totals["dead_letters"], end.totals["duplicates"]) == (RECORDS, 3 * TWICE)
+    assert (end.totals["dead_letters"], end.totals["duplicates"]) == (RECORDS, (KILLS + 1) * TWICE)
     letters = {dict(one.headers)["hapax-source"].decode(): one for one in route.dead()}  # type: ignore[union-attr]
     waited = waits(read_back(route.bootstrap, retry))
     assert len(route.dead()) == len(letters) == len(waited) == RECORDS
