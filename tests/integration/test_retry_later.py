@@ -72,11 +72,13 @@ def test_a_record_comes_back_as_it_was_and_its_output_names_the_original(
     assert not [name for name in headers if name.startswith("hapax-retry")]
     assert [one.move for _, one in moves] == list(range(1, len(moves) + 1))
     late_s = output.timestamp_ms / 1000 - moves[-1][1].due / 1000
-    assert 0 <= late_s < 1
+    assert 0 <= late_s < LATE_MAX_S
 
 
 RECORDS, KILLS = rounds(300, 10_000), rounds(2, 19)
-PART, TWICE, TRIES, LATE_MAX_S = RECORDS // (KILLS + 1), 20, 2, 1.0
+PART, TWICE, TRIES = RECORDS // (KILLS + 1), 20, 2
+LATE_MAX_S = rounds(5, 1)
+"""With all rounds nothing else has the machine."""
 SETTLES_S = 0.5
 """Between the first commit of a process that was killed and its having read what waits."""
 
