@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,6 +11,7 @@ from tests.kit.at_work import await_told
 from tests.kit.calls import MODULE, Stamps
 from tests.kit.done import header
 from tests.kit.killers import supervise
+from tests.kit.night import Desk
 from tests.kit.pipeline_under_test import PipelineUnderTest, metric
 from tests.kit.probes import ask, free_port
 from tests.kit.topics import Given
@@ -96,6 +97,33 @@ def test_while_one_call_runs_other_partitions_are_committed_and_its_own_waits_fo
     assert values(route) == expected(*range(40), more=(b"slow",))
     assert metric(ask(port, "/metrics")[1], "hapax_calls_in_flight") == 0
     assert worker.terminate() == 0
+
+
+def test_a_record_in_a_call_is_traced_as_waiting_for_it_by_the_port_of_its_process(
+    route: PipelineUnderTest,
+) -> None:
+    route.write(*quick(0), slow(3600), *quick(2))
+    port = free_port()
+    worker = route.worker(**COROUTINE, TELEMETRY__PORT=str(port), TELEMETRY__LAG_INTERVAL="1s")
+    await_(lambda: route.committed().get(0) == 1, 20, worker.text)
+    desk = Desk(route)
+
+    def traced(at: int, *words: str) -> dict[str, Any]:
+        (one,) = desk.ask("trace", f"{route.source}/0/{at}", *words)["records"]
+        return one
+
+    asked = ("--port", str(port))
+    assert traced(0, *asked)["verdict"] == "done: 1 output"
+    assert traced(1)["verdict"] == "waiting: not processed yet", "only the process knows more"
+    called = traced(1, *asked)
+    assert called["verdict"].startswith("waiting for its call, which has taken")
+    assert called["in_call_seconds"] > 0
+    behind = f"waiting for its call or its commit: read by w-0, beside {route.source}/0/1"
+    await_(lambda: traced(2, *asked)["verdict"].startswith(behind), 10, worker.text)
+    other = Desk(route, APP="other").type("trace", f"{route.source}/0/1", *asked)
+    assert other.exit_code == 1, other.output
+    assert "is none of other" in other.stderr
+    worker.kill()
 
 
 @pytest.mark.parametrize("form", [COROUTINE, THREADS], ids=["coroutine", "threads"])
