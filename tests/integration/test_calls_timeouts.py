@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,12 +17,6 @@ from tests.kit.probes import ask, free_port
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-
 COROUTINE = {"TRANSFORM": f"{MODULE}:coroutine", "CALL__CONCURRENCY": "16"}
 THREADS = {"TRANSFORM": f"{MODULE}:function", "CALL__CONCURRENCY": "8"}
 POLL = {
@@ -33,16 +27,6 @@ POLL = {
     "WATCHDOG__TIMEOUT": "5s",
 }
 DEATHS_MAX = 3
-
-
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path, stamps: Stamps) -> Iterator[PipelineUnderTest]:
-    """Its processes leave stamps."""
-    assert not stamps.calls()
-    route = PipelineUnderTest(sandbox, tmp_path, partitions=2)
-    route.create()
-    yield route
-    route.close()
 
 
 def quick(*numbers: int, partition: int = 0) -> list[Given]:
@@ -110,6 +94,7 @@ def test_a_record_in_a_call_is_traced_as_waiting_for_it_by_the_port_of_its_proce
 
     def traced(at: int, *words: str) -> dict[str, Any]:
         (one,) = desk.ask("trace", f"{route.source}/0/{at}", *words)["records"]
+        assert isinstance(one, dict)
         return one
 
     asked = ("--port", str(port))
