@@ -19,6 +19,8 @@ from tests.kit.waiting import await_
 
 COROUTINE = {"TRANSFORM": f"{MODULE}:coroutine", "CALL__CONCURRENCY": "16"}
 THREADS = {"TRANSFORM": f"{MODULE}:function", "CALL__CONCURRENCY": "8"}
+LIST = {"TRANSFORM": f"{MODULE}:batch", "CALL__TIMEOUT": "20s"}
+"""One call at a time, which may take longer than the poll interval."""
 POLL = {
     "GROUP__MEMBERSHIP": "dynamic",
     "GROUP__SESSION_TIMEOUT": "6s",
@@ -111,7 +113,7 @@ def test_a_record_in_a_call_is_traced_as_waiting_for_it_by_the_port_of_its_proce
     worker.kill()
 
 
-@pytest.mark.parametrize("form", [COROUTINE, THREADS], ids=["coroutine", "threads"])
+@pytest.mark.parametrize("form", [COROUTINE, THREADS, LIST], ids=["coroutine", "threads", "list"])
 def test_a_call_longer_than_the_poll_interval_does_not_cost_the_membership(
     route: PipelineUnderTest, stamps: Stamps, form: dict[str, str]
 ) -> None:

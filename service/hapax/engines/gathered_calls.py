@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hapax.core.calls import Call, CallLimits, key_of
+from hapax.core.errors import ConfigurationError
+from hapax.core.forms import load_form
 from hapax.core.interrupt import Interrupt
 from hapax.core.transform import Transformer
 from hapax.engines.loop_calls import LoopCalls
 from hapax.engines.thread_calls import ThreadCalls
+from hapax.settings.rules import call_problems
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,6 +36,16 @@ def call_limits(settings: Settings) -> CallLimits:
         timeout_s=None if timeout_ms is None else timeout_ms / 1000,
         attempts_max=settings.retry.attempts,
     )
+
+
+def load_calls(settings: Settings) -> TransformForm:
+    """Import business code; raise ConfigurationError when settings do not go with its form."""
+    form = load_form(settings.transform)
+    if settings.engine == "worker" and not overlapping(form, call_limits(settings)):
+        problems = [problem.sentence for problem in call_problems(settings)]
+        if problems:
+            raise ConfigurationError(problems)
+    return form
 
 
 def make_calls(
