@@ -105,7 +105,7 @@ def test_a_record_in_a_call_is_traced_as_waiting_for_it_by_the_port_of_its_proce
     called = traced(1, *asked)
     assert called["verdict"].startswith("waiting for its call, which has taken")
     assert called["in_call_seconds"] > 0
-    behind = f"waiting for its call or its commit: read by w-0, beside {route.source}/0/1"
+    behind = f"waiting for its call or its commit: read by w-0, alongside {route.source}/0/1"
     await_(lambda: traced(2, *asked)["verdict"].startswith(behind), 10, worker.text)
     other = Desk(route, APP="other").type("trace", f"{route.source}/0/1", *asked)
     assert other.exit_code == 1, other.output

@@ -85,7 +85,7 @@ ROW = {"topic": "in", "partition": 0, "position": 8}
         ({"partitions": [ROW]}, "waiting: read by w-0, whose batch is not committed"),
         (
             {"partitions": [ROW], "calls": CALLS},
-            "waiting for its call or its commit: read by w-0, beside in/0/5, which has been in",
+            "waiting for its call or its commit: read by w-0, alongside in/0/5, which has been in",
         ),
         (
             {

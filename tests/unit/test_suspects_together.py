@@ -10,9 +10,9 @@ from hapax.core.forms import load_form
 from hapax.core.interrupt import Interrupt
 from hapax.core.isolation import Death
 from hapax.core.records import Record
-from hapax.engines.gathered_calls import GatheredCalls, open_transformer
+from hapax.engines.gathered_calls import GatheredCalls, call_limits, open_transformer
 from hapax.settings import load_settings
-from hapax.wiring.calls import call_limits, isolation
+from hapax.wiring.calls import isolation
 from tests.unit.test_settings import REQUIRED
 
 if TYPE_CHECKING:

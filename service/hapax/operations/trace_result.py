@@ -149,7 +149,7 @@ def _inside(within: Within) -> str:
     if not within.read:
         return f"waiting: {name} had not read it when it last looked at its positions"
     if within.behind:
-        return f"waiting for its call or its commit: read by {name}, beside {within.behind}"
+        return f"waiting for its call or its commit: read by {name}, alongside {within.behind}"
     return f"waiting: read by {name}, whose batch is not committed"
 
 
