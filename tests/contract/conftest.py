@@ -5,13 +5,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.kit.claim_stores import redis_server
 from tests.kit.rulebook_kafka import KafkaRulebook
 from tests.kit.rulebook_memory import TIMEOUT_S, GroupKind, MemoryRulebook
 from tests.kit.worlds import KafkaWorld, MemoryWorld, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
+    from hapax.sandbox.redis_server import Redis
     from tests.kit.rulebook import Rulebook
 
 
@@ -24,6 +27,13 @@ def fast_of(request: pytest.FixtureRequest) -> str:
     if FAST[request.param] == "on":
         pytest.importorskip("hapax_fast")
     return FAST[request.param]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Redis]:
+    """A Redis of one test, which it may kill and fill up."""
+    with redis_server(tmp_path / "redis") as server:
+        yield server
 
 
 @pytest.fixture(params=["memory", *FAST])

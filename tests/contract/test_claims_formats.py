@@ -25,13 +25,11 @@ from tests.kit.claim_stores import (
     mutate_old,
     old,
     records,
-    redis_server,
 )
 from tests.unit.test_settings import REQUIRED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Mapping
 
     from hapax.claims.redis import RedisClaims
     from hapax.sandbox.redis_server import Redis
@@ -41,12 +39,6 @@ pytestmark = pytest.mark.real
 RUN = CliRunner()
 BASE = "hapax:{shop}:claims"
 FIRST = {0: Coordinates("orders", 0, 0)}
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Redis]:
-    with redis_server(tmp_path / "redis") as server:
-        yield server
 
 
 class EarlierVersion:

@@ -14,7 +14,7 @@ from hapax.core.claim_store import Preflight
 from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.records import Coordinates
 from hapax.sandbox.ports import Ports
-from tests.kit.claim_stores import admin, bare, old, records, redis_server, tell
+from tests.kit.claim_stores import admin, bare, old, records, tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,12 +26,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.real
 
 FIRST = {0: Coordinates("orders", 0, 0)}
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Redis]:
-    with redis_server(tmp_path / "redis") as server:
-        yield server
 
 
 def test_a_sound_server_has_no_problems(server: Redis) -> None:

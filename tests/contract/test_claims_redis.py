@@ -22,14 +22,10 @@ from tests.kit.claim_stores import (
     make_older,
     mutate,
     records,
-    redis_server,
 )
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from hapax.claims.redis import RedisClaims
     from hapax.sandbox.redis_server import Redis
 
@@ -37,12 +33,6 @@ pytestmark = pytest.mark.real
 
 META = "hapax:{shop}:claims"
 FIRST = {0: Coordinates("orders", 0, 0)}
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Redis]:
-    with redis_server(tmp_path / "redis") as server:
-        yield server
 
 
 def test_claims_survive_a_kill_and_the_same_object_goes_on(server: Redis) -> None:

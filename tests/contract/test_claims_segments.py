@@ -16,26 +16,16 @@ from tests.kit.claim_stores import (
     mutate_old,
     old,
     records,
-    redis_server,
 )
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from hapax.sandbox.redis_server import Redis
 
 pytestmark = pytest.mark.real
 
 META = "hapax:{shop}:claims"
 FIRST = {0: Coordinates("orders", 0, 0)}
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Redis]:
-    with redis_server(tmp_path / "redis") as server:
-        yield server
 
 
 def bits(server: Redis) -> list[int]:

@@ -23,14 +23,10 @@ from tests.kit.claim_stores import (
     make_older,
     mutate,
     records,
-    redis_server,
 )
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from hapax.claims.redis import RedisClaims
     from hapax.sandbox.redis_server import Redis
 
@@ -38,12 +34,6 @@ pytestmark = pytest.mark.real
 
 META = "hapax:{shop}:claims:meta"
 FIRST = {0: Coordinates("orders", 0, 0)}
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Redis]:
-    with redis_server(tmp_path / "redis") as server:
-        yield server
 
 
 def number(server: Redis, name: str) -> int:

@@ -6,6 +6,7 @@ import pytest
 
 from hapax.sandbox import Sandbox
 from tests.kit.calls import STAMPS, Stamps
+from tests.kit.pipeline_under_test import PipelineUnderTest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,3 +36,13 @@ def stamps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stamps:
     path = tmp_path / "stamps"
     monkeypatch.setenv(STAMPS, str(path))
     return Stamps(path)
+
+
+@pytest.fixture
+def route(sandbox: Sandbox, tmp_path: Path, stamps: Stamps) -> Iterator[PipelineUnderTest]:
+    """A pipeline of two partitions whose processes leave stamps; other files have their own."""
+    assert not stamps.calls()
+    route = PipelineUnderTest(sandbox, tmp_path, partitions=2)
+    route.create()
+    yield route
+    route.close()

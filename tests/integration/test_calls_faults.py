@@ -12,7 +12,6 @@ from tests.kit.at_work import at_work, await_told
 from tests.kit.calls import MODULE, PAUSE_MAX_S, Stamps
 from tests.kit.faults import Rule
 from tests.kit.flow import Flow
-from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import rounds
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hapax.sandbox import Sandbox
+    from tests.kit.pipeline_under_test import PipelineUnderTest
     from tests.kit.proxy import ProxiedBroker
 
 FORMS = {
@@ -32,16 +32,6 @@ FORMS = {
 }
 KEYS = 40
 SHUTDOWN_S = 4
-
-
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path, stamps: Stamps) -> Iterator[PipelineUnderTest]:
-    """Its processes leave stamps."""
-    assert not stamps.calls()
-    route = PipelineUnderTest(sandbox, tmp_path, partitions=2)
-    route.create()
-    yield route
-    route.close()
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 
@@ -11,19 +11,16 @@ from tests.kit.at_work import await_told
 from tests.kit.calls import MODULE, Stamps
 from tests.kit.done import header
 from tests.kit.killers import supervise
+from tests.kit.night import Desk
 from tests.kit.pipeline_under_test import PipelineUnderTest, metric
 from tests.kit.probes import ask, free_port
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-
 COROUTINE = {"TRANSFORM": f"{MODULE}:coroutine", "CALL__CONCURRENCY": "16"}
 THREADS = {"TRANSFORM": f"{MODULE}:function", "CALL__CONCURRENCY": "8"}
+LIST = {"TRANSFORM": f"{MODULE}:batch", "CALL__TIMEOUT": "20s"}
+"""One call at a time, which may take longer than the poll interval."""
 POLL = {
     "GROUP__MEMBERSHIP": "dynamic",
     "GROUP__SESSION_TIMEOUT": "6s",
@@ -32,16 +29,6 @@ POLL = {
     "WATCHDOG__TIMEOUT": "5s",
 }
 DEATHS_MAX = 3
-
-
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path, stamps: Stamps) -> Iterator[PipelineUnderTest]:
-    """Its processes leave stamps."""
-    assert not stamps.calls()
-    route = PipelineUnderTest(sandbox, tmp_path, partitions=2)
-    route.create()
-    yield route
-    route.close()
 
 
 def quick(*numbers: int, partition: int = 0) -> list[Given]:
@@ -98,7 +85,35 @@ def test_while_one_call_runs_other_partitions_are_committed_and_its_own_waits_fo
     assert worker.terminate() == 0
 
 
-@pytest.mark.parametrize("form", [COROUTINE, THREADS], ids=["coroutine", "threads"])
+def test_a_record_in_a_call_is_traced_as_waiting_for_it_by_the_port_of_its_process(
+    route: PipelineUnderTest,
+) -> None:
+    route.write(*quick(0), slow(3600), *quick(2))
+    port = free_port()
+    worker = route.worker(**COROUTINE, TELEMETRY__PORT=str(port), TELEMETRY__LAG_INTERVAL="1s")
+    await_(lambda: route.committed().get(0) == 1, 20, worker.text)
+    desk = Desk(route)
+
+    def traced(at: int, *words: str) -> dict[str, Any]:
+        (one,) = desk.ask("trace", f"{route.source}/0/{at}", *words)["records"]
+        assert isinstance(one, dict)
+        return one
+
+    asked = ("--port", str(port))
+    assert traced(0, *asked)["verdict"] == "done: 1 output"
+    assert traced(1)["verdict"] == "waiting: not processed yet", "only the process knows more"
+    called = traced(1, *asked)
+    assert called["verdict"].startswith("waiting for its call, which has taken")
+    assert called["in_call_seconds"] > 0
+    behind = f"waiting for its call or its commit: read by w-0, alongside {route.source}/0/1"
+    await_(lambda: traced(2, *asked)["verdict"].startswith(behind), 10, worker.text)
+    other = Desk(route, APP="other").type("trace", f"{route.source}/0/1", *asked)
+    assert other.exit_code == 1, other.output
+    assert "is none of other" in other.stderr
+    worker.kill()
+
+
+@pytest.mark.parametrize("form", [COROUTINE, THREADS, LIST], ids=["coroutine", "threads", "list"])
 def test_a_call_longer_than_the_poll_interval_does_not_cost_the_membership(
     route: PipelineUnderTest, stamps: Stamps, form: dict[str, str]
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +14,7 @@ from hapax.core.records import Output, Record
 from hapax.core.transform import Failure
 from hapax.engines.gathered_calls import GatheredCalls, make_calls
 from hapax.settings import load_settings
-from tests.kit.prices import Prices, httpx
+from tests.kit.prices import Prices
 from tests.meta.statements import ROOT
 from tests.meta.test_docs import EXAMPLE, blocks
 
@@ -62,7 +61,6 @@ class Example(NamedTuple):
 def prices(monkeypatch: pytest.MonkeyPatch) -> Iterator[Prices]:
     with Prices() as service:
         monkeypatch.setenv("PRICES_URL", service.url)
-        monkeypatch.setitem(sys.modules, "httpx", httpx())
         yield service
 
 

@@ -38,6 +38,37 @@ def test_problems_are_listed_on_standard_error_and_the_exit_code_is_2(command: s
     ]
 
 
+LONG = {"HAPAX_CALL__TIMEOUT": "10m"}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"HAPAX_TRANSFORM": "tests.kit.calls:coroutine"},
+        {"HAPAX_TRANSFORM": "tests.kit.calls:batch"},
+        {"HAPAX_TRANSFORM": "tests.kit.calls:function", "HAPAX_CALL__CONCURRENCY": "2"},
+    ],
+)
+def test_calls_beside_which_the_group_is_attended_to_may_take_longer_than_the_poll_interval(
+    more: dict[str, str],
+) -> None:
+    result = RUN.invoke(app, ["check"], env=REQUIRED | LONG | more)
+    assert (result.exit_code, result.stdout) == (0, "settings are fine\n"), result.stderr
+
+
+@pytest.mark.parametrize("more", [{}, {"HAPAX_TRANSFORM": "tests.kit.calls:function"}])
+def test_plain_functions_one_at_a_time_may_not_take_as_long_as_the_poll_interval(
+    more: dict[str, str],
+) -> None:
+    result = RUN.invoke(app, ["check"], env=REQUIRED | LONG | more)
+    assert result.exit_code == 2
+    (told,) = result.stderr.splitlines()
+    assert told.startswith(
+        "HAPAX_CALL__TIMEOUT=10m must be shorter than HAPAX_GROUP__MAX_POLL_INTERVAL=5m: while"
+        " a plain function is called, one at a time, nothing attends to the group"
+    )
+
+
 def test_a_check_answers_programs_in_json() -> None:
     fine = RUN.invoke(app, ["check", "--json"], env=REQUIRED)
     assert json.loads(fine.stdout) == {"ok": True, "problems": []}

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from hapax.core.headers import Retried
 from hapax.core.records import Coordinates
-from hapax.operations.trace_result import Effect, Sighting, verdict
+from hapax.operations.trace_result import Effect, Sighting, Within, verdict
 
 HERE, OTHER = Coordinates("in", 0, 7), Coordinates("in", 1, 3)
 
@@ -65,6 +67,43 @@ def test_a_replay_owns_the_claim_of_its_original() -> None:
     one.original = OTHER
     assert one.owner is None
     assert "filtered" in verdict(one)
+
+
+CALLS = {
+    "waited_for": [{"record": "in/0/5", "seconds": 9.5}, {"record": "in/1/1", "seconds": 4.0}],
+    "records": {"in/0/5": 9.5},
+}
+ROW = {"topic": "in", "partition": 0, "position": 8}
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ({"partitions": []}, "waiting: not processed yet, and w-0 does not have its partition"),
+        ({"partitions": [ROW | {"position": 7}]}, "waiting: w-0 had not read it"),
+        ({"partitions": [ROW | {"position": None}]}, "waiting: w-0 had not read it"),
+        ({"partitions": [ROW]}, "waiting: read by w-0, whose batch is not committed"),
+        (
+            {"partitions": [ROW], "calls": CALLS},
+            "waiting for its call or its commit: read by w-0, alongside in/0/5, which has been in",
+        ),
+        (
+            {
+                "partitions": [ROW | {"position": 7}],
+                "calls": CALLS | {"records": {"in/0/7": 2.5, "in/0/10": 1.0}},
+            },
+            "waiting for its call, which has taken 2.5 s so far in w-0",
+        ),
+    ],
+)
+def test_what_a_process_has_read_and_calls_tells_why_a_record_waits(
+    status: dict[str, Any], words: str
+) -> None:
+    one = sighting(after=7, before=7)
+    one.within = Within.of({"instance": "w-0", "calls": None, **status}, HERE)
+    assert verdict(one).startswith(words)
+    one.effects = [effect(visible=False)]
+    assert "in progress" in verdict(one)
 
 
 def test_a_record_that_waits_for_a_later_try_is_told_with_its_time() -> None:

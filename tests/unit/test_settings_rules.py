@@ -43,7 +43,7 @@ from tests.unit.test_settings_problems import SECURITY, problems
         (
             "HAPAX_CALL__TIMEOUT=5m",
             "HAPAX_GROUP__MAX_POLL_INTERVAL=5m",
-            {"HAPAX_CALL__TIMEOUT": "5m"},
+            {"HAPAX_CALL__TIMEOUT": "5m", "HAPAX_ENGINE": "spark"},
         ),
     ],
 )

@@ -455,6 +455,7 @@ def test_calls_that_overlap_are_counted_and_each_partition_names_what_it_waits_f
             {"record": "orders/0/7", "seconds": 4.0},
             {"record": "orders/1/3", "seconds": 0.5},
         ],
+        "records": {"orders/0/7": 4.0, "orders/1/3": 0.5, "orders/0/8": 0.2},
     }
     assert "3, the oldest for 4" in told.page.text
     samples = {s.name: s.value for m in told.metrics.registry.collect() for s in m.samples}

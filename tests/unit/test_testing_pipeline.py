@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hapax import Output, Poison, Record
+from hapax import Output, Poison, Record, RetryLater
 from hapax.core.errors import ConfigurationError, DeadLetterLimitError
 from hapax.testing import Pipeline
 
@@ -183,3 +183,68 @@ def test_the_fixture_takes_settings_and_transform_of_the_project(tmp_path: Path)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+LATER = {"HAPAX_RETRY__TOPIC": "again", "HAPAX_RETRY__LATER": "TimeoutError"}
+
+
+def test_a_record_that_asks_for_a_later_try_waits_and_is_called_when_it_is_due() -> None:
+    ready: list[bytes] = []
+
+    def transform(record: Record) -> Output:
+        if not ready:
+            raise RetryLater(after="90s")
+        return Output(record.value, key=str(record.coordinates).encode())
+
+    pipeline = Pipeline(transform, BY_ID | LATER)
+    at = pipeline.send(order("1"), partition=3)
+    first = pipeline.run()
+    assert first.waiting == {at: 90.0}
+    assert (first.outputs, first.dead_letters, first.calls) == ([], [], {at: 1})
+    pipeline.wait(60)
+    early = pipeline.run()
+    assert (early.waiting, early.calls, early.records) == ({at: 30.0}, {}, 0)
+    ready.append(b"now")
+    pipeline.abort_next()
+    pipeline.wait(30)
+    late = pipeline.run()
+    assert late.values() == [order("1")]
+    assert late.outputs[0].key == str(at).encode()
+    assert (late.waiting, late.calls, late.records) == ({}, {at: 1}, 1)
+    again = pipeline.run(order("1"))
+    assert len(again.duplicates) == 1, "its claim is inherited"
+
+
+async def away(_record: Record) -> None:
+    raise TimeoutError("the model is away")
+
+
+def away_at_once(_record: Record) -> None:
+    raise TimeoutError("the model is away")
+
+
+@pytest.mark.parametrize("transform", [away, away_at_once])
+def test_the_policy_of_later_tries_ends_in_a_dead_letter_after_the_last(
+    transform: Callable[[Record], object],
+) -> None:
+    more = {"HAPAX_RETRY__LATER_ATTEMPTS": "2", "HAPAX_RETRY__DELAY": "10s"}
+    with Pipeline(transform, LATER | more) as pipeline:
+        result = pipeline.run(b"v")
+        (at,) = result.waiting
+        delays = []
+        while result.waiting:
+            delays.append(result.waiting[at])
+            assert result.calls == {at: 3}
+            pipeline.wait(result.waiting[at])
+            result = pipeline.run()
+    assert [10 <= delays[0] <= 11, 20 <= delays[1] <= 22] == [True, True]
+    (letter,) = result.dead_letters
+    assert (letter.source, letter.attempts, letter.reason) == (at, 9, "TimeoutError")
+
+
+def test_without_a_topic_for_it_a_wish_for_a_later_try_is_a_dead_letter() -> None:
+    def transform(_record: Record) -> None:
+        raise RetryLater(after="90s")
+
+    result = Pipeline(transform).run(b"v")
+    assert (len(result.dead_letters), result.waiting) == (1, {})

@@ -14,7 +14,7 @@ from hapax.core.records import Output, Record
 from hapax.core.window import Window
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from hapax.core.calls import Call
     from hapax.core.transform import Result
@@ -34,10 +34,14 @@ def batch(*places: tuple[int, int], ends: Mapping[tuple[str, int], int] | None =
 
 
 def begun(
-    count: int, fates: Mapping[int, Result | None] | None = None, *, unchecked: bool = False
+    count: int,
+    fates: Mapping[int, Result | None] | None = None,
+    *,
+    unchecked: bool = False,
+    taken_over: Collection[int] = (),
 ) -> Begun:
     found = Identified([b"id%d" % at for at in range(count)], [], {}, {})
-    claimed = Claimed({}, unchecked=unchecked)
+    claimed = Claimed({}, unchecked=unchecked, taken_over=taken_over)
     return Begun(found, None, {}, claimed=claimed, fates=dict(fates or {}))
 
 
@@ -79,6 +83,28 @@ def test_the_last_record_takes_the_end_beyond_it_along_and_not_one_before() -> N
     assert left(window) == ([5, 6], {P0: 9, P1: 4})
     window.settle({P0: 9, P1: 4})
     assert (window.records, window.bytes, window.loose_ends()) == (0, 0, {})
+
+
+def test_a_claim_that_was_taken_over_is_counted_with_its_record_also_after_an_abort() -> None:
+    window = Window()
+    taken = batch((0, 5), (0, 6), (1, 1))
+    calls = admitted(window, taken, taken_over={1, 2})
+    finish(calls, 5, 1)
+
+    def counted() -> tuple[list[int], list[int]]:
+        batch_out, begun_out = window.ready(100) or (None, None)
+        assert batch_out is not None
+        assert begun_out is not None
+        assert begun_out.claimed is not None
+        return [r.offset for r in batch_out.records], list(begun_out.claimed.taken_over)
+
+    assert counted() == ([5, 1], [1])
+    window.put_back()
+    admitted(window, taken)  # they are the owners now: nothing is taken over again
+    assert counted() == ([5, 1], [1])
+    window.settle({P0: 6, P1: 2})
+    finish(calls)
+    assert counted() == ([6], [0])
 
 
 def test_what_has_its_fate_is_not_called_and_leaves_in_its_place() -> None:

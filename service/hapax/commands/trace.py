@@ -50,6 +50,15 @@ def trace(
         ),
     ] = None,
     output_topic: OutputTopics = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65_535,
+            help="Telemetry port of a process on this machine: says whether it has read the "
+            "record, and for how long it has been in its call.",
+        ),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Show what happened to a record: waiting, done, dead letter, duplicate or filtered.
@@ -62,6 +71,7 @@ def trace(
 
     Examples:
       hapax trace orders/3/4711
+      kubectl exec orders-clean-0 -- hapax trace orders/3/4711 --port 9464
       hapax trace orders-clean/0/90210
       hapax trace order-815 --since 2h
       hapax trace 'https://shop.example/orders\x00815' --json
@@ -71,12 +81,15 @@ def trace(
             raise ConfigurationError(["name one id, by itself or with --id, or one place"])
         since_ms = None if since is None else point_ms("--since", since)
         settings = environment_settings()
+        from hapax.operations.local_process import LocalProcess
         from hapax.operations.trace import following
 
         topics = {*settings.read_topics, settings.output.topic, settings.dead_letter.topic}
         at = None if event_id else _place(which, topics | set(output_topic or ()))
         which = which or event_id
-        with progress_line() as line, following(settings, output_topic or (), line.show) as asked:
+        process = None if port is None else LocalProcess(settings, port)
+        more = output_topic or ()
+        with progress_line() as line, following(settings, more, line.show, process) as asked:
             from_ms = point_ms("--since", since or _DEFAULT_SINCE)
             if at is not None:
                 found = asked.place(at, since_ms)
@@ -167,5 +180,6 @@ def _figures(one: Sighting) -> dict[str, Any]:
         "claims": None
         if one.owners is None
         else {source: str(owner) for source, owner in one.owners.items()},
+        "in_call_seconds": None if one.within is None else one.within.in_call_s,
         "verdict": verdict(one),
     }

@@ -140,7 +140,7 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
             without_id=without_id,
             unchecked=done - without_id if claimed.unchecked else 0,
             claims_new_or_own=done - without_id - plan.duplicates if claimed.checked else 0,
-            claims_taken_over=claimed.taken_over,
+            claims_taken_over=len(claimed.taken_over),
             bytes_in=facts.bytes_in,
             phases_s=phases_s,
             oldest_timestamp_ms=oldest_ms,

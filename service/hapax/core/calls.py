@@ -58,6 +58,7 @@ class Call:
     attempts  that have failed
     started   it was handed to who makes it
     dropped   its result is not wanted any more
+    taken_over  its claim belonged to a record that is gone
     """
 
     __slots__ = (
@@ -69,6 +70,7 @@ class Call:
         "record",
         "result",
         "started",
+        "taken_over",
         "unchecked",
     )
 
@@ -80,7 +82,7 @@ class Call:
         self.result: Result | Pending | None = PENDING
         self.fate: Result | Pending | None = PENDING
         self.attempts = 0
-        self.started = self.dropped = False
+        self.started = self.dropped = self.taken_over = False
 
     @property
     def done(self) -> bool:

@@ -10,7 +10,7 @@ from hapax.core.begun import Asking
 from hapax.core.errors import BatchAbortedError, ClaimsUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from hapax.core.claim_owners import ClaimOwners
     from hapax.core.identity import Identified
@@ -28,13 +28,13 @@ class Claimed(msgspec.Struct, gc=False):
     twins       by index the owners of records that are duplicates
     checked     the claim store has answered
     unchecked   it did not answer, and the outage policy is ``pass``
-    taken_over  claims whose owners were gone, now of records of this batch
+    taken_over  indices of records that have the claim of an owner that was gone
     """
 
     twins: Mapping[int, Coordinates]
     checked: bool = False
     unchecked: bool = False
-    taken_over: int = 0
+    taken_over: Collection[int] = ()
 
 
 class Claiming:
@@ -89,7 +89,7 @@ class Claiming:
     ) -> Claimed:
         """Wait for the answer; take over what belongs to records that are gone."""
         twins = _placed(asking.wanted, asking.asked.answer())
-        taken_over = 0
+        taken_over: set[int] = set()
         for _ in range(TAKEOVERS_MAX):
             gone = self._owners.gone(batch, found.claims, twins) if twins else {}
             if not gone:
@@ -97,7 +97,7 @@ class Claiming:
             again = sorted(gone)
             chosen = _chosen(batch, found, again)
             others = _placed(again, claims.claim(*chosen, [gone[index] for index in again]))
-            taken_over += len(again) - len(others)
+            taken_over |= gone.keys() - others.keys()
             twins = {index: twins[index] for index in twins.keys() - gone.keys()} | others
         raise BatchAbortedError("claims of records that are gone change hands all the time")
 

@@ -56,6 +56,7 @@ class Window:
         """
         assert begun.claimed is not None
         fates, unchecked = begun.fates, begun.claimed.unchecked
+        taken_over = begun.claimed.taken_over
         new: list[Call] = []
         for index, record in enumerate(batch.records):
             where = (record.topic, record.partition)
@@ -63,6 +64,7 @@ class Window:
             if call is None:
                 call = Call(record, begun.found.ids[index], key_of(record), unchecked=unchecked)
             call.unchecked = unchecked
+            call.taken_over |= index in taken_over
             call.fate = fates.get(index, PENDING)
             if not call.started and not call.done:
                 new.append(call)
@@ -81,6 +83,7 @@ class Window:
         begun = Begun(Identified([], [], {}, {}), None, {"identify": 0.0}, results=[])
         batch = Batch(records, {}, {})
         unchecked = None
+        taken_over: list[int] = []
         for where, line in self._lines.items():
             for count, call in enumerate(line):
                 if not call.done or len(records) >= records_max:
@@ -89,6 +92,8 @@ class Window:
                     unchecked = call.unchecked
                 elif unchecked != call.unchecked:
                     break
+                if call.taken_over:
+                    taken_over.append(len(records))
                 records.append(call.record)
                 begun.add(call.id, call.outcome)
                 last = count + 1 == len(line)
@@ -97,7 +102,9 @@ class Window:
         if not records:
             return None
         batch.next.update(self.loose_ends())
-        begun.claimed = Claimed({}, checked=not unchecked, unchecked=bool(unchecked))
+        begun.claimed = Claimed(
+            {}, checked=not unchecked, unchecked=bool(unchecked), taken_over=taken_over
+        )
         return batch, begun
 
     def hand_over_ends(self) -> Progress:

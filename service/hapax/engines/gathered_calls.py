@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hapax.core.calls import Call, CallLimits, key_of
+from hapax.core.errors import ConfigurationError
+from hapax.core.forms import load_form
 from hapax.core.interrupt import Interrupt
+from hapax.core.retry_later import Retrying, RetryTopic
 from hapax.core.transform import Transformer
 from hapax.engines.loop_calls import LoopCalls
 from hapax.engines.thread_calls import ThreadCalls
+from hapax.settings.rules import call_problems
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,8 +27,21 @@ WAIT_S = 0.05
 Making = LoopCalls | ThreadCalls
 
 
+def retrying(settings: Settings) -> Retrying:
+    """Return what follows a call that failed."""
+    retry, name = settings.retry, settings.retry_topic
+    return Retrying(
+        backoff_ms=retry.backoff_ms,
+        topic=None if name is None else RetryTopic(name, frozenset(settings.input.topics)),
+        later=retry.later or (),
+        later_attempts=retry.later_attempts,
+        delay_ms=retry.delay_ms,
+        delay_max_ms=retry.delay_max_ms,
+    )
+
+
 def call_limits(settings: Settings) -> CallLimits:
-    """Return how calls are made that overlap."""
+    """Return how calls are made, and what follows one that fails."""
     call, timeout_ms = settings.call, settings.call.timeout_ms
     return CallLimits(
         concurrency=call.concurrency,
@@ -32,7 +49,18 @@ def call_limits(settings: Settings) -> CallLimits:
         records_max=call.records_max,
         timeout_s=None if timeout_ms is None else timeout_ms / 1000,
         attempts_max=settings.retry.attempts,
+        retrying=retrying(settings),
     )
+
+
+def load_calls(settings: Settings) -> TransformForm:
+    """Import business code; raise ConfigurationError when settings do not go with its form."""
+    form = load_form(settings.transform)
+    if settings.engine == "worker" and not overlapping(form, call_limits(settings)):
+        problems = [problem.sentence for problem in call_problems(settings)]
+        if problems:
+            raise ConfigurationError(problems)
+    return form
 
 
 def make_calls(

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from hapax.core.errors import ConfigurationError
-from hapax.core.forms import load_form
+from hapax.engines.gathered_calls import load_calls
 from hapax.kafka.admin.client_check import check_client_properties
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def check(settings: Settings) -> None:
     problems: list[str] = []
     with _collected(problems):
         if settings.spark.dataframe is None:
-            load_form(settings.transform)
+            load_calls(settings)
         else:
             from hapax.engines.spark.dataframe.query import load_pipeline
             from hapax.engines.spark.session import require_pyspark

@@ -58,6 +58,16 @@ class LocalProcess:
             tell("waiting for the batch under way")
             time.sleep(REST_S)
 
+    def status_of(self, app: str) -> dict[str, Any]:
+        """Return its status. Raises HapaxError when it belongs to another pipeline."""
+        status, answer = self.ask("GET", "/status.json")
+        if status >= HTTPStatus.BAD_REQUEST or answer.get("app") != app:
+            raise HapaxError(
+                f"the process at {self._place} is none of {app}: name the telemetry port of one"
+                " by --port"
+            )
+        return answer
+
     @property
     def _place(self) -> str:
         return f"{self._address}:{self._port}"

@@ -1,7 +1,8 @@
 """Composition of ``hapax trace``: from an id or a place to what became of a record.
 
 1. sightings  the input records that are meant: by place, by an effect's source, or by their id
-2. offsets    the group's offsets, once before the outputs are read and once after
+2. offsets    the group's offsets, once before the outputs are read and once after; before the
+              second look a process is asked what it has read and is calling, when one is named
 3. effects    outputs and dead letters that name them, visible or still undecided
 4. claims     who owns their ids
 """
@@ -19,13 +20,14 @@ from hapax.kafka.read.offset_client import OffsetClient
 from hapax.kafka.read.range_reader import RangeReader, undecodable_problem
 from hapax.operations.claim_sources import ClaimSources
 from hapax.operations.reading import read_ranges
-from hapax.operations.trace_result import Effect, Sighting
+from hapax.operations.trace_result import Effect, Sighting, Within
 from hapax.wiring.claims import claim_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hapax.core.records import Coordinates, Record, TopicPartition
+    from hapax.operations.local_process import LocalProcess
     from hapax.operations.reading import Tell
     from hapax.settings import Settings
 
@@ -36,13 +38,20 @@ class Trace:
     """Follows records of one pipeline."""
 
     def __init__(
-        self, settings: Settings, client: OffsetClient, more_topics: Sequence[str], tell: Tell
+        self,
+        settings: Settings,
+        client: OffsetClient,
+        more_topics: Sequence[str],
+        tell: Tell,
+        process: LocalProcess | None = None,
     ) -> None:
+        """``process``: is asked what it has of a record that is not committed; None: none is."""
         dead = [settings.dead_letter.topic] if settings.dead_letter.topic else []
         outputs = [settings.output.topic, *more_topics, *dead]
         self._settings = settings
         self._client = client
         self._tell = tell
+        self._process = process
         self._undecodable = ""
         self._identity = Identity(settings.dedup.id, inputs=settings.input.topics)
         self._inputs = client.partitions(settings.input.topics)
@@ -127,6 +136,10 @@ class Trace:
             one.effects = [*one.effects, effect]
             one.event_id = one.event_id or effect.event_id
         self._find_waiting(by_place, since_ms)
+        if self._process is not None:
+            status = self._process.status_of(self._settings.app)
+            for one in by_place.values():
+                one.within = Within.of(status, one.at)
         after = self._client.committed(self._inputs, stable=False)
         for one in by_place.values():
             where = (one.at.topic, one.at.partition)
@@ -227,7 +240,12 @@ def _effect(record: Record, *, visible: bool) -> Effect | None:
 
 
 @contextmanager
-def following(settings: Settings, more_topics: Sequence[str], tell: Tell) -> Iterator[Trace]:
+def following(
+    settings: Settings,
+    more_topics: Sequence[str],
+    tell: Tell,
+    process: LocalProcess | None = None,
+) -> Iterator[Trace]:
     """Open a trace for the block; close its connections afterwards."""
     with closing(OffsetClient(settings)) as client:
-        yield Trace(settings, client, more_topics, tell)
+        yield Trace(settings, client, more_topics, tell, process)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hapax.core.headers import Retried
     from hapax.core.records import Coordinates, Record
 
@@ -33,6 +35,51 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     visible: bool
 
 
+class Within(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process says of a record in ``/status.json``.
+
+    instance   its name
+    assigned   whether it has the partition
+    read       whether it has read the record
+    in_call_s  for how long the record has been in a call of the transform; None: it is not
+    behind     the first record of its partition that is in a call, and for how long; "": none is
+    """
+
+    instance: str
+    assigned: bool
+    read: bool
+    in_call_s: float | None = None
+    behind: str = ""
+
+    @classmethod
+    def of(cls, status: Mapping[str, Any], at: Coordinates) -> Within:
+        """Return what a status says of the record there.
+
+        Positions are those of the last query of brokers: what was read since counts as not read,
+        unless it is in a call.
+        """
+        calls = status.get("calls") or {}
+        where = f"{at.topic}/{at.partition}/"
+        named = {one["record"]: one["seconds"] for one in calls.get("waited_for", ())}
+        named |= calls.get("records", {})
+        first = min(
+            (one for one in named if one.startswith(where)),
+            key=lambda one: int(one.removeprefix(where)),
+            default="",
+        )
+        rows = {(row["topic"], row["partition"]): row for row in status.get("partitions", ())}
+        row = rows.get((at.topic, at.partition))
+        position = None if row is None else row.get("position")
+        in_call_s = named.get(str(at))
+        return cls(
+            instance=str(status.get("instance")),
+            assigned=row is not None,
+            read=in_call_s is not None or (position is not None and position > at.offset),
+            in_call_s=in_call_s,
+            behind=f"{first}, which has been in a call for {named[first]} s" if first else "",
+        )
+
+
 class Sighting(msgspec.Struct, kw_only=True):
     """One input record and all that is known of it.
 
@@ -40,6 +87,7 @@ class Sighting(msgspec.Struct, kw_only=True):
     event_id  b"": it has none, or it is not known
     owners    by source of ids, who owns its claim; None: not asked
     undecodable  why it cannot be decoded, and what to do; empty: it can, or it is not there
+    within    what the process that was asked says of it; None: none was
     waits     what stands for it in the retry topic, where it waits for a later try
     before, after  the group's offset before and after the outputs were looked at
     """
@@ -54,6 +102,7 @@ class Sighting(msgspec.Struct, kw_only=True):
     effects: list[Effect] = []
     undecodable: str = ""
     waits: Retried | None = None
+    within: Within | None = None
 
     @property
     def committed(self) -> bool:
@@ -75,7 +124,7 @@ def verdict(one: Sighting) -> str:
     if not one.committed and one.undecodable:
         return f"STUCK: {one.undecodable}"
     if not one.committed:
-        return _not_committed(visible=bool(visible), hidden=hidden)
+        return _not_committed(one.within, visible=bool(visible), hidden=hidden)
     if visible:
         return _done(visible)
     if hidden:
@@ -83,12 +132,25 @@ def verdict(one: Sighting) -> str:
     return _without_effect(one) if one.waits is None else _waiting(one.waits)
 
 
-def _not_committed(*, visible: bool, hidden: bool) -> str:
+def _not_committed(within: Within | None, *, visible: bool, hidden: bool) -> str:
     if visible:
         return "BROKEN: it has effects, but its offset is not committed; run hapax audit"
     if hidden:
         return "in progress: its effects are in a transaction that is not decided"
-    return "waiting: not processed yet"
+    return "waiting: not processed yet" if within is None else _inside(within)
+
+
+def _inside(within: Within) -> str:
+    name = within.instance
+    if not within.assigned:
+        return f"waiting: not processed yet, and {name} does not have its partition"
+    if within.in_call_s is not None:
+        return f"waiting for its call, which has taken {within.in_call_s} s so far in {name}"
+    if not within.read:
+        return f"waiting: {name} had not read it when it last looked at its positions"
+    if within.behind:
+        return f"waiting for its call or its commit: read by {name}, alongside {within.behind}"
+    return f"waiting: read by {name}, whose batch is not committed"
 
 
 def _waiting(waits: Retried) -> str:

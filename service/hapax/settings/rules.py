@@ -51,12 +51,12 @@ def _times(settings: Settings) -> Iterator[Problem]:
     poll = (_POLL_INTERVAL, settings.group.max_poll_interval_ms)
     watchdog = (_WATCHDOG, settings.watchdog.timeout_ms)
     claim = (_CLAIM, settings.dedup.ttl_ms)
-    # Unset, it follows the poll interval: nothing that could be wrong.
-    # While calls overlap the group is attended to: they may take any time.
-    overlapping = settings.call.concurrency > 1
-    call = (_CALL, 0 if overlapping else settings.call.timeout_ms or 0)
+    # Unset, it follows the poll interval: nothing that could be wrong. What a worker may do depends
+    # on the form of its transform, too (``call_problems``).
+    tasks = settings.engine == "spark"
+    call = (_CALL, settings.call.timeout_ms or 0 if tasks else 0)
     rules = (
-        (call, poll, "a call that is legal would cost the process its partitions"),
+        (call, poll, "a task that says nothing for so long is cancelled, its call with it"),
         (interval, transaction, "the brokers would abort the transaction of a full batch"),
         (
             transaction,
@@ -78,12 +78,30 @@ def _times(settings: Settings) -> Iterator[Problem]:
         used = grouped or {session, poll}.isdisjoint((shorter, longer))
         used = used and (longer is not claim or settings.dedup.enabled)
         if used and shorter[1] >= longer[1]:
-            yield Problem(
-                (shorter[0], longer[0]),
-                f"{shorter[0]}={duration_text(shorter[1])} must be shorter than "
-                f"{longer[0]}={duration_text(longer[1])}: {why}; lower the first or raise the "
-                "second",
-            )
+            yield _not_shorter(shorter, longer, why)
+
+
+def call_problems(settings: Settings) -> Iterator[Problem]:
+    """Yield what is wrong for a worker whose thread makes the calls itself, one at a time.
+
+    It polls between them. All other calls are made beside it, and may take any time.
+    """
+    call = (_CALL, settings.call.timeout_ms or 0)
+    poll = (_POLL_INTERVAL, settings.group.max_poll_interval_ms)
+    if call[1] >= poll[1]:
+        why = (
+            "while a plain function is called, one at a time, nothing attends to the group, and a"
+            " call that is legal would cost the process its partitions"
+        )
+        yield _not_shorter(call, poll, why)
+
+
+def _not_shorter(shorter: tuple[str, int], longer: tuple[str, int], why: str) -> Problem:
+    return Problem(
+        (shorter[0], longer[0]),
+        f"{shorter[0]}={duration_text(shorter[1])} must be shorter than "
+        f"{longer[0]}={duration_text(longer[1])}: {why}; lower the first or raise the second",
+    )
 
 
 def _membership(settings: Settings) -> Iterator[Problem]:

@@ -21,10 +21,12 @@ from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.forms import form_of, load_form
 from hapax.core.identity import Identity
 from hapax.core.interrupt import Interrupt
+from hapax.core.later_calls import LaterCalls
 from hapax.core.limits import DeadLetterRate
 from hapax.core.plan import Destinations, Planner
 from hapax.core.records import Coordinates, Record
-from hapax.engines.gathered_calls import GatheredCalls, call_limits, open_transformer
+from hapax.core.retry_levels import LEVELS
+from hapax.engines.gathered_calls import GatheredCalls, call_limits, open_transformer, retrying
 from hapax.settings import load_settings
 from hapax.settings.env_file import read_env_file
 from hapax.testing.claims import MemoryClaims
@@ -84,15 +86,27 @@ class Pipeline:
         self.settings: Settings = load_settings({**DEFAULTS, **given})
         self.clock = ManualClock()
         inputs = self.settings.input.topics
-        self._broker = AnyTopicBroker(dict.fromkeys(inputs, PARTITIONS), inputs=inputs)
+        self._policy = msgspec.structs.replace(retrying(self.settings), backoff_ms=0)
+        topic = self._policy.topic
+        waits = {} if topic is None else {topic.name: LEVELS}
+        self._broker = AnyTopicBroker(
+            dict.fromkeys(inputs, PARTITIONS) | waits, inputs=[*inputs, *waits], clock=self.clock
+        )
         self._aborts = 0
         self._read: dict[TopicPartition, int] = {}
         self._calls: Counter[Coordinates] = Counter()
         form = load_form(self.settings.transform) if transform is None else _form(transform)
-        self._transformer = open_transformer(self._counted(form), call_limits(self.settings))
-        self._noted = NotedCalls(self._transformer)
+        limits = msgspec.structs.replace(call_limits(self.settings), retrying=self._policy)
+        self._transformer = open_transformer(self._counted(form), limits)
+        self._noted = NotedCalls(
+            self._transformer
+            if topic is None
+            else LaterCalls(self._transformer, self._policy, now_ms=self._now_ms),
+            (lambda record: record) if topic is None else topic.restored,
+        )
         name = self.settings.instance
         self._source = MemorySource(self._broker, name, wait=self.clock.wait)
+        self._source.held = self._held
         self._transaction = MemoryTransaction(
             self._broker, name, clock=self.clock, faults=self._fault
         )
@@ -130,6 +144,7 @@ class Pipeline:
     def run(self, *values: bytes | None) -> Processed:
         """Write records of these values, and process all that was written since the last call.
 
+        What waits for a later try is called when it is due by then.
         Raises what would stop the service, for instance DeadLetterLimitError.
         """
         for value in values:
@@ -144,7 +159,7 @@ class Pipeline:
                 self._source.rewind(batch.first)
                 continue
             self._source.mark_processed(result.progress)
-            records += result.records
+            records += result.records - result.moved
         return self._processed(records)
 
     def abort_next(self, times: int = 1) -> None:
@@ -172,12 +187,13 @@ class Pipeline:
         self.close()
 
     def wait(self, seconds: float) -> None:
-        """Let time pass, for instance until HAPAX_DEDUP__TTL is over."""
+        """Let time pass: until HAPAX_DEDUP__TTL is over, or a later try is due at the next run."""
         self.clock.wait(seconds)
 
     def _steps(self, *, claims: bool) -> Steps:
         settings = self.settings
-        identity = Identity(settings.dedup.id, inputs=settings.input.topics)
+        retry = self._policy.topic
+        identity = Identity(settings.dedup.id, inputs=settings.input.topics, retry=retry)
         limits = settings.dead_letter
         return Steps(
             identity=identity,
@@ -191,7 +207,7 @@ class Pipeline:
                 pass_on_outage=False,
             ),
             transformer=self._noted,
-            planner=Planner(Destinations(settings.app, settings.output.topic, limits.topic)),
+            planner=Planner(Destinations(settings.app, settings.output.topic, limits.topic, retry)),
             dead_letter_rate=DeadLetterRate(
                 topic=limits.topic, rate_max=limits.rate_max, records_min=limits.records_min
             ),
@@ -234,7 +250,27 @@ class Pipeline:
             filtered=list(noted.filtered),
             calls=dict(self._calls),
             records=records,
+            waiting=self._waiting(),
         )
+
+    def _now_ms(self) -> int:
+        return round(self.clock.monotonic() * 1000)
+
+    def _held(self, record: Record) -> bool:
+        topic = self._policy.topic
+        waits = None if topic is None else topic.read(record)
+        return waits is not None and waits.until > self._now_ms()
+
+    def _waiting(self) -> dict[Coordinates, float]:
+        """Return what is in the retry topic from the committed offsets on."""
+        topic, now_ms, found = self._policy.topic, self._now_ms(), {}
+        for where, log in self._broker.logs.items():
+            if topic is None or where[0] != topic.name:
+                continue
+            for record in log.fetch(self._broker.committed.get(where, 0), log.end):
+                if (waits := topic.read(record)) is not None:
+                    found[Coordinates.parse(waits.of)] = (waits.due - now_ms) / 1000
+        return found
 
     def _written(self) -> list[Record]:
         """Return what became visible since the last call."""

@@ -10,7 +10,7 @@ from hapax.testing.broker import MemoryBroker
 from hapax.testing.log import MemoryLog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from hapax.core.dead_letters import DeadLetter
     from hapax.core.interrupt import Interrupt
@@ -43,6 +43,8 @@ class Processed(msgspec.Struct, frozen=True, kw_only=True):
     filtered      coordinates of records for which the transform had no output
     calls         by coordinates, how often the transform was called; 2 and more are retries
     records       how many records were processed
+    waiting       by coordinates, the records that wait for a later try, and in how many seconds of
+                  ``Pipeline.wait`` it is due
     """
 
     outputs: list[Record]
@@ -51,6 +53,7 @@ class Processed(msgspec.Struct, frozen=True, kw_only=True):
     filtered: list[Coordinates]
     calls: dict[Coordinates, int]
     records: int
+    waiting: dict[Coordinates, float] = {}
 
     @property
     def retries(self) -> int:
@@ -78,10 +81,12 @@ class AnyTopicBroker(MemoryBroker):
 class NotedCalls:
     """Step 4, with notes of what leaves no trace in a topic; keys are kept in order."""
 
-    def __init__(self, inner: AppliesAll) -> None:
+    def __init__(self, inner: AppliesAll, restored: Callable[[Record], Record]) -> None:
+        """``restored``: returns a record that has waited as it first came."""
         self.duplicates: dict[Coordinates, None] = {}
         self.filtered: dict[Coordinates, None] = {}
         self._inner = inner
+        self._restored = restored
 
     def forget(self) -> None:
         """Begin again with no note."""
@@ -98,7 +103,7 @@ class NotedCalls:
         results = self._inner.apply_all(records, interrupt, fates)
         for record, result in zip(records, results, strict=False):
             if result is None:
-                self.duplicates[record.coordinates] = None
+                self.duplicates[self._restored(record).coordinates] = None
             elif result == ():
-                self.filtered[record.coordinates] = None
+                self.filtered[self._restored(record).coordinates] = None
         return results

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from hapax import __version__
 from hapax.core.errors import ExitCode, PreflightError, StopError
-from hapax.core.forms import load_form
+from hapax.engines.gathered_calls import load_calls
 from hapax.engines.preflight import check
 from hapax.engines.producer_startup import Opening
 from hapax.engines.spark.session import require_pyspark
@@ -141,7 +141,7 @@ def _run_worker(shared: Shared, stack: ExitStack) -> None:
     opening = Opening(transaction, shared)
     opening.start()
     stack.callback(opening.abandon)
-    form = load_form(shared.settings.transform)
+    form = load_calls(shared.settings)
     claims = parts.claims(shared, stack)
     remarks = check(parts.brokers(shared, source.list_topics), source, claims)
     if remarks is None:

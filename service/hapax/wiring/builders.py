@@ -15,7 +15,7 @@ from hapax.core.plan import Destinations, Planner
 from hapax.core.retry_policy import RetryPolicy
 from hapax.core.window import Window
 from hapax.engines.batch_runner import BatchRunner, Sizing
-from hapax.engines.gathered_calls import GatheredCalls
+from hapax.engines.gathered_calls import GatheredCalls, retrying
 from hapax.engines.idle_offsets import Bounds, Ends
 from hapax.engines.lifecycle import Lifecycle, Process
 from hapax.engines.preflight import Brokers
@@ -35,7 +35,7 @@ from hapax.kafka.read.claim_owners import KafkaOwners
 from hapax.telemetry.logs import ClientLogger
 from hapax.wiring.calls import call_limit_s
 from hapax.wiring.claims import claim_store
-from hapax.wiring.retry import retry_source, retrying, with_later_tries
+from hapax.wiring.retry import retry_source, with_later_tries
 from hapax.wiring.tracing import traced
 
 if TYPE_CHECKING:

@@ -5,19 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from hapax.core.isolation import Isolation
-from hapax.engines.gathered_calls import GatheredCalls, open_transformer
-from hapax.engines.gathered_calls import call_limits as limits_of
+from hapax.engines.gathered_calls import GatheredCalls, call_limits, open_transformer
 from hapax.engines.isolated_calls import IsolatedCalls
-from hapax.wiring.retry import retrying
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import ExitStack
 
-    from hapax.core.calls import CallLimits
     from hapax.core.forms import TransformForm
     from hapax.core.records import Coordinates, Record
     from hapax.core.transform import Transformer
@@ -39,11 +34,6 @@ def call_limit_s(settings: Settings) -> float:
     if timeout_ms is None:
         return CALL_SHARE * settings.group.max_poll_interval_ms / 1000
     return timeout_ms / 1000
-
-
-def call_limits(settings: Settings) -> CallLimits:
-    """Return how calls are made, and what follows one that fails."""
-    return msgspec.structs.replace(limits_of(settings), retrying=retrying(settings))
 
 
 def transformer(

@@ -1,4 +1,4 @@
-"""Later tries, put together: the policy, the topic, and the source that reads it back."""
+"""Later tries, put together: the calls around which records wait, and the source of those."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hapax.core.errors import BatchAbortedError
 from hapax.core.lag import GroupProgress
 from hapax.core.later_calls import LaterCalls
-from hapax.core.retry_later import Retrying, RetryTopic
+from hapax.engines.gathered_calls import retrying
 from hapax.kafka.consume.retry_source import KafkaRetrySource
 from hapax.kafka.properties import consumer_properties
 from hapax.telemetry.logs import ClientLogger
@@ -19,19 +19,6 @@ if TYPE_CHECKING:
     from hapax.kafka.consume.source import KafkaSource
     from hapax.settings import Settings
     from hapax.wiring.builders import Shared
-
-
-def retrying(settings: Settings) -> Retrying:
-    """Return what follows a call that failed."""
-    retry, name = settings.retry, settings.retry_topic
-    return Retrying(
-        backoff_ms=retry.backoff_ms,
-        topic=None if name is None else RetryTopic(name, frozenset(settings.input.topics)),
-        later=retry.later or (),
-        later_attempts=retry.later_attempts,
-        delay_ms=retry.delay_ms,
-        delay_max_ms=retry.delay_max_ms,
-    )
 
 
 def with_later_tries(settings: Settings, calls: AppliesAll) -> AppliesAll:

@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hapax.core.errors import ConfigurationError
-from hapax.core.forms import load_form
 from hapax.core.limits import FenceBudget
+from hapax.engines.gathered_calls import load_calls
 from hapax.engines.preflight import check
 from hapax.engines.spark.driver import SparkEngine
 from hapax.engines.spark.jobs import SparkJobs
@@ -34,7 +34,7 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
     if "spark" not in settings.mode.engines:
         problem = f"HAPAX_GUARANTEE={settings.guarantee} is for the worker; Spark runs exactly_once"
         raise ConfigurationError([problem])
-    load_form(settings.transform)  # a mistake in it is told here, not by every task
+    load_calls(settings)  # a mistake in it is told here, not by every task
     claims = parts.claims(shared, stack)
     member = parts.source(shared, KafkaMember)
     remarks = check(parts.brokers(shared, member.list_topics), member, claims)

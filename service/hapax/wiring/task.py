@@ -11,7 +11,12 @@ from hapax.core.exactly_once import ExactlyOnce
 from hapax.core.forms import load_form
 from hapax.core.interrupt import Interrupt
 from hapax.core.retry_policy import RetryPolicy
-from hapax.engines.gathered_calls import GatheredCalls, open_transformer, overlapping
+from hapax.engines.gathered_calls import (
+    GatheredCalls,
+    call_limits,
+    open_transformer,
+    overlapping,
+)
 from hapax.engines.idle_offsets import Bounds
 from hapax.engines.spark.plan import RangePlan, RangeReport
 from hapax.engines.spark.task import RangeLog, Task, hung, overrun
@@ -117,7 +122,7 @@ class RangeParts:
     def isolation(self) -> Isolation:
         """Return the transform, with another process for suspects."""
         settings, report = self._settings, self.report
-        transformer = _transformer(settings.transform, calls.call_limits(settings))
+        transformer = _transformer(settings.transform, call_limits(settings))
         if isinstance(transformer, GatheredCalls):
             self.watchdog.follow(transformer.calls.tick)
         return calls.isolation(

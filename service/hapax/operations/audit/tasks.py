@@ -11,11 +11,10 @@ import msgspec
 
 from hapax.core.calls import CallLimits
 from hapax.core.forms import load_form
-from hapax.engines.gathered_calls import open_transformer
+from hapax.engines.gathered_calls import open_transformer, retrying
 from hapax.kafka.read.offset_client import reader_properties
 from hapax.kafka.read.offset_range import AuditRangeReader, OffsetRange
 from hapax.operations.audit.rows import EffectRows, InputRows, aborted_row
-from hapax.wiring.retry import retrying
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

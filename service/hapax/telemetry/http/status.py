@@ -1,7 +1,7 @@
 """What the status page and ``/status.json`` show: who this is, and how it is.
 
-Nothing secret, nothing per record. Called in threads of the server; everything it reads is replaced
-as a whole by its writer.
+Nothing secret, no content of records. Called in threads of the server; everything it reads is
+replaced as a whole by its writer.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import platform
 import shlex
 import time
+from heapq import nlargest
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from hapax.telemetry.metrics import Metrics
     from hapax.telemetry.recent_errors import Troubles
 
+NAMED_MAX: Final = 256
+"""Records in a call that are named."""
 _TOTALS: Final = {
     "records_in": ("records_consumed", {}),
     "records_out": ("records_produced", {}),
@@ -163,7 +166,10 @@ class Status:
         }
 
     def _calls(self) -> dict[str, Any] | None:
-        """Return the calls in flight, the first of each partition; None: they do not overlap."""
+        """Return the calls in flight, the first of each partition; None: they do not overlap.
+
+        ``records`` names those that take longest, so that the answer has an end.
+        """
         running = self._health.calls
         if running is None:
             return None
@@ -176,6 +182,10 @@ class Status:
             "in_flight": len(running),
             "oldest_seconds": round(oldest_s, 1),
             "waited_for": list(first.values()),
+            "records": {
+                str(record.coordinates): round(seconds, 1)
+                for record, seconds in nlargest(NAMED_MAX, running, key=lambda each: each[1])
+            },
         }
 
     def _record_path(self) -> str:
