@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hapax.core.errors import ClaimsUnavailableError
+from hapax.testing.claims import MemoryClaims
 from tests.kit.batches import filled, opened, run, taken
-from tests.kit.doubles import Script
+from tests.kit.doubles import Script, Ticking
 from tests.kit.pipeline import Pipeline
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hapax.core.records import Headers, Record
 
 
@@ -134,3 +137,58 @@ def test_an_outage_under_pass_goes_on_and_marks_every_output() -> None:
     written = pipeline.broker.records("out") + pipeline.broker.records("dead")
     assert len(written) == 6
     assert all(dict(record.headers)["hapax-unchecked"] == b"1" for record in written)
+
+
+class Overtaken(MemoryClaims):
+    """A store that every other request reaches only when its answer is waited for."""
+
+    _asked = 0
+
+    def ask(self, *what: Any) -> Any:
+        self._asked += 1
+        return super().ask(*what) if self._asked % 2 == 0 else Late(lambda: self.claim(*what))
+
+
+class Late:
+    def __init__(self, answer: Callable[[], Any]) -> None:
+        self.answer = answer
+
+    def drop(self) -> None:
+        """Nothing was sent."""
+
+
+def overtaken() -> Pipeline:
+    clock = Ticking()
+    return opened(Pipeline(claims=Overtaken(clock=clock, ttl_ms=3_600_000)))
+
+
+def test_of_two_records_of_one_id_the_first_counts_when_the_claim_of_the_second_comes_first() -> (
+    None
+):
+    pipeline = overtaken()
+    pipeline.write(b"a/first", b"b")
+    before = taken(pipeline)
+    asked = pipeline.core.ask(before)
+    pipeline.write(b"a/second", b"c")
+    after = taken(pipeline)
+    asked_ahead = pipeline.core.ask(after)
+    first = pipeline.core.run(before, {}, 1, asked)
+    second = pipeline.core.run(after, {}, 1, asked_ahead)
+    assert (first.duplicates, second.duplicates) == (0, 1)
+    assert pipeline.outputs() == [b"A/FIRST", b"B", b"C"]
+    assert (first.claims_taken_over, second.claims_taken_over) == (0, 0)
+    pipeline.judge()
+
+
+def test_what_was_asked_ahead_and_read_again_is_a_twin_of_the_first_as_well() -> None:
+    pipeline = overtaken()
+    pipeline.write(b"a/first")
+    before = taken(pipeline)
+    asked = pipeline.core.ask(before)
+    pipeline.write(b"a/second")
+    ahead = taken(pipeline)
+    pipeline.core.ask(ahead).drop()
+    pipeline.core.run(before, {}, 1, asked)
+    assert run(pipeline, ahead).duplicates == 1
+    assert pipeline.outputs() == [b"A/FIRST"]
+    pipeline.judge()

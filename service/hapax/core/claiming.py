@@ -38,12 +38,20 @@ class Claimed(msgspec.Struct, gc=False):
 
 
 class Claiming:
-    """Claims the ids of batches. ``claims`` None: no id is claimed and no record a duplicate."""
+    """Claims the ids of batches. ``claims`` None: no id is claimed and no record a duplicate.
+
+    Of two records of one id the first is the one that counts, also when the claim of the second
+    reaches the store first: both may be on their way at once, on connections of their own.
+    """
 
     def __init__(self, claims: Claims | None, owners: ClaimOwners, *, pass_on_outage: bool) -> None:
         self._claims = claims
         self._owners = owners
         self._pass_on_outage = pass_on_outage
+        self._under_way: list[tuple[Asking, Batch]] = []
+        """What was asked for and is not judged, in the order of the batches."""
+        self._given_back: dict[Coordinates, Coordinates] = {}
+        """By record that was asked for ahead: the earlier record that has its claim now."""
 
     def ask(self, batch: Batch, found: Identified) -> Asking | None:
         """Let the claim of what has an id travel; None: there is nothing to claim.
@@ -59,8 +67,11 @@ class Claiming:
             return None
         records = batch.records
         if len(wanted) == len(records):
-            return Asking(wanted, self._claims.ask(found.claims, records, found.replays))
-        return Asking(wanted, self._claims.ask(*_chosen(batch, found, wanted)))
+            asking = Asking(wanted, self._claims.ask(found.claims, records, found.replays))
+        else:
+            asking = Asking(wanted, self._claims.ask(*_chosen(batch, found, wanted)))
+        self._under_way.append((asking, batch))
+        return asking
 
     def claim(self, batch: Batch, found: Identified, asking: Asking | None) -> Claimed:
         """Judge the answer; raises ClaimsUnavailableError and BatchAbortedError.
@@ -87,8 +98,15 @@ class Claiming:
     def _until_trusted(
         self, claims: Claims, batch: Batch, found: Identified, asking: Asking
     ) -> Claimed:
-        """Wait for the answer; take over what belongs to records that are gone."""
+        """Wait for the answer; take over what belongs to records that are gone, or come later."""
+        ahead = self._ahead_of(asking)
+        given, self._given_back = self._given_back, {}
         twins = _placed(asking.wanted, asking.asked.answer())
+        if given:
+            places = ((index, batch.coordinates(index)) for index in asking.wanted)
+            twins |= {index: given[at] for index, at in places if at in given}
+        if ahead and twins:
+            twins = self._taken_back(claims, batch, found, ahead, twins)
         taken_over: set[int] = set()
         for _ in range(TAKEOVERS_MAX):
             gone = self._owners.gone(batch, found.claims, twins) if twins else {}
@@ -100,6 +118,47 @@ class Claiming:
             taken_over |= gone.keys() - others.keys()
             twins = {index: twins[index] for index in twins.keys() - gone.keys()} | others
         raise BatchAbortedError("claims of records that are gone change hands all the time")
+
+    def _ahead_of(self, asking: Asking) -> list[Batch]:
+        """Return the batches after this one whose claims are on their way, too."""
+        at = next((at for at, (one, _) in enumerate(self._under_way) if one is asking), None)
+        if at is None:
+            return []
+        del self._under_way[: at + 1]
+        return [batch for _, batch in self._under_way]
+
+    def _taken_back(
+        self,
+        claims: Claims,
+        batch: Batch,
+        found: Identified,
+        ahead: Sequence[Batch],
+        twins: dict[int, Coordinates],
+    ) -> dict[int, Coordinates]:
+        """Return the twins without those whose owners are in ``ahead``: their claims are ours now.
+
+        None of those owners has had an effect: their batches are judged after this one, and what
+        they were answered is corrected there.
+        """
+        later = {
+            index: owner
+            for index, owner in twins.items()
+            if any(_holds(one, owner) for one in ahead)
+        }
+        if not later:
+            return twins
+        again = sorted(later)
+        chosen = _chosen(batch, found, again)
+        others = _placed(again, claims.claim(*chosen, [later[index] for index in again]))
+        self._given_back = {
+            later[index]: batch.coordinates(index) for index in again if index not in others
+        }
+        return {index: twins[index] for index in twins.keys() - later.keys()} | others
+
+
+def _holds(batch: Batch, at: Coordinates) -> bool:
+    where = (at.topic, at.partition)
+    return where in batch.first and batch.first[where] <= at.offset < batch.next[where]
 
 
 def _chosen(
