@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 JAVA_MIN = 17
+REDIS_VARIABLE = "SANDBOX_REDIS"
+"""Names the program that sandboxes start as Redis: a redis-server or valkey-server."""
 _JAVA_PACKAGES = ("openjdk-17-jre-headless", "default-jre-headless")
 _APT_TIMEOUT_S = 900.0
 _QUESTION_TIMEOUT_S = 60.0
@@ -47,7 +49,16 @@ def java() -> Path:
 
 
 def redis_server(*, tls: bool = False) -> Path:
-    """Return a redis-server: a newer one that can be installed goes before the bundled 6.2."""
+    """Return a redis-server: a newer one that can be installed goes before the bundled 6.2.
+
+    SANDBOX_REDIS goes before all; SandboxError when it names no program.
+    """
+    named = os.environ.get(REDIS_VARIABLE)
+    if named:
+        program = _on_path(named)
+        if program is None:
+            raise SandboxError(f"{REDIS_VARIABLE} names {named}, which is no program.")
+        return program
     found = _find(lambda: _on_path("redis-server"), ("redis-server",))
     if found is None and tls:
         raise SandboxError(
