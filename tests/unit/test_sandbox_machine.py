@@ -97,7 +97,7 @@ def test_a_redis_that_is_named_goes_before_any_other(
     assert machine.redis_server() == named
     assert machine.redis_server(tls=True) == named
     named.unlink()
-    with pytest.raises(SandboxError, match="SANDBOX_REDIS names .*valkey-server, which is no"):
+    with pytest.raises(SandboxError, match=r"SANDBOX_REDIS names .*valkey-server, which is no"):
         machine.redis_server()
 
 
