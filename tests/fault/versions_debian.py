@@ -16,7 +16,6 @@ _LIBRARIES = (
     *("libc6", "libstdc++6", "libgcc-s1", "libatomic1", "libjemalloc2", "liblzf1", "libssl3t64"),
     *("libsystemd0", "libcap2", "libzstd1", "zlib1g", "liblua5.1-0"),
 )
-_LIBRARIES_FORMER = tuple(name.replace("libssl3t64", "libssl3") for name in _LIBRARIES)
 
 
 def unpacked(server: str, suite: str, folder: Path) -> Path:
@@ -32,9 +31,8 @@ def unpacked(server: str, suite: str, folder: Path) -> Path:
     archives.mkdir(parents=True, exist_ok=True)
     apt = _apt(root, suite)
     tools = server.replace("-server", "-tools")
-    libraries = _LIBRARIES_FORMER if suite == "bookworm" else _LIBRARIES
     _run([*apt, "update"], archives)
-    _run([*apt, "download", server, tools, *libraries], archives)
+    _run([*apt, "download", server, tools, *_LIBRARIES], archives)
     for archive in archives.glob("*.deb"):
         _run(["dpkg", "-x", str(archive), str(root / "files")], archives)
     files = root / "files"
