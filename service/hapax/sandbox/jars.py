@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 VARIABLE = "SANDBOX_KAFKA"
-"""Names the version of Kafka for sandboxes that are not told one: 4.1.2, or 4.1."""
+"""Names the version of Kafka where a sandbox is given none: 4.1.2, or 4.1."""
 _SIZES = {"3.9.2": "48 MB", "4.1.2": "45 MB", "4.3.1": "47 MB"}
 VERSIONS = tuple(_SIZES)
 """Those with a lock file, oldest first: the newest of each line that docs/versions.md names."""
