@@ -155,7 +155,7 @@ fault-long: setup  ## what repeats: long kills, the timed campaign, random pairs
 	done; exit $$failed
 
 PYTHONS ?=
-matrix: setup  ## a short campaign on each version of Kafka, Redis and Python=PYTHONS; docs/versions.md
+matrix: setup  ## a short campaign on each version of Kafka and Redis, and on PYTHONS, for docs/versions.md
 	@.ci/part 'a campaign on each version' \
 	    $(BIN)/python -m tests.fault.versions $(foreach one,$(PYTHONS),--python $(one))
 
