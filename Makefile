@@ -22,7 +22,7 @@ LANES     ?= 3
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup environment sandbox demo test unit sanitize lint format integration simulate fault fault-long proof \
+.PHONY: help setup environment sandbox demo test unit sanitize lint format integration simulate fault fault-long matrix proof \
         sbom generate site bench guard lock upgrade clean
 
 help:  ## this list
@@ -153,6 +153,11 @@ fault-long: setup  ## what repeats: long kills, the timed campaign, random pairs
 	    $(BIN)/python -m tests.fault run chaos --engine $${share%:*} --seconds $$seconds \
 	        --seed $(SEED) --folder $(PROOF) || failed=1; \
 	done; exit $$failed
+
+PYTHONS ?=
+matrix: setup  ## a short campaign on each version of Kafka and Redis, and on PYTHONS, for docs/versions.md
+	@.ci/part 'a campaign on each version' \
+	    $(BIN)/python -m tests.fault.versions $(foreach one,$(PYTHONS),--python $(one))
 
 proof: setup  ## docs/proof.md from what was run
 	@$(BIN)/python -m tests.fault.reporting --folder $(PROOF) --keep

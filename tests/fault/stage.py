@@ -58,8 +58,10 @@ class Stage:
         self.cluster = Cluster(self.sandbox)
         self.proxy = self._exits.enter_context(FaultProxy.before(self.sandbox))
         self.topics = self._create_topics()
-        timeouts = {"consumer.session.timeout.ms": "6000", "consumer.heartbeat.interval.ms": "1000"}
-        self.cluster.configure_group(self.topics.app, timeouts)  # for the KIP-848 protocol
+        if self.plan.membership == "kip848":  # brokers before 4.0 keep no settings of groups
+            timeouts = {"consumer.session.timeout.ms": "6000"}
+            timeouts["consumer.heartbeat.interval.ms"] = "1000"
+            self.cluster.configure_group(self.topics.app, timeouts)
         bootstrap, plan = self.sandbox.bootstrap_servers, self.plan
         self.feeder = Feeder(
             bootstrap,

@@ -27,6 +27,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv(jars.VARIABLE, raising=False)
     monkeypatch.setattr(machine, "find_spec", lambda _: None)
     for module in ("hapax.jars", "hapax.sandbox.jars"):
         monkeypatch.setattr(f"{module}.locked", lambda _lock: LOCKED)
@@ -54,12 +55,36 @@ def kept(tmp_path: Path) -> list[str]:
     return sorted(one.name for one in (tmp_path / "cache" / "hapax").iterdir() if one.is_dir())
 
 
-def test_the_lock_names_kafka_and_a_binding_for_its_log() -> None:
-    files = {jar.file for jar in locked(jars.KAFKA)}
-    assert f"kafka_2.13-{jars.KAFKA_VERSION}.jar" in files
+@pytest.mark.parametrize(("version", "count"), [("3.9.2", 56), ("4.1.2", 46), ("4.3.1", 46)])
+def test_each_lock_names_kafka_and_a_binding_for_its_log(version: str, count: int) -> None:
+    wanted = locked(jars.kafka(version))
+    files = {jar.file for jar in wanted}
+    assert f"kafka_2.13-{version}.jar" in files
     assert "slf4j-simple-1.7.36.jar" in files
-    assert len(files) == len(locked(jars.KAFKA)) == 46
-    assert all(len(jar.sha256) == 64 for jar in locked(jars.KAFKA))
+    assert len(files) == len(wanted) == count
+    assert all(len(jar.sha256) == 64 for jar in wanted)
+
+
+def test_every_version_that_is_held_has_a_lock_and_a_folder_of_its_own() -> None:
+    held = [jars.kafka(version) for version in jars.VERSIONS]
+    assert all(lock.path.is_file() for lock in held)
+    assert len({jars.folder(lock) for lock in held}) == len(jars.VERSIONS)
+
+
+def test_a_line_of_kafka_means_its_newest_and_the_environment_chooses_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(jars.VARIABLE, raising=False)
+    assert jars.chosen() == jars.KAFKA_VERSION
+    assert jars.chosen("3.9") == "3.9.2"
+    monkeypatch.setenv(jars.VARIABLE, "4.1")
+    assert jars.chosen() == "4.1.2"
+    assert jars.chosen("4.3.1") == "4.3.1"
+
+
+def test_a_version_that_is_not_held_is_refused_with_those_that_are() -> None:
+    with pytest.raises(SandboxError, match=r"no Kafka 2\.8\. It has: 3\.9\.2, 4\.1\.2, 4\.3\.1"):
+        jars.chosen("2.8")
 
 
 def test_maven_fetches_once_and_the_second_time_no_tool_is_called(
@@ -72,7 +97,7 @@ def test_maven_fetches_once_and_the_second_time_no_tool_is_called(
         "echo 'Downloaded from somewhere: //x/two-2.0.jar (1 kB)'",
     )
 
-    folder = jars.fetched()
+    folder = jars.fetched(jars.kafka())
 
     assert sorted(one.name for one in folder.iterdir()) == ["one-1.0.jar", "two-2.0.jar"]
     assert "dependency:copy-dependencies" in (path / "call").read_text(encoding="utf-8")
@@ -81,7 +106,7 @@ def test_maven_fetches_once_and_the_second_time_no_tool_is_called(
     assert f"Kafka {jars.KAFKA_VERSION}: 2 of 2" in said
 
     (path / "mvn").unlink()
-    assert jars.fetched() == folder
+    assert jars.fetched(jars.kafka()) == folder
     assert capsys.readouterr().err == ""
 
 
@@ -101,7 +126,7 @@ def test_the_ivy_inside_pyspark_does_without_maven(
         "printf one > $out/one-1.0.jar; printf two > $out/two-2.0.jar",
     )
 
-    assert len(list(jars.fetched().iterdir())) == 2
+    assert len(list(jars.fetched(jars.kafka()).iterdir())) == 2
     call = (path / "call").read_text(encoding="utf-8")
     assert "-jar" in call
     assert "ivy-2.5.3.jar -m2compatible" in call
@@ -109,23 +134,23 @@ def test_the_ivy_inside_pyspark_does_without_maven(
     settings = tmp_path / ".ivy2" / "ivysettings.xml"
     settings.parent.mkdir()
     settings.touch()
-    for jar in jars.folder().iterdir():
+    for jar in jars.folder(jars.kafka()).iterdir():
         jar.unlink()
-    jars.folder().rmdir()
-    jars.fetched()
+    jars.folder(jars.kafka()).rmdir()
+    jars.fetched(jars.kafka())
     assert f"-settings {settings}" in (path / "call").read_text(encoding="utf-8")
 
 
 def test_without_maven_and_pyspark_the_error_says_what_to_type(path: Path, tmp_path: Path) -> None:
     with pytest.raises(SandboxError, match="Run: sudo apt-get install maven"):
-        jars.fetched()
+        jars.fetched(jars.kafka())
     assert kept(tmp_path) == []
 
 
 def test_a_tool_that_fails_is_heard_and_leaves_nothing(path: Path, tmp_path: Path) -> None:
     a_maven(path, "printf one > $out/one-1.0.jar; echo the mirror is away; exit 1")
     with pytest.raises(SandboxError, match="the mirror is away"):
-        jars.fetched()
+        jars.fetched(jars.kafka())
     assert kept(tmp_path) == []
 
 
@@ -135,7 +160,7 @@ def test_a_tool_that_fails_is_heard_and_leaves_nothing(path: Path, tmp_path: Pat
         ("printf one > $out/one-1.0.jar", "two-2.0.jar is not in"),
         (
             "printf one > $out/one-1.0.jar; printf evil > $out/two-2.0.jar",
-            "two-2.0.jar is not the file that jars.lock names",
+            "two-2.0.jar is not the file that kafka-4.3.1.lock names",
         ),
     ],
 )
@@ -144,5 +169,5 @@ def test_what_is_not_as_locked_is_refused_and_not_kept(
 ) -> None:
     a_maven(path, delivered)
     with pytest.raises(SandboxError, match=complaint):
-        jars.fetched()
+        jars.fetched(jars.kafka())
     assert kept(tmp_path) == []

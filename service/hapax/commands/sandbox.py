@@ -28,6 +28,15 @@ _WRITTEN = "# Written by hapax sandbox up, and written again by the next one.\n"
 # The wheel holds no rules: they belong to the checkout that it was installed from, if any.
 _RULES = Path(__file__).parents[3] / "deploy" / "monitoring" / "alerts.yaml"
 
+_KafkaVersion = Annotated[
+    str | None,
+    typer.Option(
+        help="Version of Kafka: 3.9, 4.1 or 4.3; default: the newest.",
+        metavar="VERSION",
+        envvar="SANDBOX_KAFKA",
+    ),
+]
+
 app = typer.Typer(
     help="Real Kafka and real Redis on this machine, without containers.",
     no_args_is_help=True,
@@ -43,6 +52,7 @@ def _installed() -> None:
 @app.command()
 def up(
     nodes: Annotated[int, typer.Option(help="Brokers: 1 or 3.", metavar="1|3")] = 1,
+    kafka: _KafkaVersion = None,
     redis: Annotated[bool, typer.Option(help="Also start Redis.")] = True,
     topic: Annotated[
         list[str] | None,
@@ -95,6 +105,8 @@ def up(
 
     `hapax sandbox up --nodes 3 --topic orders:8 --topic invoices:8`
 
+    `hapax sandbox up --kafka 3.9 --topic orders`
+
     `hapax sandbox up --monitoring --topic orders --topic orders-clean`
 
     `hapax sandbox up --secure --topic orders --topic orders-clean`
@@ -118,9 +130,9 @@ def up(
         _stop_signals(),
         _refusals(),
         _monitoring(rules, data, wanted=monitoring) as more,
-        Sandbox(nodes, redis=redis, data_dir=data, guarded=secure).listen_on(
-            port, redis_port
-        ) as sandbox,
+        Sandbox(nodes, redis=redis, data_dir=data, guarded=secure)
+        .of_kafka(kafka)
+        .listen_on(port, redis_port) as sandbox,
     ):
         for name, partitions in topics:
             if not sandbox.kafka.has_topic(name):
@@ -136,6 +148,7 @@ def up(
 
 @app.command()
 def fetch(
+    kafka: _KafkaVersion = None,
     monitoring: Annotated[
         bool, typer.Option("--monitoring", help="Also install Prometheus.")
     ] = False,
@@ -156,7 +169,8 @@ def fetch(
         typer.echo(f"Redis: {machine.redis_server()}")
         if monitoring:
             typer.echo(f"Prometheus: {machine.prometheus()}")
-        typer.echo(f"Kafka {jars.KAFKA_VERSION}: {jars.fetched()}")
+        lock = jars.kafka(kafka)
+        typer.echo(f"{lock.title}: {jars.fetched(lock)}")
 
 
 def _may_write(file: Path) -> bool:

