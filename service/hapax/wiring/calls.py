@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from hapax.core.errors import ConfigurationError
 from hapax.core.isolation import Isolation
 from hapax.engines.gathered_calls import GatheredCalls, open_transformer
 from hapax.engines.gathered_calls import call_limits as limits_of
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
 
 CALL_SHARE = 0.9
 """Of ``max.poll.interval.ms``: a batch that takes longer is taken from us anyway."""
+
+OVERLAPPING = (
+    "HAPAX_RETRY__ORDER=key: HAPAX_TRANSFORM is called alongside itself (async, or with lists of "
+    "records), and such calls are not held back behind a record that waits yet; use a plain "
+    "function of one record, or HAPAX_RETRY__ORDER=none"
+)
 
 
 def call_limit_s(settings: Settings) -> float:
@@ -54,6 +61,8 @@ def transformer(
     made = open_transformer(form, call_limits(shared.settings), events.event_loop_blocked)
     if isinstance(made, GatheredCalls):
         stack.callback(made.close)
+        if shared.settings.retry_by_key:
+            raise ConfigurationError([OVERLAPPING])
         shared.watchdog.follow(partial(_follow, made.calls, events))
     return made
 

@@ -1,0 +1,122 @@
+"""Later tries in the order of their key on a real broker: through kills and rebalances."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.topics import Given
+from tests.kit.waiting import await_
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from hapax.sandbox import Sandbox
+
+KEYS, PARTITIONS = 20, 3
+
+
+@pytest.fixture
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    given: dict[str, Any] = {
+        name.removeprefix("HAPAX_"): text for name, text in sandbox.environment().items()
+    }
+    given |= {
+        "TRANSFORM": "tests.kit.later:patient",
+        "DEDUP__ID": "header:id",
+        "GROUP__PROTOCOL": "consumer",
+        "GROUP__MEMBERSHIP": "dynamic",
+        "RETRY__ORDER": "key",
+        "TRANSACTION__TIMEOUT": "4s",
+        "DEAD_LETTER__RATE_MAX": "1",
+    }
+    route = PipelineUnderTest(sandbox, tmp_path, partitions=PARTITIONS, **given)
+    route.create()
+    sandbox.create_topic(f"{route.app}-retry", PARTITIONS)
+    route._environment["HAPAX_RETRY__TOPIC"] = f"{route.app}-retry"
+    yield route
+    route.close()
+
+
+def wish(number: int, wait_s: float) -> Given:
+    """Return a record that asks for later tries for so long; 0: for none."""
+    value = {"n": number, "after": 1, "until": time.time() + wait_s}
+    return Given(
+        json.dumps(value).encode(), b"k%d" % (number % KEYS), (("id", b"%d" % number),), -1
+    )
+
+
+def by_key(route: PipelineUnderTest) -> dict[bytes, list[int]]:
+    found: dict[bytes, list[int]] = defaultdict(list)
+    for output in route.outputs():
+        found[output.key or b""].append(json.loads(output.value or b"")["n"])
+    return found
+
+
+def expected(count: int) -> dict[bytes, list[int]]:
+    return {b"k%d" % key: list(range(key, count, KEYS)) for key in range(KEYS)}
+
+
+def test_records_of_a_key_wait_behind_the_one_that_waits_and_others_do_not(
+    route: PipelineUnderTest,
+) -> None:
+    worker = route.worker()
+    await_(lambda: bool(worker.lines("service_ready")), 30, worker.text)
+    first = [wish(number, 3 if number == 0 else 0) for number in range(3 * KEYS)]
+    route.write(*first)
+    route.await_outputs(3 * (KEYS - 1))
+    assert b"k0" not in by_key(route)  # it waits, and two wait behind it
+    route.await_outputs(3 * KEYS)
+    assert by_key(route) == expected(3 * KEYS)
+    assert worker.terminate() == 0
+
+
+def test_outputs_of_a_key_stand_in_input_order_through_kills(route: PipelineUnderTest) -> None:
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")  # noqa: T201 - shown when the test fails
+    chance, count, written = random.Random(seed), 400, 0
+    worker = route.worker()
+    await_(lambda: bool(worker.lines("service_ready")), 30, worker.text)
+    for _ in range(4):
+        some = range(written, written + count // 4)
+        written += count // 4
+        route.write(*(wish(n, chance.choice((0, 0, 0, 0.5, 2.5))) for n in some))
+        time.sleep(chance.uniform(0.5, 2.0))
+        worker.kill()
+        worker.start()
+    await_(lambda: len(route.outputs()) >= count, 90, route._logs)
+    assert worker.terminate() == 0
+    assert by_key(route) == expected(count)
+    assert route.dead() == []
+
+
+def test_outputs_of_a_key_stand_in_input_order_when_members_come_and_leave(
+    route: PipelineUnderTest,
+) -> None:
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")  # noqa: T201 - shown when the test fails
+    chance, count, written = random.Random(seed), 300, 0
+    staying = route.worker("w-0")
+    await_(lambda: bool(staying.lines("service_ready")), 30, staying.text)
+    others = []
+    for turn in range(3):
+        some = range(written, written + count // 3)
+        written += count // 3
+        route.write(*(wish(n, chance.choice((0, 0, 0, 1, 3))) for n in some))
+        if turn == 0:
+            others.append(route.worker("w-1"))
+            await_(lambda: bool(others[0].lines("service_ready")), 60, others[0].text)
+            await_(lambda: bool(others[0].lines("transaction_committed")), 60, route._logs)
+        elif turn == 1:
+            assert others[0].terminate() == 0
+    await_(lambda: len(route.outputs()) >= count, 90, route._logs)
+    assert staying.terminate() == 0
+    assert by_key(route) == expected(count)
+    assert route.dead() == []
