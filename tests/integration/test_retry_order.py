@@ -102,20 +102,17 @@ def test_outputs_of_a_key_stand_in_input_order_when_members_come_and_leave(
 ) -> None:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")  # noqa: T201 - shown when the test fails
-    chance, count, written = random.Random(seed), 300, 0
+    chance, count = random.Random(seed), 300
+    given = [(n, chance.choice((0, 0, 0, 2, 8))) for n in range(count)]
     staying = route.worker("w-0")
     await_(lambda: bool(staying.lines("service_ready")), 30, staying.text)
-    others = []
-    for turn in range(3):
-        some = range(written, written + count // 3)
-        written += count // 3
-        route.write(*(wish(n, chance.choice((0, 0, 0, 1, 3))) for n in some))
-        if turn == 0:
-            others.append(route.worker("w-1"))
-            await_(lambda: bool(others[0].lines("service_ready")), 60, others[0].text)
-            await_(lambda: bool(others[0].lines("transaction_committed")), 60, route._logs)
-        elif turn == 1:
-            assert others[0].terminate() == 0
+    route.write(*(wish(*each) for each in given[:100]))
+    coming = route.worker("w-1")
+    await_(lambda: bool(coming.lines("partitions_assigned")), 60, coming.text)
+    route.write(*(wish(*each) for each in given[100:200]))
+    await_(lambda: bool(coming.lines("transaction_committed")), 60, route._logs)
+    assert coming.terminate() == 0  # while records wait that it has put there
+    route.write(*(wish(*each) for each in given[200:]))
     await_(lambda: len(route.outputs()) >= count, 90, route._logs)
     assert staying.terminate() == 0
     assert by_key(route) == expected(count)
