@@ -157,7 +157,7 @@ def test_two_members_have_partitions_of_the_same_numbers_and_each_what_waits_the
     def shared() -> bool:
         for member in members:
             member.take(10, 0.05)
-        return all(len(member.assignment()) == 2 for member in members)  # noqa: PLR2004
+        return all(len(member.assignment()) == 2 for member in members)
 
     await_(shared, RECORDS_S)
     for member in members:

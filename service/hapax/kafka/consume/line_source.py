@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from hapax.core.retry_line import RetryLine
 
 
+HELD_TOLD_S = 10.0
+"""So long an input may be held without a word: a hand-over takes a few seconds."""
+
+
 class KafkaLineSource(KafkaSource):
     """Brings records of the inputs, and those of the retry topic whose turn it is."""
 
@@ -50,7 +54,7 @@ class KafkaLineSource(KafkaSource):
         self.line = line
         self._now_ms = now_ms
         self._room, self._looked = 1, False
-        self._closed: set[Where] = set()
+        self._closed: dict[Where, float | None] = {}
         self._told: Progress = {}
         self._ends_properties = {**admin_properties(properties), "group.id": "ends"}
         self._queries: OffsetQueries | None = None
@@ -110,7 +114,7 @@ class KafkaLineSource(KafkaSource):
         for where in shut:
             self._positions.read_on(where, found.first[where])
             self._consumer.hold(where, held=True)
-            self._closed.add(where)
+            self._closed.setdefault(where, self._clock.monotonic())
         return without(found, shut | waiting)
 
     def _add_floors(self, batch: Batch, ripe: set[int]) -> None:
@@ -134,14 +138,33 @@ class KafkaLineSource(KafkaSource):
 
     def _turn_inputs(self) -> None:
         """Hold the inputs whose retry partition is not read in, or full; let the others go on."""
-        ours = self.assignment()
-        self._closed &= ours
+        ours, now_s = self.assignment(), self._clock.monotonic()
         for where in ours:
-            if where[0] != self._retry:
-                shut = (self._retry, where[1]) not in ours or not self.line.open(where[1])
-                if shut != (where in self._closed):
-                    self.hold(where, held=shut)
-                    (self._closed.add if shut else self._closed.discard)(where)
+            if where[0] == self._retry:
+                continue
+            reason = self._held_for(where[1], ours)
+            if bool(reason) != (where in self._closed):
+                self.hold(where, held=bool(reason))
+                if not reason:
+                    del self._closed[where]
+            if reason:
+                self._tell(where, reason, now_s)
+
+    def _held_for(self, index: int, ours: frozenset[Where]) -> str:
+        """Return why inputs of this number are held; empty: they are not."""
+        retry = f"{self._retry}/{index}"
+        if (self._retry, index) not in ours:
+            return f"{retry} is not assigned to this member"
+        if not self.line.ready(index):
+            return f"what waits in {retry} is not read in"
+        return "" if self.line.open(index) else f"too much waits in {retry}"
+
+    def _tell(self, where: Where, reason: str, now_s: float) -> None:
+        """Say once why a partition is held, when that takes long."""
+        since_s = self._closed.setdefault(where, now_s)
+        if since_s is not None and now_s - since_s >= HELD_TOLD_S:
+            self._closed[where] = None
+            self._changes.errors.append(f"{where[0]}/{where[1]} is held: {reason}")
 
     def _ask_ends(self) -> None:
         """Ask up to where to read in, where the offsets of all partitions of an index are known."""
@@ -227,7 +250,7 @@ class KafkaLineSource(KafkaSource):
 
     def _doubt(self, partitions: Iterable[TopicPartition]) -> None:
         for where in places(partitions):
-            self._closed.discard(where)
+            self._closed.pop(where, None)
             self._told.pop(where, None)
             if where[0] == self._retry:
                 self.line.drop(where[1])
