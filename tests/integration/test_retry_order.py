@@ -78,6 +78,19 @@ def test_records_of_a_key_wait_behind_the_one_that_waits_and_others_do_not(
     assert worker.terminate() == 0
 
 
+def test_a_retry_topic_of_another_number_of_partitions_and_async_functions_are_refused(
+    route: PipelineUnderTest,
+) -> None:
+    wrong = f"{route.app}-wrong"
+    route.sandbox.create_topic(wrong, PARTITIONS + 1)
+    worker = route.worker(RETRY__TOPIC=wrong)
+    assert worker.process.wait(30) == 3, worker.text()
+    assert f"{wrong} has 4 partitions, its inputs have 3" in worker.text()
+    worker = route.worker("w-1", TRANSFORM="tests.kit.calls:identify")
+    assert worker.process.wait(30) == 2, worker.text()
+    assert "use a plain function of one record" in worker.text()
+
+
 def test_outputs_of_a_key_stand_in_input_order_through_kills(route: PipelineUnderTest) -> None:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")  # noqa: T201 - shown when the test fails

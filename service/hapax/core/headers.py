@@ -85,7 +85,7 @@ class Retried(msgspec.Struct, frozen=True, kw_only=True):
 
     of         the coordinates at which the record first came
     timestamp  the timestamp it had there; times are Unix milliseconds
-    attempt    which later try it waits for, from 1; 0: its first call, behind others of its key
+    attempt    which later try it waits for, from 1; 0: its first call, after others of its key
     calls      how often the business code was called for it so far
     move       which of the records in the retry topic that stand for it this is, from 1
     until      when it has waited long enough in its level

@@ -1,8 +1,8 @@
 """Step 4 with HAPAX_RETRY__ORDER=key: of each key only the first that waits is called.
 
 What a batch holds of the retry topic comes before its records of the inputs, and in the order of
-its line (retry_line.py); so one pass over the batch decides who is called, who stays and who goes
-behind.
+its line (retry_line.py); so one pass over the batch decides which is called, which remains
+and which waits after others.
 """
 
 from __future__ import annotations
@@ -25,6 +25,13 @@ if TYPE_CHECKING:
     from hapax.core.retry_later import Retrying
     from hapax.core.retry_line import RetryLine
     from hapax.core.transform import Result
+
+
+OVERLAPPING = (
+    "HAPAX_RETRY__ORDER=key: HAPAX_TRANSFORM is called alongside itself (async, or with lists of "
+    "records), and such calls cannot wait for a record of their key yet; use a plain function of "
+    "one record, or HAPAX_RETRY__ORDER=none"
+)
 
 
 class LineCalls(LaterCalls):

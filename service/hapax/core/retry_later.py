@@ -57,7 +57,7 @@ class Put(msgspec.Struct, frozen=True, gc=False):
 
 
 class Stay(msgspec.Struct, frozen=True, gc=False):
-    """The record waits on where it stands in the retry topic, because one before it waits on."""
+    """The record stays as it is in the retry topic, because one before it waits on."""
 
 
 STAY = Stay()

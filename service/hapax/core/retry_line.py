@@ -36,7 +36,7 @@ RECORDS_MAX, BYTES_MAX = 10_000, 16 << 20
 """Of one partition; when as much waits its inputs are held until half of it is done."""
 
 
-class Place(msgspec.Struct):
+class LinePlace(msgspec.Struct):
     """An original that waits.
 
     record, offset  as it was read; None: what was written for it has not been read back yet
@@ -62,16 +62,16 @@ class _Part:
         self.ready = False
         self.full = False
         self.bytes = 0
-        self.places: dict[Coordinates, Place] = {}
+        self.places: dict[Coordinates, LinePlace] = {}
         self.lines: dict[Hashable, list[int]] = {}
         self.offsets: list[int] = []  # of all places that were read, ascending
         self.heads: list[tuple[int, Coordinates]] = []  # by due time; some are out of date
 
-    def first(self, line: Hashable) -> Place | None:
+    def first(self, line: Hashable) -> LinePlace | None:
         numbers = self.lines.get(line)
         return None if not numbers else self.places[_original(line, numbers[0])]
 
-    def add(self, place: Place) -> None:
+    def add(self, place: LinePlace) -> None:
         known = self.places.get(place.of)
         if known is None:
             insort(self.lines.setdefault(place.line, []), place.of.offset)
@@ -95,18 +95,18 @@ class _Part:
         else:
             del self.lines[place.line]
 
-    def _unread(self, place: Place) -> None:
+    def _unread(self, place: LinePlace) -> None:
         if place.offset is not None:
             del self.offsets[bisect_left(self.offsets, place.offset)]
             self.bytes -= _size(place.record)
 
     def wake(self, line: Hashable) -> None:
-        """Look at the first of a line again: it may be handed out when it is due."""
+        """Let the first of a line be handed out when it is due."""
         first = self.first(line)
         if first is not None and first.offset is not None and not first.out:
             heappush(self.heads, (first.due, first.of))
 
-    def head(self) -> Place | None:
+    def head(self) -> LinePlace | None:
         """Return the first of all lines that is due next."""
         while self.heads:
             due, of = self.heads[0]
@@ -141,7 +141,7 @@ class RetryLine:
         self._parts.clear()
 
     def doubt(self, index: int) -> None:
-        """Hand nothing out until the end of the partition has been asked for anew."""
+        """Hand nothing out until the end of the partition has been asked for again."""
         part = self._part(index)
         part.until, part.ready = None, False
 
@@ -176,7 +176,7 @@ class RetryLine:
                 self.reach(record.partition, record.offset + 1)
                 return
         retried = None if unreadable else self.topic.read(record)
-        if retried is None:  # not ours: step 4 makes a dead letter of it
+        if retried is None:  # it names no input: step 4 makes a dead letter of it
             retried = Retried(
                 of=str(record.coordinates),
                 timestamp=record.timestamp_ms,
@@ -222,7 +222,7 @@ class RetryLine:
     def take(self, count: int, now_ms: int) -> list[tuple[Record, str]]:
         """Hand out what is due, up to ``count``: records, and why one cannot be read.
 
-        Behind the first of a line come those after it that are due: they are called if it ends.
+        After the first of a line come its next ones that are due: they are called if it ends.
         """
         found: list[tuple[Record, str]] = []
         for part in self._parts.values():
@@ -247,7 +247,7 @@ class RetryLine:
     # -- what came of it --------------------------------------------------------------------
 
     def settle(self, records: Sequence[Record], results: Sequence[Result | None]) -> None:
-        """Take note of what was committed for the first records of a batch."""
+        """Note what was committed for the first records of a batch."""
         for record, result in zip(records, results, strict=False):
             part = self._part(record.partition)
             if isinstance(result, Put):
@@ -297,9 +297,9 @@ def _original(line: Hashable, offset: int) -> Coordinates:
     return Coordinates(line[0], line[1], offset)
 
 
-def _place(record: Record, retried: Retried) -> Place:
+def _place(record: Record, retried: Retried) -> LinePlace:
     of = Coordinates.parse(retried.of)
-    return Place(of, _line_of(of, record), retried.due, retried.move)
+    return LinePlace(of, _line_of(of, record), retried.due, retried.move)
 
 
 def _size(record: Record | None) -> int:

@@ -9,6 +9,7 @@ import msgspec
 
 from hapax.core.errors import ConfigurationError
 from hapax.core.isolation import Isolation
+from hapax.core.line_calls import OVERLAPPING
 from hapax.engines.gathered_calls import GatheredCalls, open_transformer
 from hapax.engines.gathered_calls import call_limits as limits_of
 from hapax.engines.isolated_calls import IsolatedCalls
@@ -29,12 +30,6 @@ if TYPE_CHECKING:
 
 CALL_SHARE = 0.9
 """Of ``max.poll.interval.ms``: a batch that takes longer is taken from us anyway."""
-
-OVERLAPPING = (
-    "HAPAX_RETRY__ORDER=key: HAPAX_TRANSFORM is called alongside itself (async, or with lists of "
-    "records), and such calls are not held back behind a record that waits yet; use a plain "
-    "function of one record, or HAPAX_RETRY__ORDER=none"
-)
 
 
 def call_limit_s(settings: Settings) -> float:
