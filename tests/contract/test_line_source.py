@@ -12,6 +12,7 @@ import pytest
 from hapax.core.headers import DONE, Retried
 from hapax.core.retry_later import RetryTopic
 from hapax.core.retry_line import RetryLine
+from hapax.kafka.consume import line_source
 from hapax.kafka.consume.line_source import KafkaLineSource
 from hapax.kafka.properties import consumer_properties
 from tests.kit.parts import MachineClock, Quiet, settings_of
@@ -119,15 +120,18 @@ def test_what_waits_comes_before_the_inputs_in_input_order_without_what_has_ende
 
 
 def test_inputs_are_held_while_a_transaction_of_before_is_open_in_their_retry_partition(
-    world: World,
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     produce(world.bootstrap, world.source, Given(b"held", b"k", (), 0), Given(b"free", b"k", (), 1))
     with produce_open(world.bootstrap, world.retry, world.waiting(0, b"waits")) as producer:
         source = world.member("w")
         assert values(taken(source, 1)) == [b"free"]
+        monkeypatch.setattr(line_source, "HELD_TOLD_S", 0.5)
         ready_s = time.monotonic()
         while time.monotonic() < ready_s + 2:  # the last stable offset says that nothing waits
             assert source.take(10, 0.05).records == []
+        told = [error for error in source.changes().errors if "is held" in error]
+        assert told == [f"{world.source}/0 is held: what waits in {world.retry}/0 is not read in"]
         producer.commit_transaction(10)
     assert values(taken(source, 2)) == [b"waits", b"held"]
 
