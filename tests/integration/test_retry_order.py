@@ -35,6 +35,7 @@ def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
         "GROUP__PROTOCOL": "consumer",
         "GROUP__MEMBERSHIP": "dynamic",
         "RETRY__ORDER": "key",
+        "RETRY__LATER_ATTEMPTS": "100",
         "TRANSACTION__TIMEOUT": "4s",
         "DEAD_LETTER__RATE_MAX": "1",
     }
