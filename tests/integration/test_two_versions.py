@@ -94,9 +94,13 @@ def sources(commit: str, folder: Path) -> Path:
             f"commit {commit[:12]} is not in this clone, and its worker cannot be started: "
             f"git fetch --unshallow ({done.stderr.decode().strip()})"
         )
-        asked = ["/usr/bin/env", "git", "-C", ROOT, "rev-parse", "--is-shallow-repository"]
-        shallow = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
-        if shallow.strip() != "false":  # nothing here is wrong: history was left out
+        looked = subprocess.run(
+            ["/usr/bin/env", "git", "-C", ROOT, "rev-parse", "--is-shallow-repository"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if looked.stdout.strip() != "false":  # nothing here is wrong: history was left out
             pytest.skip(missing)
         pytest.fail(missing)
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:

@@ -248,3 +248,13 @@ def test_without_a_topic_for_it_a_wish_for_a_later_try_is_a_dead_letter() -> Non
 
     result = Pipeline(transform).run(b"v")
     assert (len(result.dead_letters), result.waiting) == (1, {})
+
+
+def test_records_that_wait_behind_their_key_are_refused_with_what_to_do() -> None:
+    order = {
+        "HAPAX_RETRY__ORDER": "key",
+        "HAPAX_GROUP__PROTOCOL": "consumer",
+        "HAPAX_GROUP__MEMBERSHIP": "dynamic",
+    }
+    with pytest.raises(ConfigurationError, match="leave HAPAX_RETRY__ORDER=key out"):
+        Pipeline(away, LATER | order)

@@ -26,9 +26,11 @@ from hapax.core.begun import Begun
 from hapax.core.dead_letters import condemn
 from hapax.core.errors import BatchAbortedError, HapaxError, ProducerDeadError
 from hapax.core.later_calls import LaterCalls
+from hapax.core.line_calls import LineCalls
 from hapax.core.offset_commit import send_progress
 from hapax.core.record_path import UNCHANGED, Facts, RecordPath, to_reference
 from hapax.core.records import Output
+from hapax.core.retry_later import Stay
 from hapax.core.transform import Failure
 
 if TYPE_CHECKING:
@@ -80,6 +82,7 @@ class ExactlyOnce:
         self._kept: dict[Coordinates, Result] = {}
         """Results of the batch that was aborted last: its records are not called again."""
         self._later = self._transformer if isinstance(self._transformer, LaterCalls) else None
+        self._line = self._transformer if isinstance(self._transformer, LineCalls) else None
         self._planner = steps.planner
         self._dead_letter_rate = steps.dead_letter_rate
         self._source = source
@@ -146,6 +149,8 @@ class ExactlyOnce:
                 results = self._later.finish(batch.records, results)
         timer.end("transform")
         progress = _progress(batch, len(results))
+        if self._line is not None:
+            progress = self._line.progress(progress, batch.records, results)
         plan = self._planner.plan(  # 5
             batch.records, found.ids, results, progress, unchecked=claimed.unchecked
         )
@@ -159,6 +164,8 @@ class ExactlyOnce:
                 self._keep(batch, results)
             raise
         self._claims.settle(plan.progress)
+        if self._line is not None:
+            self._line.settle(batch.records, results)
         self._dead_letter_rate.record_batch(judged, len(plan.failures))
         return BatchResult.of(  # 7
             batch,
@@ -205,7 +212,7 @@ class ExactlyOnce:
         self._kept = {
             batch.coordinates(index): (result,) if isinstance(result, Output) else result
             for index, result in enumerate(results)
-            if result is not None and result is not UNCHANGED
+            if result is not None and result is not UNCHANGED and not isinstance(result, Stay)
         }
 
     def _identified(self, batch: Batch) -> Identified:

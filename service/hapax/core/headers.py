@@ -40,6 +40,9 @@ ERROR: Final = "hapax-error"
 APP: Final = "hapax-app"
 TRUNCATED: Final = "hapax-truncated"
 RETRY: Final = "hapax-retry-"
+DONE: Final = "hapax-retry-done"
+"""Of a record of the retry topic that stands for none: the coordinates whose wait has ended
+(retry_line.py)."""
 _DIGITS_MAX = 9
 """Of numbers in headers, which any program can write."""
 _TIME_DIGITS_MAX = 15
@@ -82,7 +85,7 @@ class Retried(msgspec.Struct, frozen=True, kw_only=True):
 
     of         the coordinates at which the record first came
     timestamp  the timestamp it had there; times are Unix milliseconds
-    attempt    which later try it waits for, from 1
+    attempt    which later try it waits for, from 1; 0: its first call, after others of its key
     calls      how often the business code was called for it so far
     move       which of the records in the retry topic that stand for it this is, from 1
     until      when it has waited long enough in its level

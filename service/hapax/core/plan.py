@@ -10,6 +10,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from hapax.core.headers import (
+    DONE,
     ID,
     REPLAY_OF,
     SOURCE,
@@ -21,7 +22,7 @@ from hapax.core.headers import (
 )
 from hapax.core.ports import Message
 from hapax.core.record_path import Prepared, RecordPath, by_reference
-from hapax.core.retry_later import OFF, Later, Put
+from hapax.core.retry_later import OFF, Later, Put, Stay
 from hapax.core.transform import Cut, Failure
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class Planner:
                 return self._prepared(records, ids, results, progress, counts)
             results = by_reference(results, records)
             records, ids = list(records), list(ids)
-        records = self._to.restored(records)
+        taken, records = records, self._to.restored(records)
         messages: list[Message] = []
         sources: list[int] = []
         plan = Plan(messages=messages, progress=progress, sources=sources)
@@ -119,8 +120,9 @@ class Planner:
             source = f"{prefix}{record.offset}".encode()
             stamp: Wire = [(ID, ids[index] or source), (SOURCE, source), *mark]
             if not isinstance(result, tuple):  # of a Struct, isinstance costs five times as much
-                messages.append(self._without_output(plan, index, record, result, stamp))
-                sources.append(index)
+                written = self._without_output(plan, index, record, result, stamp)
+                messages += written
+                sources += [index] * len(written)
                 continue
             if len(result) == 1:  # the rule, so it has the short way
                 messages.append(self._message(record, result[0], stamp))
@@ -132,7 +134,24 @@ class Planner:
                 here = [*stamp, part(number, len(result))]
                 messages.append(self._message(record, output, here))
                 sources.append(index)
+        self._end_waits(plan, taken, results)
         return plan
+
+    def _end_waits(
+        self, plan: Plan, taken: Sequence[Record], results: Sequence[Result | None]
+    ) -> None:
+        """Write which waits have ended: the committed offset stays below those that have not."""
+        retry = self._to.retry
+        if retry is None or not retry.by_key:
+            return
+        messages, sources = list(plan.messages), list(plan.sources)
+        for index, result in enumerate(results):
+            record = taken[index]
+            if record.topic == retry.name and not isinstance(result, Put | Stay):
+                headers: Wire = [(DONE, str(retry.original(record)).encode())]
+                messages.append(Message(retry.name, None, None, record.partition, 0, headers))
+                sources.append(index)
+        plan.messages, plan.sources = messages, sources
 
     def _prepared(
         self,
@@ -176,16 +195,24 @@ class Planner:
         )
 
     def _without_output(
-        self, plan: Plan, index: int, record: Record, result: Failure | Later | Put, stamp: Wire
-    ) -> Message:
+        self,
+        plan: Plan,
+        index: int,
+        record: Record,
+        result: Failure | Later | Put | Stay,
+        stamp: Wire,
+    ) -> list[Message]:
         """Return what is written for a record that has none, and count it."""
+        if isinstance(result, Stay):
+            plan.moved += 1
+            return []
         if isinstance(result, Put):
             plan.retried += result.called
             plan.moved += not result.called
-            return self._waiting(record, result)
+            return [self._waiting(record, result)]
         failure = _failure(result)
         plan.failures[index] = failure
-        return self._dead_letter(record, failure, stamp)
+        return [self._dead_letter(record, failure, stamp)]
 
     def _waiting(self, record: Record, put: Put) -> Message:
         """Return what waits in the retry topic. Its time there is that of writing: retention.

@@ -42,11 +42,11 @@ def place(left_ms: int) -> Spot:
     return Spot(0, max(0, left_ms))
 
 
-def create_command(topic: str, *, existing: bool = False) -> str:
+def create_command(topic: str, partitions: int = LEVELS, *, existing: bool = False) -> str:
     """Return the command that gives a topic the partitions that it needs."""
     if existing:
-        return f"kafka-topics.sh --alter --topic {topic} --partitions {LEVELS}"
+        return f"kafka-topics.sh --alter --topic {topic} --partitions {partitions}"
     return (
-        f"kafka-topics.sh --create --topic {topic} --partitions {LEVELS}"
+        f"kafka-topics.sh --create --topic {topic} --partitions {partitions}"
         " --config cleanup.policy=delete --config retention.ms=604800000"
     )

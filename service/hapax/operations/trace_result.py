@@ -154,6 +154,8 @@ def _inside(within: Within) -> str:
 
 
 def _waiting(waits: Retried) -> str:
+    if not waits.attempt:
+        return "waiting for retry of the records before it with the same key: not called yet"
     due = datetime.fromtimestamp(waits.due / 1000, tz=UTC).isoformat(timespec="seconds")
     calls = f"{waits.calls} call{'s' if waits.calls > 1 else ''} so far"
     return f"waiting for retry until {due}: later try {waits.attempt}, {calls}"

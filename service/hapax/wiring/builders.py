@@ -35,7 +35,7 @@ from hapax.kafka.read.claim_owners import KafkaOwners
 from hapax.telemetry.logs import ClientLogger
 from hapax.wiring.calls import call_limit_s
 from hapax.wiring.claims import claim_store
-from hapax.wiring.retry import retry_source, with_later_tries
+from hapax.wiring.retry import line_of, retry_source, with_later_tries
 from hapax.wiring.tracing import traced
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from hapax.core.claim_store import ClaimStore
     from hapax.core.isolation import Isolation
     from hapax.core.ports import AppliesAll, Watch
+    from hapax.core.retry_line import RetryLine
     from hapax.core.transform import Transformer
     from hapax.kafka.native import NativePath
     from hapax.settings import Settings
@@ -170,7 +171,7 @@ def worker(
     recovery = Recovery(shared, source, transaction, claims, ends=ends, limits=limits)
     lookup = owners(settings, shared.watchdog.watch, stack)
     bare = ExactlyOnce(
-        steps(settings, claims, lookup, isolation),
+        steps(settings, claims, lookup, isolation, line=line_of(source)),
         source,
         transaction,
         clock=shared.clock,
@@ -203,8 +204,12 @@ def steps(
     owners: KafkaOwners | None,
     transformer: AppliesAll,
     failed: tuple[int, int] = (0, 0),
+    line: RetryLine | None = None,
 ) -> Steps:
-    """Return the steps of a batch. ``failed``: records and failures of the recent past."""
+    """Return the steps of a batch.
+
+    ``failed``: records and failures of the recent past. ``line``: what waits in order of its key.
+    """
     rate = dead_letter_rate(settings)
     if failed[0]:
         rate.record_batch(*failed)
@@ -217,7 +222,7 @@ def steps(
             ClaimOwners(owners, identity, batch_max=settings.transaction.records_max),
             pass_on_outage=settings.dedup.on_outage == "pass",
         ),
-        transformer=with_later_tries(settings, transformer),
+        transformer=with_later_tries(settings, transformer, line),
         planner=Planner(
             Destinations(settings.app, settings.output.topic, settings.dead_letter.topic, retry)
         ),

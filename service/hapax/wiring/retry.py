@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hapax.core.errors import BatchAbortedError
 from hapax.core.lag import GroupProgress
 from hapax.core.later_calls import LaterCalls
+from hapax.core.line_calls import LineCalls
+from hapax.core.retry_later import RetryTopic
+from hapax.core.retry_line import RetryLine
 from hapax.engines.gathered_calls import retrying
+from hapax.kafka.consume.line_source import KafkaLineSource
 from hapax.kafka.consume.retry_source import KafkaRetrySource
 from hapax.kafka.properties import consumer_properties
 from hapax.telemetry.logs import ClientLogger
@@ -21,31 +25,44 @@ if TYPE_CHECKING:
     from hapax.wiring.builders import Shared
 
 
-def with_later_tries(settings: Settings, calls: AppliesAll) -> AppliesAll:
-    """Return step 4 with records that wait, where they may."""
+def with_later_tries(
+    settings: Settings, calls: AppliesAll, line: RetryLine | None = None
+) -> AppliesAll:
+    """Return step 4 with records that wait, where they may; ``line``: that of the source."""
     policy = retrying(settings)
-    return calls if policy.topic is None else LaterCalls(calls, policy, now_ms=_now_ms)
+    if policy.topic is None:
+        return calls
+    if line is not None:
+        return LineCalls(calls, policy, line, now_ms=_now_ms)
+    return LaterCalls(calls, policy, now_ms=_now_ms)
 
 
 def retry_source(shared: Shared, topic: str) -> KafkaSource:
     """Return the consumer of a pipeline whose records may wait; it joins nothing yet."""
     settings = shared.settings
-    return KafkaRetrySource(
-        consumer_properties(settings),
-        settings.input.topics,
-        retry=topic,
-        now_ms=_now_ms,
-        start=settings.input.start,
-        logger=ClientLogger(shared.events, "consumer"),
-        clock=shared.clock,
-        watch=shared.watchdog.watch,
-    )
+    parts: dict[str, Any] = {
+        "now_ms": _now_ms,
+        "start": settings.input.start,
+        "logger": ClientLogger(shared.events, "consumer"),
+        "clock": shared.clock,
+        "watch": shared.watchdog.watch,
+    }
+    properties, topics = consumer_properties(settings), settings.input.topics
+    if settings.retry_by_key:
+        line = RetryLine(RetryTopic(topic, frozenset(topics), by_key=True))
+        return KafkaLineSource(properties, topics, line=line, **parts)
+    return KafkaRetrySource(properties, topics, retry=topic, **parts)
+
+
+def line_of(source: KafkaSource) -> RetryLine | None:
+    """Return what waits in the order of its key, as the source knows it; None: nothing does."""
+    return source.line if isinstance(source, KafkaLineSource) else None
 
 
 def group_progress(shared: Shared, source: KafkaSource) -> GroupProgress:
     """Return how far the group is in the inputs; what waits is no lag, and is counted apart."""
     found = GroupProgress(source.processed(), source.positions())
-    if not isinstance(source, KafkaRetrySource):
+    if not isinstance(source, KafkaRetrySource | KafkaLineSource):
         return found
     shared.events.records_wait(source.waiting())
     topic = shared.settings.retry_topic
@@ -60,7 +77,9 @@ def group_progress(shared: Shared, source: KafkaSource) -> GroupProgress:
 def tell_waiting(shared: Shared, source: KafkaSource) -> None:
     """Say how many records wait when a bounded run ends: it does not wait for them."""
     stop_after = shared.settings.stop_after
-    if isinstance(source, KafkaRetrySource) and (stop_after.at_end or stop_after.records):
+    if isinstance(source, KafkaRetrySource | KafkaLineSource) and (
+        stop_after.at_end or stop_after.records
+    ):
         with suppress(BatchAbortedError):  # it is only a remark
             topic = str(shared.settings.retry_topic)
             shared.events.records_left_waiting(source.waiting(), source.unread(), topic)

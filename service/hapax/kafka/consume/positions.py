@@ -55,6 +55,11 @@ class Positions:
                     self._move(where, offset)
                     self._states[where].settled = offset
 
+    def read_on(self, where: Where, offset: int) -> None:
+        """Read on from there, without a word about what is settled."""
+        with self._consumer.asking("seek"):
+            self._move(where, offset)
+
     def _move(self, where: Where, offset: int) -> None:
         """Read on from there. With an epoch the client first looks whether the log was cut."""
         self._states.move(where, offset)

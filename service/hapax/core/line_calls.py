@@ -1,0 +1,156 @@
+"""Step 4 with HAPAX_RETRY__ORDER=key: of each key only the first that waits is called.
+
+What a batch holds of the retry topic comes before its records of the inputs, and in the order of
+its line (retry_line.py); so one pass over the batch decides which is called, which remains
+and which waits after others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from hapax.core.errors import BatchAbortedError
+from hapax.core.later_calls import LaterCalls
+from hapax.core.retry_later import NOT_OURS, STAY, Put, Stay, put_behind
+from hapax.core.transform import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Sequence
+
+    from hapax.core.interrupt import Interrupt
+    from hapax.core.ports import AppliesAll
+    from hapax.core.records import Progress, Record
+    from hapax.core.retry_later import Retrying
+    from hapax.core.retry_line import RetryLine
+    from hapax.core.transform import Result
+
+
+OVERLAPPING = (
+    "HAPAX_RETRY__ORDER=key: HAPAX_TRANSFORM is called alongside itself (async, or with lists of "
+    "records), and such calls cannot wait for a record of their key yet; use a plain function of "
+    "one record, or HAPAX_RETRY__ORDER=none"
+)
+
+
+class LineCalls(LaterCalls):
+    """Makes the calls whose turn it is, one at a time, and says where the other records wait.
+
+    ``line``: what waits; it is that of the source.
+    """
+
+    def __init__(
+        self,
+        calls: AppliesAll,
+        retrying: Retrying,
+        line: RetryLine,
+        *,
+        now_ms: Callable[[], int],
+    ) -> None:
+        super().__init__(calls, retrying, now_ms=now_ms)
+        self._line = line
+
+    def apply_all(
+        self,
+        records: Sequence[Record],
+        interrupt: Interrupt,
+        fates: dict[int, Result | None],
+    ) -> list[Result | None]:
+        """Return the results of the records, as the port says.
+
+        Raises BatchAbortedError when what waits of a partition is not known.
+        """
+        results: list[Result | None] = []
+        turns = Turns(self._line)
+        called = False
+        for index, record in enumerate(records):
+            if not self._line.ready(record.partition):
+                raise BatchAbortedError(f"what waits of partition {record.partition} is not known")
+            of, line = self._line.spot(record)
+            if turns.waits(record.partition, line, of.offset):
+                result = self._unturned(record, fates, index)
+            elif index in fates:
+                result = fates[index]
+            elif interrupt.due and called:
+                break
+            else:
+                called = True
+                result = self._call(record, interrupt)
+            results.append(result)
+            turns.note(line, of.offset, ended=not isinstance(result, Put | Stay))
+        return results
+
+    def _unturned(
+        self, record: Record, fates: dict[int, Result | None], index: int
+    ) -> Result | None:
+        """Return what becomes of a record whose line waits; what is no output needs no turn."""
+        if index in fates:
+            fate = fates[index]
+            if fate is None or isinstance(fate, Failure):
+                return fate
+        if record.topic == self._topic.name:
+            return STAY
+        return put_behind(record, self._now_ms())
+
+    def _call(self, record: Record, interrupt: Interrupt) -> Result | None:
+        if record.topic == self._topic.name:
+            found = self._topic.read(record)
+            if found is None:
+                return Failure("Poison", NOT_OURS, 1)
+            if found.due > self._now_ms():
+                return STAY
+        (result,) = self.finish([record], self._calls.apply_all([record], interrupt, {}))
+        if not isinstance(result, Put):
+            return result
+        retried = replace(result.retried, until=result.retried.due)
+        return replace(result, retried=retried, level=record.partition)
+
+    def progress(
+        self, taken: Progress, records: Sequence[Record], results: Sequence[Result | None]
+    ) -> Progress:
+        """Return progress with the offsets that the retry topic has when this is committed.
+
+        Of each partition of which the batch holds records: who may not commit there any more has
+        not seen what waits, and must not commit theirs.
+        """
+        retry = self._topic.name
+        ended: dict[int, set[int]] = {where[1]: set() for where in taken}
+        for record, result in zip(records, results, strict=False):
+            if record.topic == retry and not isinstance(result, Stay):
+                ended[record.partition].add(record.offset)
+        floors = {index: self._line.floor(index, done) for index, done in ended.items()}
+        inputs = {where: offset for where, offset in taken.items() if where[0] != retry}
+        return inputs | {(retry, i): floor for i, floor in floors.items() if floor is not None}
+
+    def settle(self, records: Sequence[Record], results: Sequence[Result | None]) -> None:
+        """Take note that this was committed."""
+        self._line.settle(records, results)
+
+
+class Turns:
+    """Whose turn it is within one batch."""
+
+    def __init__(self, line: RetryLine) -> None:
+        self._line = line
+        self._blocked: set[Hashable] = set()
+        self._ended: dict[Hashable, set[int]] = {}
+        self._passed: dict[Hashable, int] = {}
+
+    def waits(self, index: int, line: Hashable, offset: int) -> bool:
+        """Whether one before it in its line waits on."""
+        if line in self._blocked:
+            return True
+        waiting, ended = self._line.waiting(index, line), self._ended.get(line, ())
+        at = self._passed.get(line, 0)
+        while at < len(waiting) and waiting[at] < offset and waiting[at] in ended:
+            at += 1
+        self._passed[line] = at
+        return at < len(waiting) and waiting[at] < offset
+
+    def note(self, line: Hashable, offset: int, *, ended: bool) -> None:
+        """Take note of what was decided about a record."""
+        if ended:
+            self._ended.setdefault(line, set()).add(offset)
+        else:
+            self._blocked.add(line)

@@ -1,0 +1,140 @@
+"""Later tries in the order of their key on a real broker: through kills and rebalances."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.kit.night import Desk
+from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.topics import Given
+from tests.kit.waiting import await_
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from hapax.sandbox import Sandbox
+
+KEYS, PARTITIONS = 20, 3
+
+
+@pytest.fixture
+def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    given: dict[str, Any] = {
+        name.removeprefix("HAPAX_"): text for name, text in sandbox.environment().items()
+    }
+    given |= {
+        "TRANSFORM": "tests.kit.later:patient",
+        "DEDUP__ID": "header:id",
+        "GROUP__PROTOCOL": "consumer",
+        "GROUP__MEMBERSHIP": "dynamic",
+        "RETRY__ORDER": "key",
+        "RETRY__LATER_ATTEMPTS": "100",
+        "TRANSACTION__TIMEOUT": "4s",
+        "DEAD_LETTER__RATE_MAX": "1",
+    }
+    route = PipelineUnderTest(sandbox, tmp_path, partitions=PARTITIONS, **given)
+    route.create()
+    sandbox.create_topic(f"{route.app}-retry", PARTITIONS)
+    route._environment["HAPAX_RETRY__TOPIC"] = f"{route.app}-retry"
+    yield route
+    route.close()
+
+
+def wish(number: int, wait_s: float) -> Given:
+    """Return a record that asks for later tries for so long; 0: for none."""
+    value = {"n": number, "after": 1, "until": time.time() + wait_s}
+    return Given(
+        json.dumps(value).encode(), b"k%d" % (number % KEYS), (("id", b"%d" % number),), -1
+    )
+
+
+def by_key(route: PipelineUnderTest) -> dict[bytes, list[int]]:
+    found: dict[bytes, list[int]] = defaultdict(list)
+    for output in route.outputs():
+        found[output.key or b""].append(json.loads(output.value or b"")["n"])
+    return found
+
+
+def expected(count: int) -> dict[bytes, list[int]]:
+    return {b"k%d" % key: list(range(key, count, KEYS)) for key in range(KEYS)}
+
+
+def test_records_of_a_key_wait_behind_the_one_that_waits_and_others_do_not(
+    route: PipelineUnderTest,
+) -> None:
+    worker = route.worker()
+    await_(lambda: bool(worker.lines("service_ready")), 30, worker.text)
+    until = time.time() + 20
+    route.write(*(wish(number, 20 if number == 0 else 0) for number in range(3 * KEYS)))
+    route.await_outputs(3 * (KEYS - 1))
+    desk = Desk(route)
+    (one,) = desk.ask("trace", "20")["records"]
+    if time.time() < until:  # a slow machine is no failure
+        assert b"k0" not in by_key(route)  # it waits, and two wait behind it
+        assert one["verdict"].endswith("before it with the same key: not called yet")
+    route.await_outputs(3 * KEYS, 60)
+    assert by_key(route) == expected(3 * KEYS)
+    (one,) = desk.ask("trace", "20")["records"]
+    assert "waiting" not in one["verdict"]
+    assert worker.terminate() == 0
+
+
+def test_a_retry_topic_of_another_number_of_partitions_and_async_functions_are_refused(
+    route: PipelineUnderTest,
+) -> None:
+    wrong = f"{route.app}-wrong"
+    route.sandbox.create_topic(wrong, PARTITIONS + 1)
+    worker = route.worker(RETRY__TOPIC=wrong)
+    assert worker.process.wait(30) == 3, worker.text()
+    assert f"{wrong} has 4 partitions, its inputs have 3" in worker.text()
+    worker = route.worker("w-1", TRANSFORM="tests.kit.calls:identify")
+    assert worker.process.wait(30) == 2, worker.text()
+    assert "use a plain function of one record" in worker.text()
+
+
+def test_outputs_of_a_key_stand_in_input_order_through_kills(route: PipelineUnderTest) -> None:
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")  # noqa: T201 - shown when the test fails
+    chance, count, written = random.Random(seed), 400, 0
+    worker = route.worker()
+    await_(lambda: bool(worker.lines("service_ready")), 30, worker.text)
+    for _ in range(4):
+        some = range(written, written + count // 4)
+        written += count // 4
+        route.write(*(wish(n, chance.choice((0, 0, 0, 0.5, 2.5))) for n in some))
+        time.sleep(chance.uniform(0.5, 2.0))
+        worker.kill()
+        worker.start()
+    await_(lambda: len(route.outputs()) >= count, 90, route._logs)
+    assert worker.terminate() == 0
+    assert by_key(route) == expected(count)
+    assert route.dead() == []
+
+
+def test_outputs_of_a_key_stand_in_input_order_when_members_come_and_leave(
+    route: PipelineUnderTest,
+) -> None:
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")  # noqa: T201 - shown when the test fails
+    chance, count = random.Random(seed), 300
+    given = [(n, chance.choice((0, 0, 0, 2, 8))) for n in range(count)]
+    staying = route.worker("w-0")
+    await_(lambda: bool(staying.lines("service_ready")), 30, staying.text)
+    route.write(*(wish(*each) for each in given[:100]))
+    coming = route.worker("w-1")
+    await_(lambda: bool(coming.lines("partitions_assigned")), 60, coming.text)
+    route.write(*(wish(*each) for each in given[100:200]))
+    await_(lambda: bool(coming.lines("transaction_committed")), 60, route._logs)
+    assert coming.terminate() == 0  # while records wait that it has put there
+    route.write(*(wish(*each) for each in given[200:]))
+    await_(lambda: len(route.outputs()) >= count, 90, route._logs)
+    assert staying.terminate() == 0
+    assert by_key(route) == expected(count)
+    assert route.dead() == []
