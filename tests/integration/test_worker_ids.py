@@ -12,6 +12,7 @@ from tests.kit.topics import Given
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from hapax.sandbox import Sandbox
 
@@ -106,3 +107,33 @@ def test_a_key_that_is_an_id_drops_twins_and_no_key_drops_nothing(
     route.write(*(Given(b"%d" % number, key) for number, key in enumerate(keys)))
     route.run_to_end()
     assert values(route.outputs()) == [b"0", b"2", b"3", b"4", b"5", b"6", b"8"]
+
+
+BATCH, BATCHES = 50, 60
+
+
+@pytest.mark.row("R10")
+def test_under_a_backlog_the_first_of_two_records_with_one_id_has_the_effect(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    """The second stands in the next batch, whose claim is under way at the same time."""
+    route = PipelineUnderTest(
+        sandbox,
+        tmp_path,
+        DEDUP__REDIS_URL=sandbox.redis_url,
+        DEDUP__ID="header:message-id",
+        TRANSACTION__RECORDS_MAX=str(BATCH),
+    )
+    route.create()
+    last: list[bytes] = []
+    ids: list[bytes] = []
+    for number in range(BATCHES):
+        twins = last[::5]
+        last = [b"%d/%d" % (number, at) for at in range(BATCH - len(twins))]
+        ids += last
+        route.write(
+            *(sent(each, each) for each in last), *(sent(each, each + b" again") for each in twins)
+        )
+    route.run_to_end()
+    assert values(route.outputs()) == ids
+    route.close()
