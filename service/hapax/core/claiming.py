@@ -120,7 +120,7 @@ class Claiming:
         raise BatchAbortedError("claims of records that are gone change hands all the time")
 
     def _ahead_of(self, asking: Asking) -> list[Batch]:
-        """Return the batches after this one whose claims are on their way, too."""
+        """Return the batches after this one whose claims are under way as well."""
         at = next((at for at, (one, _) in enumerate(self._under_way) if one is asking), None)
         if at is None:
             return []
@@ -135,7 +135,7 @@ class Claiming:
         ahead: Sequence[Batch],
         twins: dict[int, Coordinates],
     ) -> dict[int, Coordinates]:
-        """Return the twins without those whose owners are in ``ahead``: their claims are ours now.
+        """Take the claims whose owners are in ``ahead``; return the twins that are left.
 
         None of those owners has had an effect: their batches are judged after this one, and what
         they were answered is corrected there.

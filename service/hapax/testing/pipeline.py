@@ -57,8 +57,8 @@ PARTITIONS = 8
 
 
 BY_KEY = (
-    "hapax.testing does not hold records behind one of their key that waits: leave "
-    "HAPAX_RETRY__ORDER=key out of the settings of this test"
+    "hapax.testing does not let records wait for one of their key: leave HAPAX_RETRY__ORDER=key "
+    "out of the settings of this test"
 )
 
 
