@@ -11,6 +11,7 @@ import pytest
 from hapax import Output, Poison, Record, RetryLater
 from hapax.core.batch_result import BatchResult
 from hapax.core.claiming import Claimed
+from hapax.core.dead_letters import condemn
 from hapax.core.headers import Retried
 from hapax.core.identity import Identity
 from hapax.core.interrupt import Interrupt
@@ -209,6 +210,19 @@ def test_another_error_on_a_later_try_counts_the_calls_before_it() -> None:
 
     record = read_back(written(FIRST, step(asking("1s"), FIRST, NOW_MS)))
     assert step(fail, record, NOW_MS + 1000) == Failure("ValueError", "no", 2)
+
+
+def test_a_failure_that_was_kept_over_an_abort_has_its_calls_counted_once() -> None:
+    record = read_back(written(FIRST, step(asking("1s"), FIRST, NOW_MS)))
+    kept = Failure("ValueError", "no", 2)
+    calls = later_calls(asking("1s"), NOW_MS + 1000)
+    assert calls.apply_all([record], Interrupt(), {0: kept}) == [kept]
+    refused = condemn(record.coordinates, "MSG_SIZE_TOO_LARGE", None)
+    (failure,) = calls.apply_all([record], Interrupt(), {0: refused})
+    assert isinstance(failure, Failure)
+    assert failure.attempts == 2
+    cut = condemn(record.coordinates, "MSG_SIZE_TOO_LARGE", failure)
+    assert calls.apply_all([record], Interrupt(), {0: cut}) == [cut]
 
 
 def test_a_record_that_waits_has_the_claim_of_its_original_or_of_what_that_replayed() -> None:

@@ -9,7 +9,7 @@ read) could not promise.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from hapax.core.records import Coordinates, Record
 
 
+REFUSED: Final = "Refused"
+"""Reason of the dead letter of a record whose outputs the brokers refused."""
+
+
 def condemn(coordinates: Coordinates, reason: str, before: Failure | None) -> Failure:
     """Return what becomes of a record when the brokers refuse what it has led to.
 
@@ -40,7 +44,7 @@ def condemn(coordinates: Coordinates, reason: str, before: Failure | None) -> Fa
     one step. Raises DeadLetterLimitError when nothing is left to cut.
     """
     if before is None:
-        return Failure("Refused", reason, 1)
+        return Failure(REFUSED, reason, 1)
     if before.cut is Cut.ALL:
         raise DeadLetterLimitError(
             f"the dead letter of record {coordinates} is refused even without its value, key and"

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from hapax.core.dead_letters import REFUSED
 from hapax.core.retry_later import NOT_OURS, Later, put, put_again
 from hapax.core.transform import Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from hapax.core.headers import Retried
     from hapax.core.interrupt import Interrupt
@@ -47,7 +48,8 @@ class LaterCalls:
     ) -> list[Result | None]:
         """Return the results of the records, as the port says."""
         known = {**self.not_due(records), **fates}
-        return self.finish(records, self._calls.apply_all(records, interrupt, known))
+        called = self._calls.apply_all(records, interrupt, known)
+        return self.finish(records, called, kept=fates)
 
     def not_due(self, records: Sequence[Record]) -> dict[int, Result | None]:
         """Return by index the results of records that are not to be called now."""
@@ -64,11 +66,22 @@ class LaterCalls:
         return known
 
     def finish(
-        self, records: Sequence[Record], results: list[Result | None]
+        self,
+        records: Sequence[Record],
+        results: list[Result | None],
+        kept: Collection[int] = (),
     ) -> list[Result | None]:
-        """Return results with the place where each record waits that asked for a later try."""
+        """Return results with the place where each record waits that asked for a later try.
+
+        ``kept``: indices of results that may be of an attempt before this one. A failure among them
+        was counted together with the calls before it, unless the brokers have refused an output.
+        """
         for index, result in enumerate(results):
             if not isinstance(result, Later | Failure):
+                continue
+            if isinstance(result, Failure) and (
+                result.cut or (index in kept and result.reason != REFUSED)
+            ):
                 continue
             before = self._topic.read(records[index])
             if isinstance(result, Later):
