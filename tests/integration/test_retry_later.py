@@ -14,7 +14,7 @@ from hapax.core.retry_levels import LEVELS, WAITS_MS
 from hapax.operations.audit.run import audit
 from hapax.operations.audit.topics import AuditOptions
 from hapax.settings import load_settings
-from tests.kit.later import waits
+from tests.kit.later import assigned, waits
 from tests.kit.night import Desk
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import rounds
@@ -147,18 +147,6 @@ def test_300_records_come_back_through_two_kills_each_as_often_as_it_must_and_in
     print(f"{len(late_s)} of {RECORDS * TRIES} due while running, latest {max(late_s):.3f} s")  # noqa: T201
     assert len(late_s) > RECORDS * TRIES / 3
     assert max(late_s) < LATE_MAX_S
-
-
-def assigned(worker: WorkerProcess) -> set[str]:
-    """Return the partitions that a worker has now, by its own lines."""
-    held: set[str] = set()
-    for line in worker.lines():
-        places: Any = line.get("partitions")
-        if line["event"] == "partitions_assigned":
-            held |= set(places)
-        elif line["event"] in {"partitions_revoked", "partitions_lost"}:
-            held -= set(places)
-    return held
 
 
 def test_what_waits_in_a_member_that_leaves_is_called_once_by_the_one_that_stays(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.kit.night import Desk
+from tests.kit.later import assigned
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
@@ -129,7 +130,8 @@ def test_outputs_of_a_key_stand_in_input_order_when_members_come_and_leave(
     await_(lambda: bool(staying.lines("service_ready")), 30, staying.text)
     route.write(*(wish(*each) for each in given[:100]))
     coming = route.worker("w-1")
-    await_(lambda: bool(coming.lines("partitions_assigned")), 60, coming.text)
+    inputs = {f"{route.source}/{number}" for number in range(PARTITIONS)}
+    await_(lambda: bool(assigned(coming) & inputs), 60, coming.text)
     route.write(*(wish(*each) for each in given[100:200]))
     await_(lambda: bool(coming.lines("transaction_committed")), 60, route._logs)
     assert coming.terminate() == 0  # while records wait that it has put there

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hapax import Output, RetryLater
 from hapax.core.headers import Retried
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hapax import Record
+    from tests.kit.managed_process import WorkerProcess
 
 
 def patient(record: Record) -> Output:
@@ -34,3 +35,15 @@ def waits(records: Iterable[Record]) -> dict[str, list[tuple[Record, Retried]]]:
         assert retried is not None, record
         found[retried.of].append((record, retried))
     return {of: sorted(each, key=lambda one: one[1].move) for of, each in found.items()}
+
+
+def assigned(worker: WorkerProcess) -> set[str]:
+    """Return the partitions that a worker has now, by its own lines."""
+    held: set[str] = set()
+    for line in worker.lines():
+        places: Any = line.get("partitions")
+        if line["event"] == "partitions_assigned":
+            held |= set(places)
+        elif line["event"] in {"partitions_revoked", "partitions_lost"}:
+            held -= set(places)
+    return held
