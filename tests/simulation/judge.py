@@ -124,7 +124,7 @@ class Judge:
         for where, end in self._broker.ends().items():
             done = self._broker.committed.get(where, 0)
             # A process that was away while the others left may write to the retry topic, and
-            # abort: nobody is there any more who would pass over that. A record must not be left.
+            # abort: no process is left that would pass over that. A record must not be left.
             open_end = done < end if where[0] != RETRY else self._broker.fetch(where, done, 1)
             if open_end:
                 self.note("hang", f"{where}: {done} of {end} is committed")

@@ -222,7 +222,7 @@ def test_inputs_are_held_while_too_much_waits_and_until_half_of_it_is_done() -> 
     assert line.open(0)
 
 
-def test_a_record_that_names_no_input_is_poison_and_holds_up_nobody() -> None:
+def test_a_record_that_names_no_input_is_poison_and_holds_up_no_other() -> None:
     pipeline = Pipeline([given(0)], failing()[1])
     pipeline.log.append(Record(*WAITS, 0, b"k", b"7", (("hapax-retry-of", b"elsewhere/0/0"),)))
     pipeline.start()

@@ -134,24 +134,26 @@ class Planner:
                 here = [*stamp, part(number, len(result))]
                 messages.append(self._message(record, output, here))
                 sources.append(index)
-        self._end_waits(plan, taken, results)
+        self._end_waits(messages, sources, taken, results)
         return plan
 
     def _end_waits(
-        self, plan: Plan, taken: Sequence[Record], results: Sequence[Result | None]
+        self,
+        messages: list[Message],
+        sources: list[int],
+        taken: Sequence[Record],
+        results: Sequence[Result | None],
     ) -> None:
-        """Write which waits have ended: the committed offset stays below those that have not."""
+        """Append which waits have ended: the committed offset stays below those that have not."""
         retry = self._to.retry
         if retry is None or not retry.by_key:
             return
-        messages, sources = list(plan.messages), list(plan.sources)
         for index, result in enumerate(results):
             record = taken[index]
             if record.topic == retry.name and not isinstance(result, Put | Stay):
                 headers: Wire = [(DONE, str(retry.original(record)).encode())]
                 messages.append(Message(retry.name, None, None, record.partition, 0, headers))
                 sources.append(index)
-        plan.messages, plan.sources = messages, sources
 
     def _prepared(
         self,

@@ -154,10 +154,11 @@ class Trace:
         passed = self._client.committed(self._retry, stable=False)
         for chunk in self._read(self._retry, since_ms, "the retry topic"):
             for record in chunk:
-                retried = Retried.decode(dict(record.headers))
+                headers = dict(record.headers)
+                retried = Retried.decode(headers)
                 if record.offset < (passed[(record.topic, record.partition)] or 0):
                     continue
-                ended = coordinates(dict(record.headers).get(DONE))
+                ended = coordinates(headers.get(DONE))
                 if ended in by_place:  # a record that waited in the order of its key
                     by_place[ended].waits = None
                 if retried is not None and (of := coordinates(retried.of.encode())) in by_place:

@@ -105,7 +105,7 @@ def source(shared: Shared, kind: type[Consuming]) -> Consuming:
 
 def worker_source(shared: Shared) -> KafkaSource:
     """Return the consumer of a worker."""
-    topic = shared.settings.retry_topic
+    topic = retrying(shared.settings).topic
     return source(shared, KafkaSource) if topic is None else retry_source(shared, topic)
 
 

@@ -10,16 +10,16 @@ from hapax.core.errors import BatchAbortedError
 from hapax.core.lag import GroupProgress
 from hapax.core.later_calls import LaterCalls
 from hapax.core.line_calls import LineCalls
-from hapax.core.retry_later import RetryTopic
 from hapax.core.retry_line import RetryLine
 from hapax.engines.gathered_calls import retrying
 from hapax.kafka.consume.line_source import KafkaLineSource
-from hapax.kafka.consume.retry_source import KafkaRetrySource
+from hapax.kafka.consume.retry_source import KafkaRetrySource, WaitingSource
 from hapax.kafka.properties import consumer_properties
 from hapax.telemetry.logs import ClientLogger
 
 if TYPE_CHECKING:
     from hapax.core.ports import AppliesAll
+    from hapax.core.retry_later import RetryTopic
     from hapax.kafka.consume.source import KafkaSource
     from hapax.settings import Settings
     from hapax.wiring.builders import Shared
@@ -37,7 +37,7 @@ def with_later_tries(
     return LaterCalls(calls, policy, now_ms=_now_ms)
 
 
-def retry_source(shared: Shared, topic: str) -> KafkaSource:
+def retry_source(shared: Shared, topic: RetryTopic) -> KafkaSource:
     """Return the consumer of a pipeline whose records may wait; it joins nothing yet."""
     settings = shared.settings
     parts: dict[str, Any] = {
@@ -48,10 +48,9 @@ def retry_source(shared: Shared, topic: str) -> KafkaSource:
         "watch": shared.watchdog.watch,
     }
     properties, topics = consumer_properties(settings), settings.input.topics
-    if settings.retry_by_key:
-        line = RetryLine(RetryTopic(topic, frozenset(topics), by_key=True))
-        return KafkaLineSource(properties, topics, line=line, **parts)
-    return KafkaRetrySource(properties, topics, retry=topic, **parts)
+    if topic.by_key:
+        return KafkaLineSource(properties, topics, line=RetryLine(topic), **parts)
+    return KafkaRetrySource(properties, topics, retry=topic.name, **parts)
 
 
 def line_of(source: KafkaSource) -> RetryLine | None:
@@ -62,7 +61,7 @@ def line_of(source: KafkaSource) -> RetryLine | None:
 def group_progress(shared: Shared, source: KafkaSource) -> GroupProgress:
     """Return how far the group is in the inputs; what waits is no lag, and is counted apart."""
     found = GroupProgress(source.processed(), source.positions())
-    if not isinstance(source, KafkaRetrySource | KafkaLineSource):
+    if not isinstance(source, WaitingSource):
         return found
     shared.events.records_wait(source.waiting())
     topic = shared.settings.retry_topic
@@ -77,9 +76,7 @@ def group_progress(shared: Shared, source: KafkaSource) -> GroupProgress:
 def tell_waiting(shared: Shared, source: KafkaSource) -> None:
     """Say how many records wait when a bounded run ends: it does not wait for them."""
     stop_after = shared.settings.stop_after
-    if isinstance(source, KafkaRetrySource | KafkaLineSource) and (
-        stop_after.at_end or stop_after.records
-    ):
+    if isinstance(source, WaitingSource) and (stop_after.at_end or stop_after.records):
         with suppress(BatchAbortedError):  # it is only a remark
             topic = str(shared.settings.retry_topic)
             shared.events.records_left_waiting(source.waiting(), source.unread(), topic)

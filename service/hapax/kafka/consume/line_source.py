@@ -16,13 +16,12 @@ from confluent_kafka import KafkaException
 from hapax.core.ports import Batch
 from hapax.kafka.consume.client import places
 from hapax.kafka.consume.decode import without
-from hapax.kafka.consume.retry_source import SHORT_QUEUE
-from hapax.kafka.consume.source import KafkaSource
+from hapax.kafka.consume.retry_source import WaitingSource
 from hapax.kafka.properties import admin_properties
 from hapax.kafka.read.offset_queries import LATEST, OffsetQueries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from confluent_kafka import Consumer, TopicPartition
 
@@ -35,7 +34,7 @@ HELD_TOLD_S = 10.0
 """So long an input may be held without a word: a hand-over takes a few seconds."""
 
 
-class KafkaLineSource(KafkaSource):
+class KafkaLineSource(WaitingSource):
     """Brings records of the inputs, and those of the retry topic whose turn it is."""
 
     def __init__(
@@ -44,16 +43,11 @@ class KafkaLineSource(KafkaSource):
         topics: Sequence[str],
         *,
         line: RetryLine,
-        now_ms: Callable[[], int],
         **parts: Any,
     ) -> None:
-        """Connect, join nothing yet. ``line``: empty; ``now_ms``: Unix time."""
-        self._retry = line.topic.name
-        super().__init__({**SHORT_QUEUE, **properties}, [*topics, self._retry], **parts)
-        self._positions.beginning.whole = frozenset([self._retry])
+        """Connect, join nothing yet. ``line``: empty."""
+        super().__init__(properties, topics, retry=line.topic.name, **parts)
         self.line = line
-        self._now_ms = now_ms
-        self._room, self._looked = 1, False
         self._closed: dict[Where, float | None] = {}
         self._told: Progress = {}
         self._ends_properties = {**admin_properties(properties), "group.id": "ends"}
@@ -226,10 +220,6 @@ class KafkaLineSource(KafkaSource):
     def unread(self) -> int:
         """Return 0: all that waits in our partitions has been read."""
         return 0
-
-    def ends(self) -> Progress:
-        """Return the ends of the inputs: a bounded run does not wait for what waits."""
-        return {where: end for where, end in super().ends().items() if where[0] != self._retry}
 
     # -- what the client reports ----------------------------------------------------------------
 

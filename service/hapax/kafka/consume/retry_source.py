@@ -6,6 +6,7 @@ behind it in its partition is handed out, and no other partition notices.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from hapax.kafka.consume.shelf import keeps_order
@@ -23,8 +24,8 @@ SHORT_QUEUE = {"queued.min.messages": 5000, "fetch.message.max.bytes": 128 << 10
 of it (median; 4.3 s at most), with these 0.9 s (1.8 s), at 10,000 records a second."""
 
 
-class KafkaRetrySource(KafkaSource):
-    """Brings records of the inputs, and those of the retry topic when they are to be looked at."""
+class WaitingSource(KafkaSource, ABC):
+    """What sources have in common that read the retry topic beside the inputs."""
 
     def __init__(
         self,
@@ -42,6 +43,22 @@ class KafkaRetrySource(KafkaSource):
         self._retry = retry
         self._now_ms = now_ms
         self._room, self._looked = 1, False
+
+    @abstractmethod
+    def waiting(self) -> int:
+        """Return how many records of our partitions wait in memory. Any thread may call."""
+
+    @abstractmethod
+    def unread(self) -> int:
+        """Return how many offsets of our partitions lie behind what was read, markers included."""
+
+    def ends(self) -> Progress:
+        """Return the ends of the inputs: a bounded run does not wait for what waits."""
+        return {where: end for where, end in super().ends().items() if where[0] != self._retry}
+
+
+class KafkaRetrySource(WaitingSource):
+    """Brings records of the inputs, and those of the retry topic when they are to be looked at."""
 
     def take(self, records_max: int, wait_s: float) -> Batch:
         """Return what is there; a record whose wait is over counts as there."""
@@ -101,7 +118,3 @@ class KafkaRetrySource(KafkaSource):
                 behind = self._states.shelf.next_offset(where) or self._states[where].next
                 count += max(0, high - (low if behind is None else behind))
         return count
-
-    def ends(self) -> Progress:
-        """Return the ends of the inputs: a bounded run does not wait for what waits."""
-        return {where: end for where, end in super().ends().items() if where[0] != self._retry}
