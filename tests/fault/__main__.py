@@ -45,7 +45,8 @@ def main() -> int:
     if wanted.json:
         sys.stdout.write(path.read_text())
     else:
-        sys.stdout.write(f"{path}: {'as expected' if found.as_expected else 'NOT AS EXPECTED'}\n")
+        wrong = f"NOT AS EXPECTED: {found.judgement.anomalies}"
+        sys.stdout.write(f"{path}: {'as expected' if found.as_expected else wrong}\n")
     return 0 if found.as_expected else 1
 
 

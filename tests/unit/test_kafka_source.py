@@ -474,6 +474,26 @@ def test_the_log_behind_a_committed_offset_is_proven_before_a_record_is_handed_o
     assert len(kafka.take(10, 0.1).records) == (1 if again else 0)
 
 
+@pytest.mark.parametrize(("epoch", "again"), [(3, False), (4, True)])
+def test_where_the_client_reads_on_without_a_look_the_first_record_proves_the_log(
+    monkeypatch: Patch, epoch: int, *, again: bool
+) -> None:
+    """A seek is refused where fetching has ended, and a partition taken anew is not validated."""
+    kafka, consumer, _ = source(monkeypatch)
+    kafka._consumer.log.topics.meet_cluster("here")
+    consumer.ours, consumer.offsets, consumer.epochs = [P0], {P0: 19}, {P0: 3}
+    consumer.queue = [message(19, epoch=3)]
+    kafka.take(10, 0.1)
+    consumer.fail["seek"] = [KafkaException(KafkaError(KafkaError._STATE))]
+    kafka.rewind({P0: 20})
+    assert consumer.sought == []
+    consumer.queue = [message(20, epoch=epoch)]
+    assert len(kafka.take(10, 0.1).records) == (0 if again else 1)
+    assert (consumer.seeks, consumer.sought) == (([("in", 0, 20)], [3]) if again else ([], []))
+    consumer.queue = [message(20, epoch=epoch)]
+    assert len(kafka.take(10, 0.1).records) == (1 if again else 0)
+
+
 def test_an_offset_without_an_epoch_proves_nothing_and_costs_nothing(monkeypatch: Patch) -> None:
     kafka, consumer, _ = source(monkeypatch)
     kafka._consumer.log.topics.meet_cluster("here")

@@ -16,6 +16,7 @@ from hapax.core.errors import (
     StopError,
 )
 from hapax.core.offset_commit import send_progress
+from hapax.kafka.produce import call_timeout
 from hapax.kafka.produce import transaction as kafka_transaction
 from hapax.kafka.produce.base import MessageSets
 from hapax.kafka.produce.doubts import ClientLog
@@ -264,6 +265,36 @@ def test_whoever_is_refused_in_a_set_of_its_own_is_blamed_and_then_sets_come_bac
     assert kafka.doubts == []
 
 
+def test_what_is_refused_before_the_last_message_was_handed_over_is_learned_as_well(
+    monkeypatch: Patch,
+) -> None:
+    """The producer refuses all from then on, and says no more than that (_STATE)."""
+    kafka, _, _ = transaction(monkeypatch)
+
+    def refused() -> tuple[list[int], bool]:
+        """Let the brokers refuse the first of two messages; return who is blamed."""
+        producer = fake(kafka)
+        producer.fail["produce"] = [None, failing(K._STATE)]
+
+        def report() -> None:
+            if producer.reports:
+                producer.reports.pop(0)(K(K.MSG_SIZE_TOO_LARGE), None)
+
+        producer.on["abort_transaction"] = report
+        kafka.begin()
+        with pytest.raises(BatchAbortedError, match="_STATE") as caught:
+            kafka.send([message(), message()])
+        producer.on.clear()
+        return list(caught.value.refused), caught.value.content
+
+    assert refused() == ([], False), "no reports were asked for"
+    assert refused() == ([], True), "others of its set may have been refused with it"
+    assert kafka.doubts == ["send: a message was refused"]
+    kafka.open()
+    assert kafka._producer().alone
+    assert refused() == ([0], True)
+
+
 def fake(kafka: KafkaTransaction) -> FakeProducer:
     return cast("FakeProducer", kafka._producer().producer)
 
@@ -413,14 +444,14 @@ def test_offsets_whose_call_never_returns_cost_the_producer_and_not_the_process(
 def test_offsets_that_wait_after_a_lost_connection_are_given_up_soon(
     monkeypatch: Patch, hung: int, *, by_count: bool
 ) -> None:
-    monkeypatch.setattr(kafka_transaction, "LOST_S", 0.05)
+    monkeypatch.setattr(call_timeout, "LOST_S", 0.05)
     gate = threading.Event()
     requests: CountedRequests | None = None
     if by_count:
         kafka, producer, requests = counted(monkeypatch)
     else:
         kafka, producer, _ = transaction(monkeypatch)
-    kafka._hung = hung
+    kafka._caller.hung = hung
     outbox = kafka._outbox
     assert outbox is not None
 
@@ -438,7 +469,7 @@ def test_offsets_that_wait_after_a_lost_connection_are_given_up_soon(
         kafka.send_offsets(commit_of(P0))
     gate.set()
     assert time.monotonic() - began_s < kafka_transaction.RESEND_S / 2
-    assert kafka._hung == hung + 1, "the next call may take twice as long"
+    assert kafka._caller.hung == hung + 1, "the next call may take twice as long"
     kafka.open()
     whole(kafka)
-    assert kafka._hung == 0
+    assert kafka._caller.hung == 0

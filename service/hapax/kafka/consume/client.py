@@ -194,11 +194,12 @@ class GroupConsumer:
 
     # -- reading --------------------------------------------------------------------------
 
-    def seek(self, where: Where, offset: int, epoch: int | None = None) -> None:
+    def seek(self, where: Where, offset: int, epoch: int | None = None) -> bool:
         """Read on from there. Inside of ``asking``.
 
         With the leader's epoch under which the log was read so far, the client asks the leader
-        first whether it was cut off below this offset (KIP-320), and says so instead.
+        first whether it was cut off below this offset (KIP-320), and says so instead. Returns
+        whether it asks: a partition that has to be taken anew is fetched without (librdkafka 2.16).
         """
         position = TopicPartition(*where, offset, leader_epoch=NO_EPOCH if epoch is None else epoch)
         try:
@@ -212,6 +213,8 @@ class GroupConsumer:
             if self.intake is not None:
                 self.intake.route([where])  # unassigning has reset the route
             self.client.incremental_assign([position])
+            return False
+        return epoch is not None
 
     def hold(self, where: Where, *, held: bool) -> None:
         """Deliver nothing from one partition, or again. Inside of ``asking``.

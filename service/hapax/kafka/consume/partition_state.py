@@ -32,9 +32,10 @@ class PartitionState:
     unsure           the next offset, when no epoch can tell whether it is that of before
     truncated        what the client says of a log that was cut below the next offset
     epoch            of the leader under which the log was read up to ``epoch_upto`` (KIP-320)
-    anchor           the committed offset and the epoch beside it
+    anchor           an offset and the epoch of the log before it: the committed one, or the one at
+                     which reading went on without a look at the epoch
     first_epoch      of the first record of the last batch
-    proven           the log still holds what was read before the committed offset
+    proven           the log still holds what was read before the anchor
     """
 
     next: int | None = None
@@ -70,8 +71,12 @@ class PartitionState:
 
     def drop_anchor(self, offset: int, epoch: int | None) -> None:
         """Take note of the committed offset and its epoch, until the log is proven."""
-        if not self.proven:
+        if not self.proven and (self.anchor is None or offset >= self.anchor[0]):
             self.anchor = None if epoch is None or min(offset, epoch) < 0 else (offset, epoch)
+
+    def doubt(self, offset: int, epoch: int) -> None:
+        """Take note that reading goes on there, and that the log is not proven any more."""
+        self.anchor, self.first_epoch, self.proven = (offset, epoch), None, False
 
     def proves(self, *, read: bool) -> bool:
         """Whether the log is the one that was read before. ``read``: a record of it has come.

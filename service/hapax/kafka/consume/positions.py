@@ -65,8 +65,10 @@ class Positions:
         self._states.move(where, offset)
         state = self._states[where]
         epoch = state.epoch_of(offset)
-        state.proven |= epoch is not None
-        self._consumer.seek(where, offset, epoch)
+        if self._consumer.seek(where, offset, epoch):
+            state.proven = True
+        elif epoch is not None:
+            state.doubt(offset, epoch)
 
     def reread_stale(self) -> None:
         """Partitions that left or came back inside one call: what was fetched before is stale."""

@@ -247,10 +247,7 @@ class KafkaSource:
 
     def _try_again(self, where: Where, offset: int) -> None:
         """Read a set once more that could not be decoded."""
-        state = self._states[where]
-        self._states.move(where, max(offset, state.next or 0))
-        at = state.next or offset
-        self._consumer.seek(where, at, state.epoch_of(at))
+        self._positions.read_on(where, max(offset, self._states[where].next or 0))
         self._consumer.hold(where, held=False)
 
     def _find(self, where: Where) -> None:

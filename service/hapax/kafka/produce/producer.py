@@ -93,6 +93,10 @@ class Outbox:
             turns = self._turns[topic] = cycle(sorted(metadata.topics[topic].partitions) or [-1])
         return next(turns)
 
+    def begin(self) -> None:
+        """Forget the reports of earlier batches; those that come late are not counted either."""
+        self.failed, self.unknown_topics = [], set()
+
     def send(self, messages: Sequence[Message], *, reports: bool) -> None:
         """Hand all messages over; wait while the client's queue is full.
 
@@ -100,7 +104,7 @@ class Outbox:
         batch was refused, to learn which message it was. Raises BatchAbortedError when a message
         is refused on the spot: going on would commit the batch without it.
         """
-        self.refused, self.failed, self.unknown_topics = {}, [], set()
+        self.refused = {}
         if isinstance(messages, Prepared) and not (reports or self._round_robin):
             self._send_prepared(messages)
             return

@@ -30,11 +30,12 @@ from hapax.kafka.errors import (
 )
 from hapax.kafka.offset_commit import client_offsets
 from hapax.kafka.produce.base import KafkaProducing
-from hapax.kafka.produce.call_timeout import Caller, HangingError
+from hapax.kafka.produce.call_timeout import HangingError, OffsetsCaller
 from hapax.kafka.properties import SOCKET_TIMEOUT_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from confluent_kafka import TopicPartition
 
@@ -48,15 +49,6 @@ a long outage lets us look at the clock."""
 ABORT_FLUSH_S = 1.0
 RESEND_S = SOCKET_TIMEOUT_MS / 1000 + 1.0
 """A request without an answer is sent again when its time is up; the client looks once a second."""
-HANG_MARGIN_S = 1.0
-"""How much longer than its own timeout a call may take before it counts as hanging."""
-LOST_S = 1.0
-"""How long the offsets may take once a connection was lost, at first; doubled by each that hung.
-
-The client waits for a state change of the coordinator's connection, which a dead broker never makes
-(librdkafka #5456, #5511), while a new producer looks the coordinator up. With 6 s for each such
-call a killed broker cost 8 to 14 s in 5 of 8 cases, without it 3 to 6 s more than the election.
-"""
 
 
 class KafkaTransaction(KafkaProducing):
@@ -64,7 +56,6 @@ class KafkaTransaction(KafkaProducing):
 
     _diagnosing = False
     _carries_messages = False
-    _hung = 0  # calls for offsets that did not return, since the last one that did
 
     @property
     def one_by_one(self) -> bool:
@@ -72,8 +63,8 @@ class KafkaTransaction(KafkaProducing):
         return self._diagnosing or super().one_by_one
 
     @cached_property
-    def _caller(self) -> Caller:
-        return Caller()
+    def _caller(self) -> OffsetsCaller:
+        return OffsetsCaller()
 
     # -- the producer ---------------------------------------------------------------------
 
@@ -143,6 +134,7 @@ class KafkaTransaction(KafkaProducing):
             raise self._dead(f"begin: {IN_DOUBT} ({self.doubts[0]})")
         outbox.serve()  # lines older than this transaction doubt nothing of it
         outbox.log.begin()
+        outbox.begin()
         self._began_s = self._clock.monotonic()
         self._carries_messages = False
         error = self._call(outbox, "begin_transaction")
@@ -156,10 +148,14 @@ class KafkaTransaction(KafkaProducing):
             with self._watch("produce"):
                 self._carries_messages = self._carries_messages or bool(messages)
                 outbox.send(messages, reports=self._diagnosing)
-        except BatchAbortedError:
-            self.abort()
-            self._check_topics(outbox)
-            raise
+        except BatchAbortedError as error:
+            self._roll_back(outbox)
+            if error.content:
+                raise
+            # The producer refuses all since an earlier message of this transaction was refused.
+            # Where nothing were learnt of that one the batch would come back as it is, for ever.
+            content, refused = self._learn(outbox, "send", _codes(outbox))
+            raise BatchAbortedError(str(error), refused=refused, content=content) from error
 
     def send_offsets(self, commit: OffsetCommit) -> None:
         """Add the progress of a group, as its source has just returned it.
@@ -192,24 +188,12 @@ class KafkaTransaction(KafkaProducing):
             return outbox.log.disconnected
 
         def call(*arguments: object) -> None:
-            self._caller.call(
-                send,
-                *arguments,
-                timeout_s=timeout_s + HANG_MARGIN_S,
-                suspect=lost,
-                suspect_timeout_s=LOST_S * 2.0**self._hung,
-            )
+            self._caller.call(send, *arguments, timeout_s=timeout_s, lost=lost)
 
         try:
-            error = self._try(
-                outbox, "send_offsets_to_transaction", call, offsets, member, timeout_s
-            )
+            return self._try(outbox, "send_offsets_to_transaction", call, offsets, member)
         except HangingError as hanging:
-            self._caller = Caller()
-            self._hung += 1
             raise self._dead(f"send_offsets hangs: {hanging}") from hanging
-        self._hung = 0
-        return error
 
     def commit(self) -> None:
         """Make all of it visible; return only when it is certain.
@@ -283,21 +267,12 @@ class KafkaTransaction(KafkaProducing):
 
     def _fail(self, outbox: Outbox, step: str, error: KafkaError, *, resolved: bool) -> None:
         """Roll back what the client wants rolled back and raise what happens next."""
-        if _codes(outbox, error) & FORBIDDEN:
+        if (_codes(outbox) | {error.code()}) & FORBIDDEN:
             raise StopError(f"{step}: not allowed: {describe(error)}; grant the right and restart")
         if reaction(error) is Reaction.REBUILD:
             raise self._dead(f"{step}: {describe(error)}", fenced=is_fenced(error))
-        self.abort()  # brings the reports that were still on their way
-        self._check_topics(outbox)
-        content = bool(_codes(outbox, error) & CONTENT)
-        # The next attempt asks for delivery reports, to learn which message was refused.
-        self._diagnosing = True
-        refused: Mapping[int, str] = {}
-        if content:
-            # The refused message left a gap in the sequence numbers, for which the broker would
-            # refuse the next transaction as well (measured): a new producer has none.
-            self.doubts.append(f"{step}: a message was refused")
-            refused = self._sets.refuse(outbox.refused, alone=outbox.alone)
+        self._roll_back(outbox)
+        content, refused = self._learn(outbox, step, _codes(outbox) | {error.code()})
         raise BatchAbortedError(
             f"{step}: {describe(error)}",
             refused=refused,
@@ -305,6 +280,26 @@ class KafkaTransaction(KafkaProducing):
             resolved=resolved,
         )
 
+    def _roll_back(self, outbox: Outbox) -> None:
+        """Abort, which brings the reports that were still on their way."""
+        self.abort()
+        self._check_topics(outbox)
 
-def _codes(outbox: Outbox, error: KafkaError) -> set[int]:
-    return {error.code(), *(failed.code() for failed in outbox.failed)}
+    def _learn(
+        self, outbox: Outbox, step: str, codes: AbstractSet[int]
+    ) -> tuple[bool, Mapping[int, str]]:
+        """Return whether a message was refused for what it holds, and which are surely to blame.
+
+        The next attempt asks for delivery reports, to learn which it was.
+        """
+        self._diagnosing = True
+        if not codes & CONTENT:
+            return False, {}
+        # The refused message left a gap in the sequence numbers, for which the broker would
+        # refuse the next transaction as well (measured): a new producer has none.
+        self.doubts.append(f"{step}: a message was refused")
+        return True, self._sets.refuse(outbox.refused, alone=outbox.alone)
+
+
+def _codes(outbox: Outbox) -> set[int]:
+    return {failed.code() for failed in outbox.failed}

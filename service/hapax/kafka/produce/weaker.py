@@ -77,6 +77,7 @@ class KafkaAtLeastOnce(KafkaProducing):
     def _flush(self) -> None:
         outbox = self._producer()
         with self._watch("flush"):
+            outbox.begin()
             try:
                 outbox.send(self._messages, reports=True)
             except BatchAbortedError:
