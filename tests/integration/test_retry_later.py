@@ -11,9 +11,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from hapax.core.retry_levels import LEVELS, WAITS_MS
-from hapax.operations.audit.run import audit
-from hapax.operations.audit.topics import AuditOptions
-from hapax.settings import load_settings
+from tests.kit.accounted import accounted
 from tests.kit.later import assigned, waits
 from tests.kit.night import Desk
 from tests.kit.pipeline_under_test import PipelineUnderTest
@@ -83,14 +81,6 @@ SETTLES_S = 0.5
 """Between the first commit of a process that was killed and its having read what waits."""
 
 
-def accounted(route: PipelineUnderTest, **settings: str) -> Audit:
-    loaded = load_settings(
-        {name: text for name, text in route.environment(**settings).items() if "HAPAX_" in name}
-        | {"HAPAX_INSTANCE": "w-0"}
-    )
-    return audit(loaded, AuditOptions(), lambda *_what: None)
-
-
 def await_commit_after(worker: WorkerProcess, commits: int) -> None:
     await_(lambda: len(worker.lines("transaction_committed")) > commits, 30, worker.text)
 
@@ -119,12 +109,12 @@ def test_300_records_come_back_through_two_kills_each_as_often_as_it_must_and_in
             worker.start()
             await_commit_after(worker, commits)
             down.append((began_s, time.time() + SETTLES_S))
-            live.append(accounted(route, **settings))
+            live.append(accounted(route, settings))
     await_(lambda: len(route.dead()) >= RECORDS, 90, route._logs)
     assert worker.terminate() == 0
     assert [audit.anomalies for audit in live] == [{}] * KILLS
     assert live[0].totals["waiting"] > 0
-    end = accounted(route, **settings)
+    end = accounted(route, settings)
     assert end.anomalies == {}, end.examples
     assert (end.totals["dead_letters"], end.totals["duplicates"]) == (RECORDS, (KILLS + 1) * TWICE)
     letters = {dict(one.headers)["hapax-source"].decode(): one for one in route.dead()}  # type: ignore[union-attr]
@@ -170,7 +160,7 @@ def test_what_waits_in_a_member_that_leaves_is_called_once_by_the_one_that_stays
     assert leaving.terminate() == 0
     await_(lambda: len(route.dead()) >= count, 60, route._logs)
     assert all(worker is leaving or worker.terminate() == 0 for worker in workers)
-    found = accounted(route, **settings)
+    found = accounted(route, settings)
     assert found.anomalies == {}, found.examples
     assert found.totals["dead_letters"] == count == len(route.dead())
     assert {dict(one.headers)["hapax-attempts"] for one in route.dead()} == {b"2"}
@@ -203,11 +193,11 @@ def test_a_record_that_waits_is_traced_and_accounted_for_and_one_that_was_passed
     (stored,) = read_back(route.bootstrap, retry)
     (same,) = desk.ask("trace", str(stored.coordinates))["records"]
     assert same["verdict"] == one["verdict"]
-    found = accounted(route, RETRY__TOPIC=retry)
+    found = accounted(route, {"RETRY__TOPIC": retry})
     fates = ("records", "with_outputs", "waiting", "unexplained")
     assert [found.totals.get(name, 0) for name in fates] == [2, 1, 1, 0]
     pass_over(route, stored)
-    found = accounted(route, RETRY__TOPIC=retry)
+    found = accounted(route, {"RETRY__TOPIC": retry})
     assert [found.totals.get(name, 0) for name in fates] == [2, 1, 0, 1]
 
 

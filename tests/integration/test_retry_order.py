@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hapax.operations.audit.result import Compare
+from tests.kit.accounted import accounted
 from tests.kit.later import assigned
 from tests.kit.night import Desk
 from tests.kit.pipeline_under_test import PipelineUnderTest
@@ -20,9 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from hapax.operations.audit.result import Audit
     from hapax.sandbox import Sandbox
 
-KEYS, PARTITIONS = 20, 3
+KEYS, PARTITIONS, AGAIN = 20, 3, 12
 
 
 @pytest.fixture
@@ -100,23 +103,35 @@ def test_a_retry_topic_of_another_number_of_partitions_and_async_functions_are_r
     assert "use a plain function of one record" in worker.text()
 
 
-def test_outputs_of_a_key_stand_in_input_order_through_kills(route: PipelineUnderTest) -> None:
+def test_outputs_of_a_key_stand_in_input_order_through_kills(
+    route: PipelineUnderTest,
+) -> None:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")  # noqa: T201 - shown when the test fails
     chance, count, written = random.Random(seed), 400, 0
+    live: list[Audit] = []
     worker = route.worker()
     await_(lambda: bool(worker.lines("service_ready")), 30, worker.text)
     for _ in range(4):
         some = range(written, written + count // 4)
         written += count // 4
         route.write(*(wish(n, chance.choice((0, 0, 0, 0.5, 2.5))) for n in some))
+        # The same events again, while the first of many wait.
+        route.write(*(wish(n, 0) for n in chance.sample(some, AGAIN)))
         time.sleep(chance.uniform(0.5, 2.0))
+        live.append(accounted(route, compare=Compare.COUNTS))
         worker.kill()
         worker.start()
     await_(lambda: len(route.outputs()) >= count, 90, route._logs)
+    await_(lambda: route.lag() == 0, 30, route._logs)
     assert worker.terminate() == 0
     assert by_key(route) == expected(count)
     assert route.dead() == []
+    end = accounted(route, compare=Compare.COUNTS)
+    assert [audit.anomalies for audit in (*live, end)] == [{}] * 5
+    assert max(audit.totals.get("waiting", 0) for audit in live) > 0
+    assert "waiting" not in end.totals
+    assert end.totals["duplicates"] == 4 * AGAIN
 
 
 def test_outputs_of_a_key_stand_in_input_order_when_members_come_and_leave(

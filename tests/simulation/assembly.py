@@ -14,8 +14,10 @@ from hapax.core.identity import Identity
 from hapax.core.isolation import Isolation
 from hapax.core.later_calls import LaterCalls
 from hapax.core.limits import DeadLetterRate, FenceBudget, Pace
+from hapax.core.line_calls import LineCalls
 from hapax.core.plan import Destinations, Planner
 from hapax.core.retry_later import Retrying, RetryTopic
+from hapax.core.retry_line import RetryLine
 from hapax.core.retry_policy import RetryPolicy
 from hapax.core.transform import Transformer
 from hapax.core.window import Window
@@ -26,6 +28,7 @@ from hapax.engines.recovery import Limits, Recovery
 from hapax.engines.suspects import Suspects
 from hapax.engines.window_runner import Windowing, WindowRunner
 from hapax.engines.worker import Worker
+from hapax.testing.line_source import MemoryLineSource
 from hapax.testing.owners import MemoryOwners
 from hapax.testing.source import MemorySource
 from hapax.testing.transaction import MemoryTransaction
@@ -36,8 +39,10 @@ from tests.simulation.wire import Store, Telling, Wire
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hapax.core.ports import AppliesAll
     from hapax.core.records import Record
     from hapax.core.transform import Result
+    from tests.simulation.options import Options
     from tests.simulation.process import Process
     from tests.simulation.world import World
 
@@ -50,9 +55,8 @@ WINDOW_BATCHES = 4
 class _Elsewhere:
     """Another process for records under suspicion; who kills ours ends it as well."""
 
-    def __init__(self, process: Process, *, later: bool) -> None:
-        topic = RetryTopic(RETRY, frozenset(["in"])) if later else None
-        self._transformer = Transformer(process.work, 1, Retrying(topic=topic))
+    def __init__(self, process: Process, retrying: Retrying) -> None:
+        self._transformer = Transformer(process.work, 1, retrying)
 
     def call(self, records: Sequence[Record]) -> list[Result]:
         return [self._transformer.apply(record) for record in records]
@@ -70,12 +74,42 @@ def _must_wait(world: World, record: Record) -> bool:
     return retried is not None and retried.until > _now_ms(world)
 
 
+def _topic(options: Options) -> RetryTopic | None:
+    return RetryTopic(RETRY, frozenset(["in"]), options.by_key) if options.later else None
+
+
+def _source(
+    world: World, process: Process, topic: RetryTopic | None
+) -> tuple[MemorySource, RetryLine | None]:
+    around: dict[str, Any] = {"wait": process.pause, "faults": process.at_step}
+    if topic is not None and topic.by_key:
+        line = RetryLine(topic)
+        now_ms = partial(_now_ms, world)
+        return MemoryLineSource(
+            world.broker, process.name, line=line, now_ms=now_ms, **around
+        ), line
+    source = MemorySource(world.broker, process.name, **around)
+    if topic is not None:
+        source.held = partial(_must_wait, world)
+    return source, None
+
+
+def _calling(
+    world: World, isolation: Isolation, retrying: Retrying, line: RetryLine | None
+) -> AppliesAll:
+    now_ms = partial(_now_ms, world)
+    if retrying.topic is None:
+        return isolation
+    if line is not None:
+        return LineCalls(isolation, retrying, line, now_ms=now_ms)
+    return LaterCalls(isolation, retrying, now_ms=now_ms)
+
+
 def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransaction, Worker]:
     """Return the parts of a process, put together as service/hapax/wiring does."""
     options = world.options
     clock = world.scheduler
     events = cast("Any", Telling(world, process))
-    source = MemorySource(world.broker, process.name, wait=process.pause, faults=process.at_step)
     transaction = MemoryTransaction(
         world.broker,
         f"app-{process.instance}",
@@ -85,13 +119,12 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
     )
     store = None if world.claims is None else Store(world, process, world.claims)
     retry, ends = RetryPolicy(ATTEMPTS_MAX), Ends(idle_s=0.1, interval_s=0.2)
-    topic = RetryTopic(RETRY, frozenset(["in"])) if options.later else None
+    topic = _topic(options)
     retrying = Retrying(topic=topic, later_attempts=100)
-    if topic is not None:
-        source.held = partial(_must_wait, world)
+    source, line = _source(world, process, topic)
     isolation = Isolation(
         Transformer(process.work, 1, retrying),
-        _Elsewhere(process, later=options.later),
+        _Elsewhere(process, Retrying(topic=topic)),
         on_death=lambda record, _how, _deaths: world.judge.note("condemned", str(record)),
         on_failure=lambda _reason: None,
     )
@@ -104,9 +137,7 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
             ClaimOwners(owners, identity, batch_max=10_000),
             pass_on_outage=options.pass_on_outage,
         ),
-        transformer=isolation
-        if topic is None
-        else LaterCalls(isolation, retrying, now_ms=partial(_now_ms, world)),
+        transformer=_calling(world, isolation, retrying, line),
         planner=Planner(Destinations("app", OUT, DEAD, topic)),
         dead_letter_rate=DeadLetterRate(topic=DEAD, rate_max=0.1, records_min=10_000),
     )

@@ -19,14 +19,16 @@ if TYPE_CHECKING:
 class Judge:
     """Watches a broker. ``found``: violations as (class, text), in order of their discovery."""
 
-    def __init__(self, broker: MemoryBroker) -> None:
+    def __init__(self, broker: MemoryBroker, *, by_key: bool = False) -> None:
         self.found: list[tuple[str, str]] = []
         self.commits = 0
         self._broker = broker
         self._committed: Progress = {}
         self._effects: dict[Coordinates, list[Effect]] = {}
         self._last: dict[tuple[str, int, str, int], int] = {}
-        self._waits = Waits()
+        self._by_key = by_key
+        self._last_of_key: dict[tuple[int, bytes | None], int] = {}
+        self._waits = Waits(by_key=by_key)
 
     def note(self, kind: str, text: str) -> None:
         """Take note of a violation."""
@@ -61,6 +63,7 @@ class Judge:
             text = (dict(record.headers).get("hapax-source") or b"").decode()
             source = Coordinates.parse(text)
             found[source].append((record.topic, record.value or b""))
+            self._judge_key(source)
             if source in self._waits.known:  # others went on while it waited
                 continue
             place = (record.topic, record.partition, source.topic, source.partition)
@@ -68,6 +71,16 @@ class Judge:
                 self.note("order", f"{source} behind {self._last[place]} in {record.topic}")
             self._last[place] = source.offset
         return found
+
+    def _judge_key(self, source: Coordinates) -> None:
+        """Judge the order of effects within a key, in whatever topic they are."""
+        record = self._input(source) if self._by_key else None
+        if record is None:
+            return
+        line = (source.partition, record.key)
+        if self._last_of_key.get(line, -1) > source.offset:
+            self.note("order", f"{source} behind {self._last_of_key[line]} of key {record.key!r}")
+        self._last_of_key[line] = source.offset
 
     def _judge_effects(self, source: Coordinates, effects: list[Effect]) -> None:
         committed = self._committed.get((source.topic, source.partition), 0)

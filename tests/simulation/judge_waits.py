@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hapax.core.headers import Retried
+from hapax.core.headers import DONE, Retried
 from hapax.core.records import Coordinates
 from tests.simulation.business import RETRY
 
@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 class Waits:
     """Who waits, and where. One record of the retry topic stands for each that waits.
 
+    by_key   who waits does so in the order of its key: a record that waits replaces the one before
+             it, a small one ends the wait, and the offset is the lowest of those that wait
     waiting  by original: the record that stands for it
     known    all that ever waited
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_key: bool = False) -> None:
+        self._by_key = by_key
         self.waiting: dict[Coordinates, Coordinates] = {}
         self.known: set[Coordinates] = set()
 
@@ -35,6 +38,8 @@ class Waits:
 
         ``passed``: what its offsets have gone beyond.
         """
+        if self._by_key:
+            return self._judge_lines(written, passed, note)
         ended = []
         for record in passed:
             if record.topic == RETRY:
@@ -51,6 +56,30 @@ class Waits:
             self.waiting[of] = record.coordinates
             self.known.add(of)
         return [of for of in ended if of not in self.waiting]
+
+    def _judge_lines(
+        self,
+        written: Iterable[Record],
+        passed: Iterable[Record],
+        note: Callable[[str, str], None],
+    ) -> list[Coordinates]:
+        ended = []
+        for record in written:
+            done = dict(record.headers).get(DONE)
+            if done is None:
+                of = _original(record)
+                self.waiting[of] = record.coordinates
+                self.known.add(of)
+                continue
+            of = Coordinates.parse(done.decode())
+            if self.waiting.pop(of, None) is None:
+                note("duplicate", f"{record.coordinates} ends {of} a second time")
+            ended.append(of)
+        standing = set(self.waiting.values())
+        for record in passed:
+            if record.topic == RETRY and record.coordinates in standing:
+                note("lost-write", f"{record.coordinates} is passed over, and stands for a wait")
+        return ended
 
 
 def _original(record: Record) -> Coordinates:

@@ -67,7 +67,7 @@ class World:
         topics = {"in": options.partitions, "out": 2, "dead": 1}
         inputs = ["in"]
         if options.later:
-            topics[RETRY] = RETRY_PARTITIONS
+            topics[RETRY] = options.partitions if options.by_key else RETRY_PARTITIONS
             inputs.append(RETRY)
         self.broker = MemoryBroker(
             topics,
@@ -84,10 +84,10 @@ class World:
                 self.broker.inputs, clock, timing, self._instance_of
             )
         else:
-            self.group = ConsumerGroup(self.broker.inputs, clock, timing)
+            self.group = ConsumerGroup(self.broker.inputs, clock, timing, by_index=options.by_key)
         self.broker.group = self.group
         self.claims = MemoryClaims(clock=clock, ttl_ms=HOUR_MS) if options.claims else None
-        self.judge = Judge(self.broker)
+        self.judge = Judge(self.broker, by_key=options.by_key)
         events = Counter(event_of(value) for item in options.items for value in item.values)
         self.judge.expect(events)
         self.broker.watch = self.judge.watch

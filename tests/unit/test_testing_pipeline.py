@@ -250,11 +250,44 @@ def test_without_a_topic_for_it_a_wish_for_a_later_try_is_a_dead_letter() -> Non
     assert (len(result.dead_letters), result.waiting) == (1, {})
 
 
-def test_records_that_wait_behind_their_key_are_refused_with_what_to_do() -> None:
-    order = {
-        "HAPAX_RETRY__ORDER": "key",
-        "HAPAX_GROUP__PROTOCOL": "consumer",
-        "HAPAX_GROUP__MEMBERSHIP": "dynamic",
-    }
-    with pytest.raises(ConfigurationError, match="leave HAPAX_RETRY__ORDER=key out"):
-        Pipeline(away, LATER | order)
+BY_KEY = {
+    "HAPAX_RETRY__ORDER": "key",
+    "HAPAX_GROUP__PROTOCOL": "consumer",
+    "HAPAX_GROUP__MEMBERSHIP": "dynamic",
+}
+
+
+def test_records_of_a_key_wait_behind_the_first_and_come_out_in_their_order() -> None:
+    away_for = ["first", "first"]
+
+    def transform(record: Record) -> Output:
+        if record.value == b"first" and away_for:
+            away_for.pop()
+            raise RetryLater(after="90s")
+        return Output(record.value)
+
+    pipeline = Pipeline(transform, LATER | BY_KEY)
+    first = pipeline.send(b"first", key=b"k")
+    second = pipeline.send(b"second", key=b"k")
+    pipeline.send(b"other", key=b"l")
+    result = pipeline.run()
+    assert [output.value for output in result.outputs] == [b"other"]
+    assert result.waiting == {first: 90.0, second: 0.0}
+    pipeline.wait(91)
+    result = pipeline.run(b"third")
+    assert [output.value for output in result.outputs] == [b"third"], "it has no key"
+    assert result.waiting[first] == 90.0
+    pipeline.abort_next(2)
+    pipeline.wait(91)
+    result = pipeline.run()
+    assert [output.value for output in result.outputs] == [b"first", b"second"]
+    assert result.calls == {first: 1, second: 1}
+    assert result.waiting == {}
+
+
+def test_calls_that_overlap_know_no_order_by_key() -> None:
+    async def transform(record: Record) -> Output:
+        return Output(record.value)
+
+    with pytest.raises(ConfigurationError, match="use a plain function of one record"):
+        Pipeline(transform, LATER | BY_KEY)

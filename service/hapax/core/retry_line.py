@@ -15,20 +15,16 @@ Nothing is handed out, of the partition or of its inputs, before it has been rea
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from hapax.core.headers import DONE, Retried, coordinates
-from hapax.core.records import Coordinates
+from hapax.core.line_part import LinePart, line_of, original_of, place_of
 from hapax.core.retry_later import Put, Stay
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Sequence
 
-    from hapax.core.records import Record
+    from hapax.core.records import Coordinates, Record
     from hapax.core.retry_later import RetryTopic
     from hapax.core.transform import Result
 
@@ -36,99 +32,12 @@ RECORDS_MAX, BYTES_MAX = 10_000, 16 << 20
 """Of one partition; when as much waits its inputs are held until half of it is done."""
 
 
-class LinePlace(msgspec.Struct):
-    """An original that waits.
-
-    record, offset  as it was read; None: what was written for it has not been read back yet
-    out             it was handed out, and what came of it is not committed
-    """
-
-    of: Coordinates
-    line: Hashable
-    due: int
-    move: int
-    record: Record | None = None
-    offset: int | None = None
-    out: bool = False
-    unreadable: str = ""
-
-
-class _Part:
-    """One partition. ``until``: it is read in when reading has come so far; None: not known."""
-
-    def __init__(self) -> None:
-        self.position: int | None = None
-        self.until: int | None = None
-        self.ready = False
-        self.full = False
-        self.bytes = 0
-        self.places: dict[Coordinates, LinePlace] = {}
-        self.lines: dict[Hashable, list[int]] = {}
-        self.offsets: list[int] = []  # of all places that were read, ascending
-        self.heads: list[tuple[int, Coordinates]] = []  # by due time; some are out of date
-
-    def first(self, line: Hashable) -> LinePlace | None:
-        numbers = self.lines.get(line)
-        return None if not numbers else self.places[_original(line, numbers[0])]
-
-    def add(self, place: LinePlace) -> None:
-        known = self.places.get(place.of)
-        if known is None:
-            insort(self.lines.setdefault(place.line, []), place.of.offset)
-        else:
-            self._unread(known)
-        self.places[place.of] = place
-        if place.offset is not None:
-            insort(self.offsets, place.offset)
-            self.bytes += _size(place.record)
-        self.wake(place.line)
-
-    def end(self, of: Coordinates) -> None:
-        place = self.places.pop(of, None)
-        if place is None:
-            return
-        self._unread(place)
-        numbers = self.lines[place.line]
-        del numbers[bisect_left(numbers, of.offset)]
-        if numbers:
-            self.wake(place.line)
-        else:
-            del self.lines[place.line]
-
-    def _unread(self, place: LinePlace) -> None:
-        if place.offset is not None:
-            del self.offsets[bisect_left(self.offsets, place.offset)]
-            self.bytes -= _size(place.record)
-
-    def wake(self, line: Hashable) -> None:
-        """Let the first of a line be handed out when it is due."""
-        first = self.first(line)
-        if first is not None and first.offset is not None and not first.out:
-            heappush(self.heads, (first.due, first.of))
-
-    def head(self) -> LinePlace | None:
-        """Return the first of all lines that is due next."""
-        while self.heads:
-            due, of = self.heads[0]
-            place = self.places.get(of)
-            if (
-                place is not None
-                and place.due == due
-                and not place.out
-                and place.offset is not None
-                and self.first(place.line) is place
-            ):
-                return place
-            heappop(self.heads)
-        return None
-
-
 class RetryLine:
     """The lines of the partitions that are read here. One thread only; ``count`` by any."""
 
     def __init__(self, topic: RetryTopic) -> None:
         self.topic = topic
-        self._parts: dict[int, _Part] = {}
+        self._parts: dict[int, LinePart] = {}
 
     # -- reading in -------------------------------------------------------------------------
 
@@ -186,7 +95,7 @@ class RetryLine:
                 until=0,
                 due=0,
             )
-        place = _place(record, retried)
+        place = place_of(record, retried)
         known = part.places.get(place.of)
         if known is None or known.move <= place.move:
             place.record, place.offset, place.unreadable = record, record.offset, unreadable
@@ -231,7 +140,7 @@ class RetryLine:
                 if place is None or place.due > now_ms:
                     break
                 for offset in list(part.lines[place.line]):
-                    follower = part.places[_original(place.line, offset)]
+                    follower = part.places[original_of(place.line, offset)]
                     record = follower.record
                     if record is None or follower.due > now_ms or len(found) >= count:
                         break
@@ -251,7 +160,7 @@ class RetryLine:
         for record, result in zip(records, results, strict=False):
             part = self._part(record.partition)
             if isinstance(result, Put):
-                part.add(_place(record, result.retried))
+                part.add(place_of(record, result.retried))
             elif record.topic != self.topic.name:
                 continue
             elif isinstance(result, Stay):
@@ -265,7 +174,7 @@ class RetryLine:
     def spot(self, record: Record) -> tuple[Coordinates, Hashable]:
         """Return where a record of the topic or of an input first came, and its line."""
         of = self.topic.original(record)
-        return of, _line_of(of, record)
+        return of, line_of(of, record)
 
     def floor(self, index: int, done: Collection[int] = ()) -> int | None:
         """Return the offset to commit when the records at ``done`` have ended; None: not known."""
@@ -274,36 +183,18 @@ class RetryLine:
             return None
         return next((offset for offset in part.offsets if offset not in done), part.position)
 
+    def waits(self) -> dict[Coordinates, int]:
+        """Return what waits, by original: when it is due."""
+        parts = self._parts.values()
+        return {place.of: place.due for part in parts for place in part.places.values()}
+
     @property
     def count(self) -> int:
         """How many records wait."""
         return sum(len(part.places) for part in list(self._parts.values()))
 
-    def _part(self, index: int) -> _Part:
+    def _part(self, index: int) -> LinePart:
         part = self._parts.get(index)
         if part is None:
-            part = self._parts[index] = _Part()
+            part = self._parts[index] = LinePart()
         return part
-
-
-def _line_of(of: Coordinates, record: Record) -> Hashable:
-    """Return the line of a record: one without a key, or of another index, is alone in its own."""
-    alone = record.key is None or of.partition != record.partition
-    return (of.topic, of.partition, of.offset if alone else record.key)
-
-
-def _original(line: Hashable, offset: int) -> Coordinates:
-    assert isinstance(line, tuple)
-    return Coordinates(line[0], line[1], offset)
-
-
-def _place(record: Record, retried: Retried) -> LinePlace:
-    of = Coordinates.parse(retried.of)
-    return LinePlace(of, _line_of(of, record), retried.due, retried.move)
-
-
-def _size(record: Record | None) -> int:
-    if record is None:
-        return 0
-    known = len(record.value or b"") + len(record.key or b"")
-    return known + sum(len(name) + len(value or b"") for name, value in record.headers)

@@ -23,15 +23,25 @@ from hapax.core.identity import Identity
 from hapax.core.interrupt import Interrupt
 from hapax.core.later_calls import LaterCalls
 from hapax.core.limits import DeadLetterRate
+from hapax.core.line_calls import OVERLAPPING
 from hapax.core.plan import Destinations, Planner
 from hapax.core.records import Coordinates, Record
 from hapax.core.retry_levels import LEVELS
+from hapax.core.retry_line import RetryLine
 from hapax.engines.gathered_calls import GatheredCalls, call_limits, open_transformer, retrying
 from hapax.settings import load_settings
 from hapax.settings.env_file import read_env_file
 from hapax.testing.claims import MemoryClaims
+from hapax.testing.line_source import MemoryLineSource
 from hapax.testing.owners import MemoryOwners
-from hapax.testing.processed import AnyTopicBroker, ManualClock, NotedCalls, Processed
+from hapax.testing.processed import (
+    AnyTopicBroker,
+    ManualClock,
+    NotedCalls,
+    NotedLineCalls,
+    Processed,
+    counted,
+)
 from hapax.testing.source import InjectedFault, MemorySource
 from hapax.testing.transaction import MemoryTransaction
 
@@ -40,6 +50,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from hapax.core.forms import TransformForm
+    from hapax.core.ports import AppliesAll
     from hapax.core.records import TopicPartition
     from hapax.settings import Settings
 
@@ -54,12 +65,6 @@ DEFAULTS = {
 """Settings of a pipeline in memory that are not given."""
 PARTITIONS = 8
 """Of each input topic."""
-
-
-BY_KEY = (
-    "hapax.testing does not let records wait for one of their key: leave HAPAX_RETRY__ORDER=key "
-    "out of the settings of this test"
-)
 
 
 class Pipeline:
@@ -90,13 +95,11 @@ class Pipeline:
         if isinstance(given, (str, os.PathLike)):
             given = read_env_file(Path(given))
         self.settings: Settings = load_settings({**DEFAULTS, **given})
-        if self.settings.retry_by_key:
-            raise ConfigurationError([BY_KEY])
         self.clock = ManualClock()
         inputs = self.settings.input.topics
         self._policy = msgspec.structs.replace(retrying(self.settings), backoff_ms=0)
         topic = self._policy.topic
-        waits = {} if topic is None else {topic.name: LEVELS}
+        waits = {} if topic is None else {topic.name: PARTITIONS if topic.by_key else LEVELS}
         self._broker = AnyTopicBroker(
             dict.fromkeys(inputs, PARTITIONS) | waits, inputs=[*inputs, *waits], clock=self.clock
         )
@@ -105,7 +108,9 @@ class Pipeline:
         self._calls: Counter[Coordinates] = Counter()
         form = load_form(self.settings.transform) if transform is None else _form(transform)
         limits = msgspec.structs.replace(call_limits(self.settings), retrying=self._policy)
-        self._transformer = open_transformer(self._counted(form), limits)
+        self._transformer = open_transformer(counted(form, self._calls), limits)
+        if topic is not None and topic.by_key and isinstance(self._transformer, GatheredCalls):
+            raise ConfigurationError([OVERLAPPING])
         self._noted = NotedCalls(
             self._transformer
             if topic is None
@@ -113,8 +118,8 @@ class Pipeline:
             (lambda record: record) if topic is None else topic.restored,
         )
         name = self.settings.instance
-        self._source = MemorySource(self._broker, name, wait=self.clock.wait)
-        self._source.held = self._held
+        self._line = RetryLine(topic) if topic is not None and topic.by_key else None
+        self._source = self._sourced(name)
         self._transaction = MemoryTransaction(
             self._broker, name, clock=self.clock, faults=self._fault
         )
@@ -198,6 +203,21 @@ class Pipeline:
         """Let time pass: until HAPAX_DEDUP__TTL is over, or a later try is due at the next run."""
         self.clock.wait(seconds)
 
+    def _sourced(self, name: str) -> MemorySource:
+        if self._line is not None:
+            return MemoryLineSource(
+                self._broker, name, wait=self.clock.wait, line=self._line, now_ms=self._now_ms
+            )
+        source = MemorySource(self._broker, name, wait=self.clock.wait)
+        source.held = self._held
+        return source
+
+    def _calling(self) -> AppliesAll:
+        if self._line is None:
+            return self._noted
+        policy, line = self._policy, self._line
+        return NotedLineCalls(self._noted, self._transformer, policy, line, now_ms=self._now_ms)
+
     def _steps(self, *, claims: bool) -> Steps:
         settings = self.settings
         retry = self._policy.topic
@@ -214,7 +234,7 @@ class Pipeline:
                 ),
                 pass_on_outage=False,
             ),
-            transformer=self._noted,
+            transformer=self._calling(),
             planner=Planner(Destinations(settings.app, settings.output.topic, limits.topic, retry)),
             dead_letter_rate=DeadLetterRate(
                 topic=limits.topic, rate_max=limits.rate_max, records_min=limits.records_min
@@ -226,26 +246,6 @@ class Pipeline:
             return None
         self._aborts -= 1
         return InjectedFault("aborted")
-
-    def _counted(self, form: TransformForm) -> TransformForm:
-        """Return the form with its calls counted; those of what a context yields are not."""
-        if form.context:
-            return form
-
-        def count(given: Record | list[Record]) -> None:
-            self._calls.update(
-                record.coordinates for record in (given if isinstance(given, list) else [given])
-            )
-
-        def counted(given: Any) -> Any:
-            count(given)
-            return form.function(given)
-
-        async def awaited(given: Any) -> Any:
-            count(given)
-            return await form.function(given)
-
-        return msgspec.structs.replace(form, function=awaited if form.asynchronous else counted)
 
     def _processed(self, records: int) -> Processed:
         written = self._written()
@@ -272,6 +272,8 @@ class Pipeline:
     def _waiting(self) -> dict[Coordinates, float]:
         """Return what is in the retry topic from the committed offsets on."""
         topic, now_ms, found = self._policy.topic, self._now_ms(), {}
+        if self._line is not None:
+            return {of: (due - now_ms) / 1000 for of, due in self._line.waits().items()}
         for where, log in self._broker.logs.items():
             if topic is None or where[0] != topic.name:
                 continue

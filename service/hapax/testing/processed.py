@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hapax.core.line_calls import LineCalls
 from hapax.testing.broker import MemoryBroker
 from hapax.testing.log import MemoryLog
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable, Iterable, Sequence
 
     from hapax.core.dead_letters import DeadLetter
+    from hapax.core.forms import TransformForm
     from hapax.core.interrupt import Interrupt
     from hapax.core.ports import AppliesAll, Message
     from hapax.core.records import Coordinates, Record, TopicPartition
@@ -101,9 +104,53 @@ class NotedCalls:
     ) -> list[Result | None]:
         """Return the results of the transform; see ``ports.AppliesAll``."""
         results = self._inner.apply_all(records, interrupt, fates)
+        self.note(records, results)
+        return results
+
+    def note(self, records: Sequence[Record], results: Sequence[Result | None]) -> None:
+        """Take note of what came of records."""
         for record, result in zip(records, results, strict=False):
             if result is None:
                 self.duplicates[self._restored(record).coordinates] = None
             elif result == ():
                 self.filtered[self._restored(record).coordinates] = None
+
+
+class NotedLineCalls(LineCalls):
+    """The same where records wait in the order of their key; the core asks it for progress, too."""
+
+    def __init__(self, noted: NotedCalls, *line: Any, **around: Any) -> None:
+        super().__init__(*line, **around)
+        self._noted = noted
+
+    def apply_all(
+        self,
+        records: Sequence[Record],
+        interrupt: Interrupt,
+        fates: dict[int, Result | None],
+    ) -> list[Result | None]:
+        """Return the results of the transform; see ``ports.AppliesAll``."""
+        results = super().apply_all(records, interrupt, fates)
+        self._noted.note(records, results)
         return results
+
+
+def counted(form: TransformForm, calls: Counter[Coordinates]) -> TransformForm:
+    """Return the form with its calls counted; those of what a context yields are not."""
+    if form.context:
+        return form
+
+    def count(given: Record | list[Record]) -> None:
+        calls.update(
+            record.coordinates for record in (given if isinstance(given, list) else [given])
+        )
+
+    def called(given: Any) -> Any:
+        count(given)
+        return form.function(given)
+
+    async def awaited(given: Any) -> Any:
+        count(given)
+        return await form.function(given)
+
+    return msgspec.structs.replace(form, function=awaited if form.asynchronous else called)

@@ -85,9 +85,7 @@ class MemorySource:
         """Return what has arrived; without records all of ``wait_s`` is spent."""
         fault = self._before("take")
         self._shift()
-        batch = Batch([], {}, {})
-        for where in sorted(self._position.keys() - self.paused - self.holding):
-            self._read(where, batch, records_max - len(batch.records))
+        batch = self._fetch(Batch([], {}, {}), records_max)
         if not batch.records:
             self._wait(wait_s)
         _raise(fault, "take")
@@ -206,6 +204,11 @@ class MemorySource:
             _raise(fault, step)
         return fault
 
+    def _fetch(self, batch: Batch, records_max: int) -> Batch:
+        for where in sorted(self._position.keys() - self.paused - self.holding):
+            self._read(where, batch, records_max - len(batch.records))
+        return batch
+
     def _read(self, where: TopicPartition, batch: Batch, records_max: int) -> None:
         found = self._broker.fetch(where, self._position[where], records_max)
         records = list(takewhile(lambda record: not self.held(record), found))
@@ -223,6 +226,7 @@ class MemorySource:
 
     def _shift(self) -> None:
         shift = self._broker.shift(self._name, self.assignment())
+        self._moved([*shift.revoked, *shift.lost, *shift.assigned])
         for where in chain(shift.revoked, shift.lost):
             for known in (self._position, self._settled, self._ends_told):
                 known.pop(where, None)
@@ -235,6 +239,9 @@ class MemorySource:
             self._changes.assigned = [*(self._changes.assigned or []), *shift.assigned]
         self._changes.revoked += shift.revoked
         self._changes.lost += shift.lost
+
+    def _moved(self, partitions: Iterable[TopicPartition]) -> None:
+        """Take note of partitions that come or go."""
 
     def _place(self) -> None:
         """Begin at the group's offsets; not before its answer is stable."""

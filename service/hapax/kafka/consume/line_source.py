@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 
-from hapax.core.ports import Batch
+from hapax.core.line_intake import LineIntake
 from hapax.kafka.consume.client import places
 from hapax.kafka.consume.decode import without
 from hapax.kafka.consume.retry_source import WaitingSource
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Consumer, TopicPartition
 
-    from hapax.core.records import Progress
+    from hapax.core.ports import Batch
     from hapax.core.records import TopicPartition as Where
     from hapax.core.retry_line import RetryLine
 
@@ -49,7 +49,7 @@ class KafkaLineSource(WaitingSource):
         super().__init__(properties, topics, retry=line.topic.name, **parts)
         self.line = line
         self._closed: dict[Where, float | None] = {}
-        self._told: Progress = {}
+        self._intake = LineIntake(line)
         self._ends_properties = {**admin_properties(properties), "group.id": "ends"}
         self._queries: OffsetQueries | None = None
 
@@ -76,17 +76,16 @@ class KafkaLineSource(WaitingSource):
         self._read_in(found)
         self._ask_ends()
         batch = self._of_inputs(found)
-        ripe = self.line.take(max(0, self._room - len(batch.records)), self._now_ms())
-        if ripe:
-            batch = Batch(
-                [*(record for record, _ in ripe), *batch.records],
-                batch.first,
-                batch.next,
-                {index: why for index, (_, why) in enumerate(ripe) if why}
-                | {len(ripe) + index: why for index, why in batch.unreadable.items()},
-            )
-        self._add_floors(batch, {record.partition for record, _ in ripe})
-        return batch
+        return self._intake.add(
+            batch,
+            self._room - len(batch.records),
+            self._now_ms(),
+            {
+                where[1]: position
+                for where, position in self._states.next_offsets().items()
+                if where[0] == self._retry
+            },
+        )
 
     def _read_in(self, found: Batch) -> None:
         """Take in what came of the retry topic."""
@@ -110,23 +109,6 @@ class KafkaLineSource(WaitingSource):
             self._consumer.hold(where, held=True)
             self._closed.setdefault(where, self._clock.monotonic())
         return without(found, shut | waiting)
-
-    def _add_floors(self, batch: Batch, ripe: set[int]) -> None:
-        """Name the retry partition of every input that the batch holds.
-
-        What is committed for one is refused when the other is not ours any more. When nothing is
-        in work its floor is an end to commit.
-        """
-        indexes = {number for _topic, number in batch.next} | ripe
-        for where in self._states.next_offsets():
-            if where[0] == self._retry and self.line.ready(where[1]):
-                floor = self.line.floor(where[1])
-                if floor is not None and (where[1] in indexes or floor != self._told.get(where)):
-                    self._told[where] = batch.next[where] = floor
-        for index in ripe:
-            where = (self._retry, index)
-            batch.first[where] = batch.next[where]
-            batch.next[where] = self._states[where].next or batch.next[where]
 
     # -- when inputs may be taken ---------------------------------------------------------------
 
@@ -192,20 +174,12 @@ class KafkaLineSource(WaitingSource):
 
     def rewind(self, progress: Mapping[Where, int]) -> None:
         """Read again from these offsets; what waits in their indexes is read in again."""
-        again = dict(progress)
-        for index in {number for _topic, number in progress}:
-            floor = self.line.floor(index)
-            if floor is not None:
-                again.setdefault((self._retry, index), floor)
-            self.line.drop(index)
-        self._told.clear()
-        super().rewind(again)
+        super().rewind(self._intake.rewound(dict(progress)))
 
     def reopen(self) -> None:
         """Join the group again: a new member under the same name, at the committed offsets."""
-        self.line.clear()
+        self._intake.clear()
         self._closed.clear()
-        self._told.clear()
         super().reopen()
 
     def close(self) -> None:
@@ -241,8 +215,4 @@ class KafkaLineSource(WaitingSource):
     def _doubt(self, partitions: Iterable[TopicPartition]) -> None:
         for where in places(partitions):
             self._closed.pop(where, None)
-            self._told.pop(where, None)
-            if where[0] == self._retry:
-                self.line.drop(where[1])
-            else:
-                self.line.doubt(where[1])
+            self._intake.doubt(where)

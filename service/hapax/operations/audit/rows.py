@@ -14,6 +14,7 @@ from msgspec import UNSET
 
 from hapax.core.headers import (
     APP,
+    DONE,
     ERROR,
     ID,
     PART,
@@ -37,9 +38,10 @@ if TYPE_CHECKING:
 
 DEAD_SLOT = 0
 """Slot of a dead letter; outputs count from 1."""
-WAITING, MOVED_ON = -1, -2
+WAITING, MOVED_ON, ENDED = -1, -2, -3
 """Slots of a record in the retry topic that stands for an original: it waits there, or the group is
-beyond it. ``parts`` is then the number of its move, which no other one has."""
+beyond it; ``parts`` is then the number of its move, which no other one has. ENDED: with
+HAPAX_RETRY__ORDER=key, it says that the wait is over, once."""
 POISON = -1
 """In place of the number of outputs: a dead letter is due."""
 VISIBLE = True
@@ -186,7 +188,7 @@ class EffectRows:
     """Says which record an output or dead letter comes from.
 
     starts  by place the first offset that is read: what names an earlier record keeps its id
-    passed  by partition of the retry topic what the group has committed
+    passed  by partition of the retry topic the offset below which nothing waits any more
     """
 
     def __init__(
@@ -209,7 +211,15 @@ class EffectRows:
         """Return its row; None for what another pipeline wrote."""
         headers = dict(record.headers)
         if (record.topic, record.partition) in self._passed:
-            return self._waiting(record, Retried.decode(headers))
+            done = headers.get(DONE)
+            if done is not None:
+                return self._stands_for(record, done, ENDED, 0)
+            retried = Retried.decode(headers)
+            if retried is None:
+                return None
+            passed = record.offset < self._passed[(record.topic, record.partition)]
+            slot = MOVED_ON if passed else WAITING
+            return self._stands_for(record, retried.of.encode(), slot, retried.move)
         source = headers.get(SOURCE)
         dead = ERROR in headers
         if source is None or (dead and headers.get(APP, self._app) != self._app):
@@ -236,15 +246,13 @@ class EffectRows:
             id_hash(headers.get(ID) or b"") if gone else None,
         )
 
-    def _waiting(self, record: Record, retried: Retried | None) -> EffectRow | None:
-        place, offset = (FOREIGN, -1) if retried is None else self._source(retried.of.encode())
-        if retried is None or place == FOREIGN:
+    def _stands_for(
+        self, record: Record, original: bytes, slot: int, parts: int
+    ) -> EffectRow | None:
+        place, offset = self._source(original)
+        if place == FOREIGN:
             return None
-        passed = record.offset < self._passed[(record.topic, record.partition)]
-        slot = MOVED_ON if passed else WAITING
-        return EffectRow(
-            record.offset, place, offset, slot, retried.move, None, unchecked=False, id=None
-        )
+        return EffectRow(record.offset, place, offset, slot, parts, None, unchecked=False, id=None)
 
     def _source(self, text: bytes) -> tuple[int, int]:
         where, _slash, offset = text.rpartition(b"/")

@@ -42,12 +42,6 @@ def audit(
             " where HAPAX_RETRY__TOPIC or HAPAX_RETRY__LATER is set"
         )
         raise ConfigurationError([problem])
-    if settings.retry_by_key:
-        problem = (
-            "an audit does not account for records that wait in the order of their key: it is not "
-            "available with HAPAX_RETRY__ORDER=key; hapax trace follows single records"
-        )
-        raise ConfigurationError([problem])
     if engine is EngineName.SPARK and find_spec("pyspark") is None:
         raise ConfigurationError(
             ["--engine spark needs PySpark. Run: pip install 'hapax-kafka[spark]'"]

@@ -72,7 +72,7 @@ class ReadEffects(msgspec.Struct, frozen=True):
     """Reads one stretch of outputs or dead letters; its ``place`` is the lane.
 
     starts  by place of input the first offset that is read
-    passed  by partition of the retry topic what the group has committed
+    passed  by partition of the retry topic the offset below which nothing waits any more
     """
 
     settings: Settings

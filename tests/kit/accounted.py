@@ -1,0 +1,33 @@
+"""What an audit finds of a pipeline under test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hapax.operations.audit.result import Compare
+from hapax.operations.audit.run import audit
+from hapax.operations.audit.topics import AuditOptions
+from hapax.settings import load_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hapax.operations.audit.result import Audit
+    from tests.kit.pipeline_under_test import PipelineUnderTest
+
+
+def accounted(
+    route: PipelineUnderTest,
+    settings: Mapping[str, str] | None = None,
+    compare: Compare = Compare.VALUES,
+) -> Audit:
+    """Return what an audit of a route finds; ``settings``: of its workers, without HAPAX_."""
+    loaded = load_settings(
+        {
+            name: text
+            for name, text in route.environment(**(settings or {})).items()
+            if "HAPAX_" in name
+        }
+        | {"HAPAX_INSTANCE": "w-0"}
+    )
+    return audit(loaded, AuditOptions(compare=compare), lambda *_what: None)
