@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.kit.at_work import await_told
 from tests.kit.night import Desk
 from tests.kit.pipeline_under_test import PipelineUnderTest, metric
 from tests.kit.probes import ask, free_port, ready
@@ -40,6 +41,7 @@ def test_a_paused_worker_stays_a_member_takes_nothing_of_what_a_rebalance_brings
     other = route.worker("w-1")
     route.write(*(Given(b"first", partition=number) for number in (0, 1)))
     route.await_outputs(2)
+    await_told(worker, "service_ready")  # the other one may have written both
     await_(
         lambda: len(status(port)["partitions"]) == 1 and bool(other.lines("partitions_assigned")),
         60,
