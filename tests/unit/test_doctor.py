@@ -228,9 +228,13 @@ def test_every_check_has_a_fault_that_it_names() -> None:
         ),
     ],
 )
-def test_a_setting_that_does_not_fit_is_named(check: str, environ: dict[str, str]) -> None:
+@pytest.mark.parametrize("preview", [{}, {"ConsumerGroupHeartbeat": 0}])
+def test_a_setting_that_does_not_fit_is_named(
+    check: str, environ: dict[str, str], preview: dict[str, int]
+) -> None:
     case = with_broker(transaction__max__timeout__ms="600000")(healthy(**environ))
-    case = with_kafka(apis={"TxnOffsetCommit": 5}, group=None, settings=case.kafka.settings)(case)
+    apis = {"TxnOffsetCommit": 5, **preview}
+    case = with_kafka(apis=apis, group=None, settings=case.kafka.settings)(case)
     assert set(troubles(judged(case))) == {check}
 
 

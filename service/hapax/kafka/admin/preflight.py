@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from hapax.core.cluster_state import BrokerAnswers
+from hapax.core.cluster_state import CONSUMER_PROTOCOL, KIP_848, BrokerAnswers
 from hapax.core.retry_levels import LEVELS, create_command
+from hapax.kafka.admin.request_versions import request_versions
 from hapax.kafka.connection import access, bootstrap, speaks_tls, told
 from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC
 
@@ -28,6 +29,7 @@ class KafkaPreflight:
         self._settings = settings
         self._list_topics = list_topics
         self._servers = settings.kafka.bootstrap_servers
+        self._served = False
 
     def sentence(self, reason: str) -> str:
         """Return the one sentence about brokers that are not to be had."""
@@ -53,7 +55,25 @@ class KafkaPreflight:
             away = f"{told(found)}; {why.text}" if why.suspect else told(found)
             return BrokerAnswers(away, refusals, why.suspect, open=True)
         return BrokerAnswers(
-            absent=self._absent(metadata.topics), cluster=metadata.cluster_id or None
+            refusals=self._unserved(),
+            absent=self._absent(metadata.topics),
+            cluster=metadata.cluster_id or None,
+        )
+
+    def _unserved(self) -> tuple[str, ...]:
+        """Return that the brokers do not serve the group protocol; a member would never know."""
+        if self._settings.group.protocol != "consumer" or self._served:
+            return ()
+        apis = request_versions(self._settings)
+        self._served = bool(apis)
+        if not apis or apis.get(CONSUMER_PROTOCOL, -1) >= KIP_848:
+            return ()
+        return (
+            (
+                "HAPAX_GROUP__PROTOCOL=consumer: a broker does not serve that protocol (KIP-848, "
+                "from Kafka 4.0), and the group would get no partition; set "
+                "HAPAX_GROUP__PROTOCOL=classic, or upgrade the brokers"
+            ),
         )
 
     def _unencrypted(self, found: Mapping[str, Address]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hapax.core.cluster_state import CONSUMER_PROTOCOL, KIP_848
 from hapax.operations.doctor.check import check, fail, listed, ok, unknown, warn
 
 if TYPE_CHECKING:
@@ -119,10 +120,10 @@ def _versions(case: Case) -> Iterator[CheckResult]:
             "a broker is older than 2.5: offsets in transactions are not fenced (KIP-447)",
             "upgrade the brokers to 2.5 or later",
         )
-    if case.settings.group.protocol == "consumer" and apis.get("ConsumerGroupHeartbeat", -1) < 0:
+    if case.settings.group.protocol == "consumer" and apis.get(CONSUMER_PROTOCOL, -1) < KIP_848:
         sound = False
         yield fail(
-            "HAPAX_GROUP__PROTOCOL=consumer, but a broker does not know that protocol (KIP-848)",
+            "HAPAX_GROUP__PROTOCOL=consumer, but a broker does not serve that protocol (KIP-848)",
             "set HAPAX_GROUP__PROTOCOL=classic, or upgrade the brokers to 4.0 or later",
         )
     if sound:

@@ -1,0 +1,35 @@
+"""Which requests the brokers serve, as a client's own lines say (kafka/admin/answers.py)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from hapax.kafka.admin.answers import ApiVersionsLog
+from hapax.kafka.properties import admin_properties, build
+from hapax.kafka.read.offset_client import reader_properties
+
+if TYPE_CHECKING:
+    from hapax.settings import Settings
+
+_TIMEOUT_S = 2.0
+
+
+def request_versions(settings: Settings) -> dict[str, int]:
+    """Return the highest version of each request that every broker serves; {}: not known."""
+    log = ApiVersionsLog()
+    properties = {
+        **admin_properties(reader_properties(settings)),
+        "error_cb": log.error,
+        "debug": "feature",
+        "log_level": 7,  # the level of the lines about versions
+    }
+    client = build(AdminClient, properties, log.logger)
+    try:
+        client.list_topics(timeout=_TIMEOUT_S)
+    except KafkaException:
+        return {}
+    client.poll(0)
+    return log.apis
