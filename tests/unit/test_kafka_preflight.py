@@ -37,7 +37,7 @@ def test_brokers_that_do_not_serve_the_group_protocol_are_refused_by_name(
 ) -> None:
     """Its members would get no partition and no error. What is not known is not refused."""
     monkeypatch.setattr(preflight, "request_versions", lambda _settings: apis)
-    monkeypatch.setattr(preflight, "bootstrap", lambda _servers: {"here:9092": Address("here:9092")})
+    monkeypatch.setattr(preflight, "bootstrap", lambda _servers: {"a:1": Address("a:1")})
     membership = {"HAPAX_GROUP__PROTOCOL": protocol, "HAPAX_GROUP__MEMBERSHIP": "dynamic"}
     looked = KafkaPreflight(load_settings(REQUIRED | membership), lambda _s: Metadata()).look()
     told = "set HAPAX_GROUP__PROTOCOL=classic, or upgrade the brokers"
