@@ -1,6 +1,7 @@
 """The record path in C (src/module.c says what is where); hapax.kafka.native is its only caller.
 
-PLUGIN  path for ``plugin.library.paths``
+INTERFACE  changes with every change that hapax.kafka.native has to know of
+PLUGIN     path for ``plugin.library.paths``
 """
 
 from hapax_fast import _native
@@ -21,9 +22,11 @@ from hapax_fast._native import (
     setup,
 )
 
+INTERFACE = 1
 PLUGIN: str = str(_native.__file__)
 
 __all__ = [
+    "INTERFACE",
     "PLUGIN",
     "Ids",
     "Intake",

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 TESTED: Final = ("2.16.",)
 """Versions of librdkafka that the tests ran on, by how they begin; others take the reference."""
+INTERFACE: Final = 1
+"""Of hapax_fast: that of another release is not called, for it may want what this one lacks."""
 _KNOWN: Final = (b"", b"1", b"cloudevents\0a\0b", b"x" * 127, b"x" * 128, b"x" * 129, b"x" * 1000)
 _SALT: Final = bytes(range(16))
 SOURCES_MAX: Final = 8
@@ -156,6 +158,11 @@ def _problem(module: Any, version: str) -> str:
     """Return why the module cannot be used in this process; empty: it can."""
     if not version.startswith(TESTED):
         return f"librdkafka {version} is not among those tested ({', '.join(TESTED)}x)"
+    if (interface := getattr(module, "INTERFACE", 0)) != INTERFACE:
+        return (
+            f"hapax_fast is that of another release (interface {interface}, not {INTERFACE}):"
+            " install the one of this release"
+        )
     if any(module.digest(_SALT, each) != _digest(each) for each in _KNOWN):
         return "hapax_fast computes other digests than hashlib"
     RecordPath.register(module.Records)

@@ -90,6 +90,13 @@ def test_a_librdkafka_that_was_not_tested_takes_the_reference(monkeypatch: Patch
     assert "2.99.1" in refusal()
 
 
+def test_a_module_of_another_release_takes_the_reference(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(hapax_fast, "INTERFACE", 99)
+    told = "hapax_fast is that of another release (interface 99, not 1)"
+    assert chosen().reason == f"{told}: install the one of this release"
+    assert told in refusal()
+
+
 def test_without_the_module_the_reference_is_taken(monkeypatch: Patch) -> None:
     monkeypatch.setitem(sys.modules, "hapax_fast", None)
     assert chosen().path is None
