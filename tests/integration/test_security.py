@@ -5,13 +5,15 @@ All workers of this file start together: what takes time is the start of a proce
 
 from __future__ import annotations
 
+import time
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from tests.kit.at_work import untouched
 from tests.kit.pipeline_under_test import PipelineUnderTest
-from tests.kit.secured import INSTANCE, SCRAM_PASSWORD, WAYS, Way, login, needed, way
+from tests.kit.secured import INSTANCE, SCRAM_PASSWORD, WAYS, Way, login, needed, token_file, way
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
@@ -138,6 +140,43 @@ def test_without_any_one_of_them_it_leaves_with_the_reason_and_has_done_nothing(
 
 
 # -- tokens that end ----------------------------------------------------------------------
+
+
+@pytest.mark.long
+def test_a_token_file_is_read_again_before_its_token_ends(guarded: Sandbox, tmp_path: Path) -> None:
+    tokens, chosen = guarded.guard.tokens, way(guarded, "token file")
+    lifetime_s, tokens.lifetime_s = tokens.lifetime_s, 10
+    route, stop = _route(guarded, tmp_path / "file", chosen), Event()
+    written: list[float] = []
+
+    def write() -> None:
+        """Do what Kubernetes does: a new token long before the last one ends."""
+        while not stop.is_set():
+            new = tmp_path / "token.new"
+            new.write_text(tokens.token(), encoding="ascii")
+            new.replace(token_file(guarded))
+            written.append(time.monotonic())
+            stop.wait(3.0)
+
+    writer = Thread(target=write)
+    writer.start()
+    try:
+        await_(lambda: bool(written), WITHIN_S, lambda: "no token was written")
+        guarded.rights.allow(tokens.client_id, *needed(route))
+        worker = route.worker(INSTANCE)
+        route.await_lag_0(WITHIN_S)
+        since = len(written)
+        await_(lambda: len(written) > since + 3 * tokens.lifetime_s / 3.0, WITHIN_S, worker.text)
+        route.write(*TEN)
+        route.await_lag_0(WITHIN_S)
+        assert worker.terminate() == 0, worker.text()
+        assert not worker.lines("producer_rebuilt"), worker.text()
+    finally:
+        stop.set()
+        writer.join()
+        tokens.lifetime_s = lifetime_s
+        route.close()
+    assert len(route.outputs()) == 2 * len(TEN)
 
 
 @pytest.mark.long

@@ -51,6 +51,11 @@ def _logins(guarded: Sandbox) -> dict[str, Refusal]:
         "another secret for tokens": Refusal(
             tokens | {f"{SECURITY}OAUTH_CLIENT_SECRET": WRONG}, 3, ["token", "invalid_client"]
         ),
+        "a token file that is not there": Refusal(
+            way(guarded, "token file").settings | {f"{SECURITY}OAUTH_TOKEN_FILE": "/nowhere"},
+            3,
+            ["OAUTH_TOKEN_FILE: /nowhere: No such file"],
+        ),
         "no encryption": Refusal(
             scram | {f"{SECURITY}PROTOCOL": "sasl_plaintext", f"{SECURITY}CA_FILE": None},
             3,
@@ -142,6 +147,7 @@ NAMES = [
     "another password",
     "another password, PLAIN",
     "another secret for tokens",
+    "a token file that is not there",
     "no encryption",
     "an unknown authority",
     "no certificate",

@@ -45,7 +45,7 @@ def test_spark_on_records_does_its_work_over_tls_with_exactly_the_printed_rights
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["certificate", "SCRAM-SHA-512", "tokens"])
+@pytest.mark.parametrize("name", ["certificate", "SCRAM-SHA-512", "tokens", "token file"])
 def test_a_dataframe_pipeline_does_its_work_over_tls_with_exactly_the_printed_rights(
     guarded: Sandbox, unique: Callable[[str], str], tmp_path: Path, name: str
 ) -> None:

@@ -9,6 +9,8 @@ from hapax.sandbox.guard import LOGIN, MUTUAL, PLAIN_PASSWORD, PLAIN_USER, TLS
 from hapax.settings import load_settings
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hapax.core.rights import Right
     from hapax.sandbox import Sandbox
     from hapax.settings import Settings
@@ -17,7 +19,16 @@ if TYPE_CHECKING:
 KEY_PASSWORD = "open-the-key-sesame"  # noqa: S105 - of a certificate that lives for minutes
 SCRAM_PASSWORD = 'open "sesame" \\ door'  # noqa: S105 - characters that quoting must survive
 INSTANCE = "w-0"
-WAYS = ("TLS", "certificate", "locked key", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "tokens")
+WAYS = (
+    "TLS",
+    "certificate",
+    "locked key",
+    "PLAIN",
+    "SCRAM-SHA-256",
+    "SCRAM-SHA-512",
+    "tokens",
+    "token file",
+)
 
 
 class Way(NamedTuple):
@@ -42,12 +53,22 @@ def way(sandbox: Sandbox, name: str) -> Way:
             "OAUTH_CA_FILE": str(sandbox.guard.authority.ca_file),
         }
         return Way(tokens.client_id, login(sandbox, "OAUTHBEARER", **oauth))
+    if name == "token file":
+        tokens, file = sandbox.guard.tokens, token_file(sandbox)
+        file.write_text(f"{tokens.token()}\n", encoding="ascii")
+        token = {"OAUTH_TOKEN_FILE": str(file)}
+        return Way(tokens.client_id, login(sandbox, "OAUTHBEARER", **token))
     if name == "PLAIN":
         known = {"USERNAME": PLAIN_USER, "PASSWORD": PLAIN_PASSWORD}
         return Way(PLAIN_USER, login(sandbox, "PLAIN", **known))
     user = f"hapax-{name.lower()}"
     sandbox.rights.set_password(user, SCRAM_PASSWORD, name)
     return Way(user, login(sandbox, name, USERNAME=user, PASSWORD=SCRAM_PASSWORD))
+
+
+def token_file(sandbox: Sandbox) -> Path:
+    """Return where the way "token file" looks for its token."""
+    return sandbox.guard.authority.ca_file.with_name("token")
 
 
 def login(sandbox: Sandbox, mechanism: str, **security: str) -> dict[str, Any]:

@@ -85,6 +85,7 @@ OAUTH = {
     f"{SECURITY}OAUTH_CLIENT_ID": "c",
     f"{SECURITY}OAUTH_CLIENT_SECRET": "hunter2",
 }
+TOKEN_FILE = {f"{SECURITY}OAUTH_TOKEN_FILE": "/var/run/kafka/token"}
 
 
 @pytest.mark.parametrize(
@@ -94,17 +95,25 @@ OAUTH = {
         ("SCRAM-SHA-256", LOGIN),
         ("SCRAM-SHA-512", LOGIN),
         ("OAUTHBEARER", OAUTH),
+        ("OAUTHBEARER", TOKEN_FILE),
     ],
 )
 def test_a_mechanism_is_set_with_all_it_needs(mechanism: str, needed: dict[str, str]) -> None:
     chosen = {f"{SECURITY}PROTOCOL": "sasl_ssl", f"{SECURITY}SASL_MECHANISM": mechanism}
     security = load_settings(REQUIRED | chosen | needed).kafka.security
     assert security.sasl_mechanism == mechanism
-    for missing in needed:
+    for missing in needed if needed != TOKEN_FILE else ():
         (problem,) = problems(**chosen, **{k: v for k, v in needed.items() if k != missing})
         assert problem.startswith(
             f"{SECURITY}SASL_MECHANISM={mechanism} needs {missing}, which is unset"
         )
+
+
+@pytest.mark.parametrize("name", ["OAUTH_TOKEN_URL", "OAUTH_CLIENT_ID", "OAUTH_SCOPE"])
+def test_a_token_comes_from_one_place(name: str) -> None:
+    chosen = {f"{SECURITY}PROTOCOL": "sasl_ssl", f"{SECURITY}SASL_MECHANISM": "OAUTHBEARER"}
+    (problem,) = problems(**chosen, **TOKEN_FILE, **{f"{SECURITY}{name}": "https://one"})
+    assert problem.startswith(f"{SECURITY}OAUTH_TOKEN_FILE is set, and so is {SECURITY}{name}")
 
 
 def test_a_sasl_protocol_needs_a_mechanism() -> None:
@@ -114,9 +123,9 @@ def test_a_sasl_protocol_needs_a_mechanism() -> None:
     )
 
 
-@pytest.mark.parametrize("variable", [f"{SECURITY}SASL_MECHANISM", *LOGIN, *OAUTH])
+@pytest.mark.parametrize("variable", [f"{SECURITY}SASL_MECHANISM", *LOGIN, *OAUTH, *TOKEN_FILE])
 def test_a_login_that_the_protocol_would_not_use_is_refused(variable: str) -> None:
-    values = LOGIN | OAUTH | {f"{SECURITY}SASL_MECHANISM": "PLAIN"}
+    values = LOGIN | OAUTH | TOKEN_FILE | {f"{SECURITY}SASL_MECHANISM": "PLAIN"}
     (problem,) = problems(**{variable: values[variable], f"{SECURITY}PROTOCOL": "ssl"})
     assert problem.startswith(f"{variable} is set but {SECURITY}PROTOCOL=ssl does not use it")
     assert "hunter2" not in problem

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import KafkaException, libversion
 
-from hapax.core.errors import ConfigurationError
+from hapax.core.errors import ConfigurationError, PreflightError
+from hapax.kafka.token_file import TokenFile, TokenFileError
 from hapax.settings.redaction import secret_values
 from hapax.settings.secrets import Strike
 
@@ -45,11 +46,21 @@ _ADMIN = (
     "https.",
     "socket.",
     "reconnect.",
+    "oauth_cb",
 )
 
 
 def build(client: Callable[..., Client], properties: Mapping[str, Any], logger: object) -> Client:
-    """Return a client; raise ConfigurationError for properties that it does not take."""
+    """Return a client; raise ConfigurationError for properties that it does not take.
+
+    Raises PreflightError when there is no token in a token file: the client itself would wait for
+    one for ten seconds, and raise what is no exception (confluent-kafka 2.16).
+    """
+    if isinstance(token := properties.get("oauth_cb"), TokenFile):
+        try:
+            token("")
+        except TokenFileError as error:
+            raise PreflightError([f"HAPAX_KAFKA__SECURITY__OAUTH_TOKEN_FILE: {error}"]) from None
     try:
         return client(dict(properties), logger=logger)
     except KafkaException as error:
@@ -132,6 +143,7 @@ def _common(settings: Settings) -> dict[str, Any]:
         "sasl.oauthbearer.scope": security.oauth_scope,
         "sasl.oauthbearer.method": "oidc" if security.oauth_token_url else None,
         "https.ca.location": _token_authorities(security),
+        "oauth_cb": security.oauth_token_file and TokenFile(security.oauth_token_file),
     }
     return {
         "bootstrap.servers": settings.kafka.bootstrap_servers,

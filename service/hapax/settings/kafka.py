@@ -54,6 +54,11 @@ class SecuritySettings(SettingsGroup):
     oauth_client_secret: Annotated[SecretStr | None, SECRET] = Field(
         default=None, description="Secret of that client."
     )
+    oauth_token_file: Annotated[str | None, PATH] = Field(
+        default=None,
+        description="File with the token of OAUTHBEARER, read again before the token expires: one "
+        "that Kubernetes projects, for instance. In place of URL, client and secret.",
+    )
     oauth_ca_file: Annotated[str | None, PATH] = Field(
         default=None,
         description="PEM file of the authorities that may sign the token service's certificate. "

@@ -141,8 +141,9 @@ def _sasl(settings: Settings) -> Iterator[Problem]:
         "OAUTH_CLIENT_SECRET": security.oauth_client_secret,
     }
     more = {"OAUTH_CA_FILE": security.oauth_ca_file, "OAUTH_SCOPE": security.oauth_scope}
+    token = {"OAUTH_TOKEN_FILE": security.oauth_token_file}
     if not security.protocol.startswith("sasl_"):
-        given = {"SASL_MECHANISM": security.sasl_mechanism, **login, **oauth, **more}
+        given = {"SASL_MECHANISM": security.sasl_mechanism, **login, **oauth, **more, **token}
         yield from _idle(settings, given, "sasl_ssl")
         return
     if security.sasl_mechanism is None:
@@ -152,7 +153,10 @@ def _sasl(settings: Settings) -> Iterator[Problem]:
             "mechanism that the brokers offer, or choose ssl or plaintext",
         )
         return
-    needed = oauth if security.sasl_mechanism == "OAUTHBEARER" else login
+    needed: Mapping[str, object] = login
+    if security.sasl_mechanism == "OAUTHBEARER":
+        needed = token if security.oauth_token_file else oauth
+        yield from _two_tokens(security.oauth_token_file, {**oauth, **more})
     for name, value in needed.items():
         if value is None:
             yield Problem(
@@ -160,6 +164,18 @@ def _sasl(settings: Settings) -> Iterator[Problem]:
                 f"{_MECHANISM}={security.sasl_mechanism} needs {_SECURITY}{name}, which is unset: "
                 "set it, or choose another mechanism",
             )
+
+
+def _two_tokens(token_file: str | None, fetched: Mapping[str, object]) -> Iterator[Problem]:
+    """Refuse a token that would have to come from two places."""
+    given = [name for name, value in fetched.items() if value is not None]
+    if token_file is not None and given:
+        name = _SECURITY + given[0]
+        yield Problem(
+            (_SECURITY + "OAUTH_TOKEN_FILE", name),
+            f"{_SECURITY}OAUTH_TOKEN_FILE is set, and so is {name}: a token comes from a file or "
+            "from a token service; unset one of them",
+        )
 
 
 def _tls(settings: Settings) -> Iterator[Problem]:

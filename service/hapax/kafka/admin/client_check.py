@@ -11,7 +11,7 @@ from hapax.kafka.properties import build, consumer_properties, producer_properti
 if TYPE_CHECKING:
     from hapax.settings import Settings
 
-_LEFT_OUT = ("bootstrap.servers", "sasl.oauthbearer.", "debug")
+_LEFT_OUT = ("bootstrap.servers", "sasl.oauthbearer.", "oauth_cb", "debug")
 """What makes a client connect as soon as it is built, to brokers and token services, or talk."""
 
 

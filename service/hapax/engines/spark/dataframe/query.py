@@ -16,7 +16,7 @@ from hapax.core.errors import ConfigurationError, PositionLostError, StopError
 from hapax.core.micro_batches import Numbers
 from hapax.engines.spark.dataframe.rows import check_columns
 from hapax.engines.spark.dataframe.sink import SinkOptions
-from hapax.engines.spark.dataframe.source_options import ALLOWED_URLS, source_options
+from hapax.engines.spark.dataframe.source_options import java_properties, source_options
 from hapax.engines.spark.dataframe.staging import Place, Spool, StagedReport
 
 if TYPE_CHECKING:
@@ -67,11 +67,9 @@ def prepare(session: SparkSession, settings: Settings) -> None:
     # Options of the source hold secrets and would show in plans.
     conf.set("spark.sql.redaction.options.regex", "(?i)jaas|keystore|password|secret|token|url")
     conf.set("spark.sql.streaming.stopTimeout", STOP_TIMEOUT)
-    url = settings.kafka.security.oauth_token_url
-    if url is not None:
-        # Kafka's client asks nobody for a token whom its JVM does not name.
+    for name, value in java_properties(settings.kafka.security).items():
         jvm: Any = session.sparkContext._jvm
-        jvm.java.lang.System.setProperty(ALLOWED_URLS, url)
+        jvm.java.lang.System.setProperty(name, value)
 
 
 def read_input(session: SparkSession, settings: Settings) -> DataFrame:

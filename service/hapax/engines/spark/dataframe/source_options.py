@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 REDACTED = "(?i)secret|password|passwd|token|access[.]?key|jaas|keystore|url"
 
 ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
+ALLOWED_FILES = "org.apache.kafka.sasl.oauthbearer.allowed.files"
 
 _SECURITY_PACKAGE = "org.apache.kafka.common.security"
 _LOGIN_MODULES = {
@@ -63,12 +64,25 @@ def session_properties(settings: Settings) -> dict[str, str]:
 
 
 def java_option(settings: Settings) -> str | None:
-    """Return the option that lets the Java client ask for a token; None where it asks for none.
+    """Return the options that let the Java client ask for a token; None where it asks for none."""
+    allowed = java_properties(settings.kafka.security)
+    return " ".join(f"-D{name}={value}" for name, value in allowed.items()) or None
+
+
+def java_properties(security: SecuritySettings) -> dict[str, str]:
+    """Return what a JVM must say of the places of tokens.
 
     Kafka's client asks nobody whom its JVM does not name, and each executor is a JVM of its own.
     """
-    url = settings.kafka.security.oauth_token_url
-    return None if url is None else f"-D{ALLOWED_URLS}={url}"
+    url = _token_url(security)
+    files = {} if security.oauth_token_file is None else {ALLOWED_FILES: security.oauth_token_file}
+    return {} if url is None else {ALLOWED_URLS: url, **files}
+
+
+def _token_url(security: SecuritySettings) -> str | None:
+    """Return where the Java client finds its token; a file as well."""
+    file = security.oauth_token_file
+    return security.oauth_token_url if file is None else Path(file).absolute().as_uri()
 
 
 def _login(security: SecuritySettings) -> dict[str, str]:
@@ -89,7 +103,7 @@ def _login(security: SecuritySettings) -> dict[str, str]:
                 "ssl.truststore.certificates": _text("OAUTH_CA_FILE", security.oauth_ca_file),
             }
         properties |= {
-            "sasl.oauthbearer.token.endpoint.url": security.oauth_token_url or "",
+            "sasl.oauthbearer.token.endpoint.url": _token_url(security) or "",
             "sasl.login.callback.handler.class": (
                 f"{_SECURITY_PACKAGE}.oauthbearer.OAuthBearerLoginCallbackHandler"
             ),
