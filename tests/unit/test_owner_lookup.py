@@ -27,7 +27,7 @@ class Log(Saying):
 
     watermarks: tuple[int, int] | int = (2, 9)
     later: tuple[int, int] | None = None
-    unassigned = asked_again = 0
+    unassigned = asked_again = closed = 0
 
     def get_watermark_offsets(self, _where: TopicPartition, timeout: float) -> tuple[int, int]:
         if isinstance(self.watermarks, int):
@@ -42,6 +42,12 @@ class Log(Saying):
 
     def unassign(self) -> None:
         self.unassigned += 1
+
+    def committed(self, _partitions: list[TopicPartition], _timeout_s: float) -> None:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    def close(self) -> None:
+        self.closed += 1
 
 
 @pytest.fixture
@@ -132,10 +138,23 @@ def test_without_an_answer_nothing_is_concluded(
     found, log = owners()
     with pytest.raises(BatchAbortedError, match="owners in in/0: no answer"):
         found.records([Coordinates(*P0, 5)])
-    assert log.unassigned == 1
+    assert (log.unassigned, log.closed) == (1, 1)
+    found, log = owners()
     log.watermarks = KafkaError._TIMED_OUT
     with pytest.raises(BatchAbortedError, match="cannot be looked up"):
         found.records([Coordinates(*P0, 5)])
+    assert log.closed == 1
+
+
+def test_a_client_that_got_no_answer_is_not_asked_again(
+    owners: Callable[..., tuple[KafkaOwners, Log]],
+) -> None:
+    """It may wait for a coordinator of before, for ever."""
+    found, log = owners()
+    with pytest.raises(BatchAbortedError, match=r"\(committed offsets\): _TIMED_OUT"):
+        found.committed([P0], 0.1, stable=True)
+    assert log.closed == 1
+    assert "read_committed" not in found._queries.__dict__
 
 
 def test_a_set_that_cannot_be_decoded_hides_its_owners_for_now(

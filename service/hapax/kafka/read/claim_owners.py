@@ -41,7 +41,9 @@ class KafkaOwners:
     """Looks at the group's offsets and at single records. One thread only.
 
     Raises BatchAbortedError when no answer comes in ``ANSWER_TIMEOUT_S``, StopError when a right
-    is missing.
+    is missing. The next question is asked by a new client then: one that was built while all
+    brokers came back waited for its coordinator for ever, and every batch with it (the fault
+    campaign, "all brokers killed": 11 time-outs in a row, until the process was restarted).
     """
 
     def __init__(self, settings: Settings, *, watch: Watch) -> None:
@@ -66,6 +68,8 @@ class KafkaOwners:
             with self._watch("committed"):
                 answers = self._queries.group_offsets(partitions, within_s, stable=stable)
         except KafkaException as error:
+            if stable:  # the other look is so short that a new connection may not suffice
+                self._queries.close()
             raise _failed("committed offsets", error.args[0]) from error
         for (topic, number), answer in answers.items():
             if answer.error is not None and answer.error.code() not in UNKNOWN_TOPIC:
@@ -91,7 +95,11 @@ class KafkaOwners:
             with self._watch("owners"):
                 self._read(self._there(spans), found)
         except KafkaException as error:
+            self._queries.close()
             raise _failed("owners", error.args[0]) from error
+        except BatchAbortedError:
+            self._queries.close()
+            raise
         return found
 
     def close(self) -> None:
