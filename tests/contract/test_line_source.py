@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hapax.core.errors import BatchAbortedError
 from hapax.core.headers import DONE, Retried
 from hapax.core.retry_later import RetryTopic
 from hapax.core.retry_line import RetryLine
@@ -91,7 +92,11 @@ def taken(source: KafkaLineSource, count: int) -> list[Batch]:
     deadline_s = time.monotonic() + RECORDS_S
     while sum(len(batch.records) for batch in found) < count:
         assert time.monotonic() < deadline_s, found
-        batch = source.take(10, 0.05)
+        try:
+            batch = source.take(10, 0.05)
+        except BatchAbortedError:  # a topic so new that its leader does not know it, for instance
+            source.rewind(source.processed())
+            continue
         if batch.records:
             found.append(batch)
     return found
