@@ -163,8 +163,9 @@ def test_what_was_handed_out_and_is_rewound_comes_again_and_what_is_held_is_not_
     taken(world, source, 1)  # it is a member now
     waiting(world, b"ripe", 0.0, level=2)
     waiting(world, b"held", 4.0, level=2)
-    # Where the broker takes 4 s to answer, both are due; then nothing is held, and all else holds.
-    assert taken(world, source, 1)[0][0][0] == b"ripe"
+    # Where the broker takes 4 s to answer, both are due.
+    found = [value for value, _ in taken(world, source, 1)[0]]
+    assert found in ([b"ripe"], [b"ripe", b"held"])
     source.rewind({(world.retry, 2): 0})
     assert [value for value, _ in taken(world, source, 2)[0]] == [b"ripe", b"held"]
 

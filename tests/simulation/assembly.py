@@ -12,9 +12,8 @@ from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.headers import Retried
 from hapax.core.identity import Identity
 from hapax.core.isolation import Isolation
-from hapax.core.later_calls import LaterCalls
 from hapax.core.limits import DeadLetterRate, FenceBudget, Pace
-from hapax.core.line_calls import LineCalls
+from hapax.core.line_calls import with_waits
 from hapax.core.plan import Destinations, Planner
 from hapax.core.retry_later import Retrying, RetryTopic
 from hapax.core.retry_line import RetryLine
@@ -39,7 +38,6 @@ from tests.simulation.wire import Store, Telling, Wire
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hapax.core.ports import AppliesAll
     from hapax.core.records import Record
     from hapax.core.transform import Result
     from tests.simulation.options import Options
@@ -94,17 +92,6 @@ def _source(
     return source, None
 
 
-def _calling(
-    world: World, isolation: Isolation, retrying: Retrying, line: RetryLine | None
-) -> AppliesAll:
-    now_ms = partial(_now_ms, world)
-    if retrying.topic is None:
-        return isolation
-    if line is not None:
-        return LineCalls(isolation, retrying, line, now_ms=now_ms)
-    return LaterCalls(isolation, retrying, now_ms=now_ms)
-
-
 def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransaction, Worker]:
     """Return the parts of a process, put together as service/hapax/wiring does."""
     options = world.options
@@ -137,7 +124,7 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
             ClaimOwners(owners, identity, batch_max=10_000),
             pass_on_outage=options.pass_on_outage,
         ),
-        transformer=_calling(world, isolation, retrying, line),
+        transformer=with_waits(isolation, retrying, line, now_ms=partial(_now_ms, world)),
         planner=Planner(Destinations("app", OUT, DEAD, topic)),
         dead_letter_rate=DeadLetterRate(topic=DEAD, rate_max=0.1, records_min=10_000),
     )

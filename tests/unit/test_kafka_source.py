@@ -478,7 +478,7 @@ def test_the_log_behind_a_committed_offset_is_proven_before_a_record_is_handed_o
 def test_where_the_client_reads_on_without_a_look_the_first_record_proves_the_log(
     monkeypatch: Patch, epoch: int, *, again: bool
 ) -> None:
-    """A seek is refused where fetching has ended, and a partition taken anew is not validated."""
+    """A seek is refused where fetching has ended, and an assignment is not validated."""
     kafka, consumer, _ = source(monkeypatch)
     kafka._consumer.log.topics.meet_cluster("here")
     consumer.ours, consumer.offsets, consumer.epochs = [P0], {P0: 19}, {P0: 3}

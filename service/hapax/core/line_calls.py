@@ -128,6 +128,17 @@ class LineCalls(LaterCalls):
         self._line.settle(records, results)
 
 
+def with_waits(
+    calls: AppliesAll, retrying: Retrying, line: RetryLine | None, *, now_ms: Callable[[], int]
+) -> AppliesAll:
+    """Return step 4 with records that wait, where they may; ``line``: that of the source."""
+    if retrying.topic is None:
+        return calls
+    if line is not None:
+        return LineCalls(calls, retrying, line, now_ms=now_ms)
+    return LaterCalls(calls, retrying, now_ms=now_ms)
+
+
 class Turns:
     """Whose turn it is within one batch."""
 

@@ -23,11 +23,10 @@ class LineIntake:
         self._line = line
         self._told: Progress = {}
 
-    def add(self, batch: Batch, room: int, now_ms: int, positions: Mapping[int, int]) -> Batch:
+    def add(self, batch: Batch, room: int, now_ms: int, positions: Progress) -> Batch:
         """Return the batch with up to ``room`` records more, those whose turn it is.
 
-        positions  by number of each partition of the retry topic that is read here: the next
-                   offset to read
+        positions  the next offset to read of each partition, those of the inputs among them
         """
         ripe = self._line.take(max(0, room), now_ms)
         if ripe:
@@ -38,7 +37,12 @@ class LineIntake:
                 {index: why for index, (_, why) in enumerate(ripe) if why}
                 | {len(ripe) + index: why for index, why in batch.unreadable.items()},
             )
-        self._add_floors(batch, {record.partition for record, _ in ripe}, positions)
+        waiting = {
+            index: position
+            for (topic, index), position in positions.items()
+            if topic == self._line.topic.name
+        }
+        self._add_floors(batch, {record.partition for record, _ in ripe}, waiting)
         return batch
 
     def _add_floors(self, batch: Batch, ripe: set[int], positions: Mapping[int, int]) -> None:

@@ -22,7 +22,7 @@ from hapax.core.cluster_state import Address
 from hapax.core.errors import PreflightError
 from hapax.kafka.errors import describe
 from hapax.kafka.properties import admin_properties, consumer_properties
-from hapax.kafka.token_file import TokenFile, TokenFileError
+from hapax.kafka.token_file import token_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -97,11 +97,8 @@ def access(settings: Settings) -> Access:
     """
     heard: list[KafkaError] = []
     properties = admin_properties(consumer_properties(settings))
-    if isinstance(token := properties.get("oauth_cb"), TokenFile):
-        try:
-            token("")
-        except TokenFileError as error:
-            return Access(f"HAPAX_KAFKA__SECURITY__OAUTH_TOKEN_FILE: {error}")
+    if problem := token_problem(properties):
+        return Access(problem)
     listening: dict[str, Any] = {"log_level": 0, "error_cb": heard.append}
     admin = AdminClient({**properties, **listening})
     give_up_s = time.monotonic() + WAIT_S

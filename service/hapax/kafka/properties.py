@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from confluent_kafka import KafkaException, libversion
 
 from hapax.core.errors import ConfigurationError, PreflightError
-from hapax.kafka.token_file import TokenFile, TokenFileError
+from hapax.kafka.token_file import TokenFile, token_problem
 from hapax.settings.redaction import secret_values
 from hapax.settings.secrets import Strike
 
@@ -53,14 +53,10 @@ _ADMIN = (
 def build(client: Callable[..., Client], properties: Mapping[str, Any], logger: object) -> Client:
     """Return a client; raise ConfigurationError for properties that it does not take.
 
-    Raises PreflightError when there is no token in a token file: the client itself would wait for
-    one for ten seconds, and raise what is no exception (confluent-kafka 2.16).
+    Raises PreflightError when there is no token in a token file.
     """
-    if isinstance(token := properties.get("oauth_cb"), TokenFile):
-        try:
-            token("")
-        except TokenFileError as error:
-            raise PreflightError([f"HAPAX_KAFKA__SECURITY__OAUTH_TOKEN_FILE: {error}"]) from None
+    if problem := token_problem(properties):
+        raise PreflightError([problem])
     try:
         return client(dict(properties), logger=logger)
     except KafkaException as error:

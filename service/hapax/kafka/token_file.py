@@ -12,8 +12,12 @@ import binascii
 import json
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 OPAQUE_S = 300.0
 """How long a token counts that does not say how long it is valid."""
@@ -51,6 +55,21 @@ class TokenFile(msgspec.Struct, frozen=True):
                 f"the token in {self.path} expired {time.time() - until_s:.0f} s ago"
             )
         return token, until_s
+
+
+def token_problem(properties: Mapping[str, Any]) -> str:
+    """Return why a client with these properties would get no token from its file; empty: it would.
+
+    The client itself waits ten seconds for one, and raises what is no exception (confluent-kafka
+    2.16).
+    """
+    if not isinstance(ask := properties.get("oauth_cb"), TokenFile):
+        return ""
+    try:
+        ask("")
+    except TokenFileError as error:
+        return f"HAPAX_KAFKA__SECURITY__OAUTH_TOKEN_FILE: {error}"
+    return ""
 
 
 def valid_until_s(token: str) -> float | None:

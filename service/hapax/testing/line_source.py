@@ -56,13 +56,8 @@ class MemoryLineSource(MemorySource):
         for where in sorted(self._position.keys() - self.paused - self.holding):
             if where[0] != self._retry and self._may_take(where[1]):
                 self._read(where, batch, of_inputs - len(batch.records))
-        positions = {
-            index: position
-            for (topic, index), position in self._position.items()
-            if topic == self._retry
-        }
         room = records_max - len(batch.records)
-        return self._intake.add(batch, room, self._now_ms(), positions)
+        return self._intake.add(batch, room, self._now_ms(), self._position)
 
     def _may_take(self, index: int) -> bool:
         return (self._retry, index) in self._position and self.line.open(index)

@@ -21,9 +21,8 @@ from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.forms import form_of, load_form
 from hapax.core.identity import Identity
 from hapax.core.interrupt import Interrupt
-from hapax.core.later_calls import LaterCalls
 from hapax.core.limits import DeadLetterRate
-from hapax.core.line_calls import OVERLAPPING
+from hapax.core.line_calls import OVERLAPPING, with_waits
 from hapax.core.plan import Destinations, Planner
 from hapax.core.records import Coordinates, Record
 from hapax.core.retry_levels import LEVELS
@@ -112,9 +111,7 @@ class Pipeline:
         if topic is not None and topic.by_key and isinstance(self._transformer, GatheredCalls):
             raise ConfigurationError([OVERLAPPING])
         self._noted = NotedCalls(
-            self._transformer
-            if topic is None
-            else LaterCalls(self._transformer, self._policy, now_ms=self._now_ms),
+            with_waits(self._transformer, self._policy, None, now_ms=self._now_ms),
             (lambda record: record) if topic is None else topic.restored,
         )
         name = self.settings.instance

@@ -123,16 +123,10 @@ class NotedLineCalls(LineCalls):
         super().__init__(*line, **around)
         self._noted = noted
 
-    def apply_all(
-        self,
-        records: Sequence[Record],
-        interrupt: Interrupt,
-        fates: dict[int, Result | None],
-    ) -> list[Result | None]:
-        """Return the results of the transform; see ``ports.AppliesAll``."""
-        results = super().apply_all(records, interrupt, fates)
+    def settle(self, records: Sequence[Record], results: Sequence[Result | None]) -> None:
+        """Take note that this was committed."""
+        super().settle(records, results)
         self._noted.note(records, results)
-        return results
 
 
 def counted(form: TransformForm, calls: Counter[Coordinates]) -> TransformForm:

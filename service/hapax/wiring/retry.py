@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hapax.core.errors import BatchAbortedError
 from hapax.core.lag import GroupProgress
-from hapax.core.later_calls import LaterCalls
-from hapax.core.line_calls import LineCalls
+from hapax.core.line_calls import with_waits
 from hapax.core.retry_line import RetryLine
 from hapax.engines.gathered_calls import retrying
 from hapax.kafka.consume.line_source import KafkaLineSource
@@ -29,12 +28,7 @@ def with_later_tries(
     settings: Settings, calls: AppliesAll, line: RetryLine | None = None
 ) -> AppliesAll:
     """Return step 4 with records that wait, where they may; ``line``: that of the source."""
-    policy = retrying(settings)
-    if policy.topic is None:
-        return calls
-    if line is not None:
-        return LineCalls(calls, policy, line, now_ms=_now_ms)
-    return LaterCalls(calls, policy, now_ms=_now_ms)
+    return with_waits(calls, retrying(settings), line, now_ms=_now_ms)
 
 
 def retry_source(shared: Shared, topic: RetryTopic) -> KafkaSource:

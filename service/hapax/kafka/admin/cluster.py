@@ -12,7 +12,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import ConfigResource, ResourceType
 
 from hapax.core.cluster_state import Address, ClusterState, ConsumerGroup, Topic
 from hapax.kafka.admin.answers import (
@@ -27,9 +27,10 @@ from hapax.kafka.admin.answers import (
     values_of,
     waited,
 )
+from hapax.kafka.admin.request_versions import telling_client
 from hapax.kafka.connection import probe
 from hapax.kafka.errors import describe
-from hapax.kafka.properties import admin_properties, build
+from hapax.kafka.properties import admin_properties
 from hapax.kafka.read.log_offsets import Logs
 from hapax.kafka.read.offset_client import reader_properties
 from hapax.kafka.read.range_reader import RangeReader
@@ -84,13 +85,7 @@ class _Look:
         self._client_log = ApiVersionsLog()
         base = {**reader_properties(settings), "client.id": f"{settings.app}-doctor"}
         self._properties = base
-        properties = {
-            **admin_properties(base),
-            "error_cb": self._client_log.error,
-            "debug": "feature",
-            "log_level": 7,  # the level of the lines about versions
-        }
-        self._admin = build(AdminClient, properties, self._client_log.logger)
+        self._admin = telling_client(base, self._client_log)
         self._untold: dict[str, str] = {}
 
     def all(

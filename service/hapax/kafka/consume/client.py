@@ -199,7 +199,8 @@ class GroupConsumer:
 
         With the leader's epoch under which the log was read so far, the client asks the leader
         first whether it was cut off below this offset (KIP-320), and says so instead. Returns
-        whether it asks: a partition that has to be taken anew is fetched without (librdkafka 2.16).
+        whether it asks: a partition that has to be assigned again is fetched without a look
+        (librdkafka 2.16).
         """
         position = TopicPartition(*where, offset, leader_epoch=NO_EPOCH if epoch is None else epoch)
         try:

@@ -80,11 +80,7 @@ class KafkaLineSource(WaitingSource):
             batch,
             self._room - len(batch.records),
             self._now_ms(),
-            {
-                where[1]: position
-                for where, position in self._states.next_offsets().items()
-                if where[0] == self._retry
-            },
+            self._states.next_offsets(),
         )
 
     def _read_in(self, found: Batch) -> None:

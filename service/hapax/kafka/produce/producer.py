@@ -93,6 +93,11 @@ class Outbox:
             turns = self._turns[topic] = cycle(sorted(metadata.topics[topic].partitions) or [-1])
         return next(turns)
 
+    @property
+    def failures(self) -> set[int]:
+        """The codes of ``failed``."""
+        return {error.code() for error in self.failed}
+
     def begin(self) -> None:
         """Forget the reports of earlier batches; those that come late are not counted either."""
         self.failed, self.unknown_topics = [], set()

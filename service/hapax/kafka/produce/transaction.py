@@ -153,8 +153,8 @@ class KafkaTransaction(KafkaProducing):
             if error.content:
                 raise
             # The producer refuses all since an earlier message of this transaction was refused.
-            # Where nothing were learnt of that one the batch would come back as it is, for ever.
-            content, refused = self._learn(outbox, "send", _codes(outbox))
+            # Were nothing learned of that one, the batch would come back as it is, for ever.
+            content, refused = self._learn(outbox, "send", outbox.failures)
             raise BatchAbortedError(str(error), refused=refused, content=content) from error
 
     def send_offsets(self, commit: OffsetCommit) -> None:
@@ -267,12 +267,12 @@ class KafkaTransaction(KafkaProducing):
 
     def _fail(self, outbox: Outbox, step: str, error: KafkaError, *, resolved: bool) -> None:
         """Roll back what the client wants rolled back and raise what happens next."""
-        if (_codes(outbox) | {error.code()}) & FORBIDDEN:
+        if (outbox.failures | {error.code()}) & FORBIDDEN:
             raise StopError(f"{step}: not allowed: {describe(error)}; grant the right and restart")
         if reaction(error) is Reaction.REBUILD:
             raise self._dead(f"{step}: {describe(error)}", fenced=is_fenced(error))
         self._roll_back(outbox)
-        content, refused = self._learn(outbox, step, _codes(outbox) | {error.code()})
+        content, refused = self._learn(outbox, step, outbox.failures | {error.code()})
         raise BatchAbortedError(
             f"{step}: {describe(error)}",
             refused=refused,
@@ -299,7 +299,3 @@ class KafkaTransaction(KafkaProducing):
         # refuse the next transaction as well (measured): a new producer has none.
         self.doubts.append(f"{step}: a message was refused")
         return True, self._sets.refuse(outbox.refused, alone=outbox.alone)
-
-
-def _codes(outbox: Outbox) -> set[int]:
-    return {failed.code() for failed in outbox.failed}

@@ -90,7 +90,7 @@ class KafkaAtLeastOnce(KafkaProducing):
         if left:
             outbox.producer.purge()
             raise BatchAbortedError(f"{left} outputs were not delivered in time", resolved=False)
-        codes = {error.code() for error in outbox.failed}
+        codes = outbox.failures
         if codes & FORBIDDEN:
             raise StopError(f"not allowed to write: {describe(outbox.failed[0])}")
         self._check_topics(outbox)

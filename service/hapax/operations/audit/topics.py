@@ -78,10 +78,9 @@ class AuditTopics:
         settled = client.last_stable(lanes)
         committed = client.committed(self.places)
         waiting = [] if self._retry is None else client.partitions([self._retry])
-        told = client.committed(waiting)
         # In the order of its key a record waits until another one says that it does not.
-        by_key = self._settings.retry_by_key
-        self._passed = {where: 0 if by_key else told[where] or 0 for where in waiting}
+        told = {} if self._settings.retry_by_key else client.committed(waiting)
+        self._passed = {where: told.get(where) or 0 for where in waiting}
         ends, highs, lows = (
             self._stable(lanes),
             client.high_watermarks(lanes),
