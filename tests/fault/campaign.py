@@ -29,6 +29,7 @@ from tests.kit.waiting import reaches
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.fault.members import Member
     from tests.fault.plan import Fault, Plan, Step
 
 EXAMPLES_MAX = 20
@@ -145,11 +146,16 @@ class _Campaign:
         for guest in self._stage.guests:
             if guest.running:
                 guest.thaw()
-                try:
-                    guest.terminate()
-                except subprocess.TimeoutExpired:
-                    self._violate("hang", f"{guest.instance} does not stop: {guest.last_words()}")
-                    guest.kill()
+                self._stop(guest)
+
+    def _stop(self, member: Member) -> int:
+        """SIGTERM; return the exit code. One that does not leave is a hang, and is killed."""
+        try:
+            return member.terminate()
+        except subprocess.TimeoutExpired:
+            self._violate("hang", f"{member.instance} does not stop: {member.last_words()}")
+            member.kill()
+            return 0
 
     def _conclude(self, scene: Scene, *, alone: bool) -> Strike:
         stage, fault = self._stage, scene.fault
@@ -206,7 +212,7 @@ class _Campaign:
         self._await_reader()
         for member in stage.members:
             if member.running:
-                code = member.terminate()
+                code = self._stop(member)
                 if code:
                     self._violate("undefined-exit", f"{member.instance}: SIGTERM ended in {code}")
         run.samples = list(stage.offsets.samples)

@@ -76,7 +76,7 @@ class Wish:
 def smoke(wish: Wish = Wish()) -> Plan:
     """Return a handful of each kind, to see that all of it works."""
     some = (strikes.P_ROWS[15], strikes.LATE[0], strikes.STORES[0], strikes.B_KILLS[3])
-    return wish.apply(Plan("smoke", _once(some), rate=1000, seconds=120))
+    return wish.apply(Plan("smoke", _once(some), rate=1000, seconds=400))
 
 
 def ci(wish: Wish = Wish()) -> Plan:
