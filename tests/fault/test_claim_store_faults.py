@@ -179,7 +179,7 @@ def test_claims_that_move_to_another_node_of_a_cluster_hold_the_batch_until_they
         at_work(worker)
         keys = move_slot(f"hapax:{{{route.app}}}:claims", ours, other)
         await_told(worker, "claims_unavailable")
-        assert "another node of the cluster" in worker.text()
+        assert "another node of its cluster" in worker.text()
         assert move_slot(f"hapax:{{{route.app}}}:claims", other, ours) == keys
         route.await_lag_0()
         assert worker.terminate() == 0

@@ -34,7 +34,7 @@ class MemoryKind:
             raise ValueError("write memory://name")
 
     def transport(self, url: str) -> Transport:
-        return Transport(None)
+        return Transport()
 
     def rights(self, url: str, app: str) -> StoreRights:
         return StoreRights("Memory, nothing to grant", f"{url} {app}")

@@ -1,12 +1,12 @@
-"""Two nodes of a Redis cluster, and slots that move between them.
+"""Nodes of a Redis cluster, slots that move between them, and a replica that takes over.
 
-At first the first has all but one.
+At first the first has all slots but one, which the second has; further ones follow the first.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hapax.sandbox.ports import Ports
 from hapax.sandbox.redis_server import Redis
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SLOTS = 16384
 MOVE_MS = 5000
+NODE_TIMEOUT_MS = 1000
 
 
 class Node(Redis):
@@ -31,7 +32,13 @@ class Node(Redis):
 
     def _arguments(self, folder: Path) -> list[str | Path]:
         bus_port = str(self.bus_port)
-        return [*super()._arguments(folder), "--cluster-enabled", "yes", "--cluster-port", bus_port]
+        return [
+            *super()._arguments(folder),
+            *("--cluster-enabled", "yes", "--cluster-port", bus_port),
+            # A slot without a node is asked of nobody here.
+            *("--cluster-node-timeout", str(NODE_TIMEOUT_MS)),
+            *("--cluster-require-full-coverage", "no"),
+        ]
 
     def ask(self, *command: object) -> object:
         """Send a command."""
@@ -45,21 +52,24 @@ class Node(Redis):
 
 
 @contextmanager
-def redis_cluster(folder: Path) -> Iterator[tuple[Node, Node]]:
-    """Run two nodes that know each other."""
+def redis_cluster(folder: Path, count: int = 2) -> Iterator[tuple[Node, ...]]:
+    """Run so many nodes that know each other."""
     watchdog, ports = ChildWatchdog(), Ports()
-    nodes = Node(folder / "0", ports, watchdog), Node(folder / "1", ports, watchdog)
+    nodes = tuple(Node(folder / str(number), ports, watchdog) for number in range(count))
     try:
         for node in nodes:
             node.start()
         for node in nodes:
             node.await_ready()
-        first, second = nodes
+        first, second, *replicas = nodes
         first.ask("cluster", "addslotsrange", 0, SLOTS - 2)
         # A node without any slot would become a replica of the other.
         second.ask("cluster", "addslotsrange", SLOTS - 1, SLOTS - 1)
-        first.ask("cluster", "meet", "127.0.0.1", second.port, second.bus_port)
-        await_(lambda: all(_whole(node) for node in nodes), 30, first.last_words)
+        for node in nodes[1:]:
+            first.ask("cluster", "meet", "127.0.0.1", node.port, node.bus_port)
+        await_(lambda: all(_whole(node, count) for node in nodes), 30, first.last_words)
+        for node in replicas:
+            node.ask("cluster", "replicate", first.node_id)
         yield nodes
     finally:
         for node in nodes:
@@ -83,9 +93,27 @@ def move_slot(key: str, source: Node, target: Node) -> int:
     return moved
 
 
-def _whole(node: Node) -> bool:
+def take_over(node: Node) -> None:
+    """Let a replica have the slots of its primary, which was killed."""
+    node.ask("cluster", "failover", "takeover")
+    await_(lambda: _replication(node)["role"] == "master", 30, node.last_words)
+
+
+def follows(node: Redis, primary: Redis) -> bool:
+    """Whether a replica has all that its primary has."""
+    told, given = _replication(node), _replication(primary)
+    same = told.get("slave_repl_offset") == given["master_repl_offset"]
+    return bool(told.get("master_link_status") == "up" and same)
+
+
+def _replication(server: Redis) -> dict[str, Any]:
+    found: dict[str, Any] = admin(server).info("replication")
+    return found
+
+
+def _whole(node: Node, count: int) -> bool:
     told = _text(node.ask("cluster", "info"))
-    return "cluster_state:ok" in told and "cluster_known_nodes:2" in told
+    return "cluster_state:ok" in told and f"cluster_known_nodes:{count}" in told
 
 
 def _text(answer: object) -> str:

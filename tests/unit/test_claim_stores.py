@@ -124,3 +124,44 @@ def test_an_unknown_scheme_is_refused_with_those_that_are_known() -> None:
 
 def test_the_schemes_of_redis_share_a_kind() -> None:
     assert kind_of("redis://a") is kind_of("rediss://a") is kind_of("unix:///a")
+    assert kind_of("redis+sentinel://a/b") is kind_of("rediss+sentinel://a/b")
+    assert kind_of("redis+cluster://a") is kind_of("rediss+cluster://a")
+
+
+@pytest.mark.parametrize(
+    ("url", "places"),
+    [
+        ("unix:///run/redis.sock", ()),
+        ("redis://u:p@host", (("host", 6379),)),
+        ("redis+sentinel://u:p@a,[::1]:7,b:8/mymaster/2", (("a", 26379), ("::1", 7), ("b", 8))),
+        ("redis+cluster://:p@a:1,b", (("a", 1), ("b", 6379))),
+    ],
+)
+def test_an_address_names_every_server(url: str, places: tuple[tuple[str, int], ...]) -> None:
+    for scheme in ("redis", "rediss"):
+        way = kind_of(url).transport(url.replace("redis", scheme, 1))
+        assert way.places == places
+        assert way.encrypted is (scheme == "rediss" and bool(places))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis+sentinel://:hunter2@host:26379",
+        "redis+sentinel://:hunter2@host:26379/",
+        "redis+sentinel://:hunter2@host:26379,/mymaster",
+        "redis+sentinel://:hunter2@host:26379/mymaster/two",
+        "redis+sentinel://:hunter2@host:sentinel/mymaster",
+        "redis+sentinel://:hunter2@a:1,b:0/mymaster",
+        "redis+cluster://:hunter2@",
+        "redis+cluster://:hunter2@a,,b",
+        "redis+cluster://:hunter2@a/1",
+        "redis+cluster://:hunter2@a:70000",
+    ],
+)
+def test_an_address_of_several_servers_that_cannot_work_is_refused(url: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings({**ENVIRONMENT, "HAPAX_DEDUP__REDIS_URL": url})
+    (problem,) = caught.value.problems
+    assert "HAPAX_DEDUP__REDIS_URL" in problem
+    assert "hunter2" not in problem

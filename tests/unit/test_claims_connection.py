@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import socket
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from redis.connection import SSLConnection
 
 from hapax.claims.kind import StoreOptions
 from hapax.claims.redis import RedisClaims
-from hapax.claims.redis_connection import Tls, connect, place
+from hapax.claims.redis_connection import Tls, connect, is_away, place
 from hapax.claims.redis_info import preflight
 from hapax.core.errors import ClaimsUnavailableError, ConfigurationError
 from tests.kit.claim_stores import bare, records
@@ -48,8 +49,8 @@ def answering() -> Iterator[Callable[[bytes], str]]:
         ("ERR Error running script (call to f_1): @user_script:7: -READONLY You", "a replica"),
         ("OOM command not allowed when used memory > 'maxmemory'.", "memory is full"),
         ("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is no", "without a"),
-        ("MOVED 3999 127.0.0.1:6381", "another node of the cluster"),
-        ("ASK 3999 127.0.0.1:6381", "another node of the cluster"),
+        ("MOVED 3999 127.0.0.1:6381", "another node of its cluster"),
+        ("ASK 3999 127.0.0.1:6381", "another node of its cluster"),
         ("CLUSTERDOWN The cluster is down", "is incomplete"),
         ("TRYAGAIN Multiple keys request during rehashing of slot", "is incomplete"),
         ("BUSY Redis is busy running a script.", "another script"),
@@ -141,10 +142,45 @@ def test_a_ca_file_needs_tls() -> None:
         ("redis://hapax:s3cret@host:7000/2", "host:7000/2"),
         ("redis://host", "host:6379/0"),
         ("unix:///run/redis.sock?db=1", "/run/redis.sock"),
+        ("redis+sentinel://:s3cret@a,b/mymaster/2", "the sentinels' mymaster"),
+        ("rediss+cluster://:s3cret@a:7,b", "the cluster of a:7"),
     ],
 )
 def test_a_server_is_named_without_its_secrets(url: str, expected: str) -> None:
     assert place(connect(url)) == expected
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_sentinels_have_a_login_of_their_own_and_share_the_certificates(*, tls: bool) -> None:
+    scheme = "rediss" if tls else "redis"
+    url = f"{scheme}+sentinel://u:s3cret@a,b:7/mymaster/2?sentinel_password=other&client_name=x"
+    options: Any = connect(url).connection_pool.connection_kwargs
+    primary = options["primary"]
+    assert (options["username"], options["password"], options["db"]) == ("u", "s3cret", 2)
+    assert (options["client_name"], "sentinel_password" in options) == ("x", False)
+    asked = [each.connection_pool.connection_kwargs for each in primary._sentinels.sentinels]
+    assert [(each["host"], each["port"]) for each in asked] == [("a", 26379), ("b", 7)]
+    for each in asked:
+        assert (each.get("username"), each["password"]) == (None, "other")
+        assert each.get("db", 0) == 0
+    kind = connect(url).connection_pool.connection_class
+    assert issubclass(kind, SSLConnection) is tls
+
+
+def test_no_sentinel_that_answers_is_an_outage() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        url = f"redis+sentinel://127.0.0.1:{port},127.0.0.1:{port}/mymaster"
+        store = bare(url, answer_timeout_s=0.05)
+        with pytest.raises(ClaimsUnavailableError, match="sentinels' mymaster") as caught:
+            store.ping()
+    assert caught.value.__cause__ is not None
+    assert is_away(caught.value.__cause__)
+
+
+def test_nodes_that_are_all_gone_are_an_outage() -> None:
+    with pytest.raises(ClaimsUnavailableError, match="connection refused"):
+        bare("redis+cluster://127.0.0.1:1,127.0.0.1:2").ping()
 
 
 @pytest.mark.parametrize("app", ["", "a b", "a}b", "{a}", "a:b"])

@@ -261,6 +261,7 @@ ENCRYPTION = {"kafka-plaintext", "kafka-verification", "redis-encryption"}
             {"HAPAX_KAFKA__PROPERTIES": '{"ssl.endpoint.identification.algorithm": "none"}'},
         ),
         ("redis-encryption", {"HAPAX_DEDUP__REDIS_URL": "redis://u:p@cache:6379/0"}),
+        ("redis-encryption", {"HAPAX_DEDUP__REDIS_URL": "redis+cluster://u:p@127.0.0.1,cache"}),
         ("redis-encryption", {"HAPAX_DEDUP__REDIS_URL": "rediss://cache/0?ssl_cert_reqs=none"}),
         (
             "redis-encryption",

@@ -113,6 +113,9 @@ def test_every_optional_right_comes_after_the_mandatory_ones_and_says_what_it_is
         ("rediss://claims%2Dshop:s3cret@cache", "claims-shop", False),
         ("redis://cache/?username=claims&password=s3cret&db=3", "claims", True),
         ("unix://claims:s3cret@/run/redis.sock", "claims", False),
+        ("redis+sentinel://claims:s3cret@a,b/mymaster", "claims", False),
+        ("redis+sentinel://claims:s3cret@a,b/mymaster/3", "claims", True),
+        ("redis+cluster://claims:s3cret@a,b", "claims", False),
     ],
 )
 def test_the_line_for_redis_names_user_keys_and_commands_and_no_password(

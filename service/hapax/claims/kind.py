@@ -52,14 +52,12 @@ class StoreOptions(NamedTuple):
 class Transport(NamedTuple):
     """The way to a store, as its address describes it.
 
-    host        None: within this machine, by a socket
-    port        of the host
+    places      host and port of every server that it names; none: within this machine, by a socket
     encrypted   whether it is reached by TLS
     unverified  options of the address that switch verification off, as ``name=value``
     """
 
-    host: str | None
-    port: int = 0
+    places: tuple[tuple[str, int], ...] = ()
     encrypted: bool = False
     unverified: tuple[str, ...] = ()
 

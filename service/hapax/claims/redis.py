@@ -78,7 +78,7 @@ if TYPE_CHECKING:
 
 
 class RedisClaims:
-    """Claims in one Redis, or in one node of a cluster.
+    """Claims in one Redis, in the primary that sentinels name, or in one node of a cluster.
 
     topic_ids   Kafka's id of each topic: a topic that was deleted and recreated is another
     salt        of the digests: 16 bytes
@@ -96,13 +96,14 @@ class RedisClaims:
         app = options.app
         if not re.fullmatch(r"[A-Za-z0-9._-]+", app):
             raise ConfigurationError([f"The app {app!r} cannot name keys in Redis."])
+        self._base = f"hapax:{{{app}}}:claims".encode()
         self._redis = connect(
             url,
+            key=self._base,
             tls=Tls(*options.tls),
             connect_timeout_s=options.connect_timeout_s,
             answer_timeout_s=options.answer_timeout_s,
         )
-        self._base = f"hapax:{{{app}}}:claims".encode()
         self.salt = blake2b(app.encode(), digest_size=16).digest()
         self._salted = blake2b(digest_size=DIGEST_BYTES, salt=self.salt)
         self._canary = Canary(options, StoreClock(monotonic, options.ttl_ms))

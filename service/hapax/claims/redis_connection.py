@@ -19,6 +19,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
 from hapax.claims.kind import TlsFiles
+from hapax.claims.redis_primary import primary_of
 from hapax.claims.redis_url import CLAIM_COMMANDS
 from hapax.core.errors import ClaimsUnavailableError, ConfigurationError
 
@@ -42,7 +43,7 @@ REASONS = (
     (r"NOREPLICAS", "too few replicas follow it"),
     (
         r"MOVED|ASK|CROSSSLOT",
-        "another node of the cluster holds the keys of this app: use that node in the URL",
+        "another node of its cluster has the keys of this app: begin the URL with redis+cluster://",
     ),
     (r"CLUSTERDOWN|TRYAGAIN", "the Redis cluster is incomplete: some hash slots have no node"),
     (r"max number of clients", "it has no free connection: raise maxclients"),
@@ -110,33 +111,35 @@ NO_FILES = Tls()
 def connect(
     url: str,
     *,
+    key: bytes = b"",
     tls: Tls = NO_FILES,
     connect_timeout_s: float = 1.0,
     answer_timeout_s: float = 2.0,
 ) -> Redis:
-    """Return a client for ``redis://``, ``rediss://`` or ``unix://``; nothing is sent yet.
+    """Return a client for an address of claims/redis_url.py; nothing is sent yet.
 
     It never repeats a call: an outage must be seen after one timeout, and the caller decides.
+    ``key``: one of the app's, which says which node of a cluster is meant.
     Raises ConfigurationError for a URL or files that cannot work; its text holds no part of the
     URL.
     """
     options: dict[str, object] = {}
     if any(tls):
-        if not url.startswith("rediss://"):
+        if not url.startswith("rediss"):
             raise ConfigurationError(["Certificates for Redis need a URL that begins rediss://."])
         options = tls.options()
+    options |= {
+        "socket_connect_timeout": connect_timeout_s,
+        "socket_timeout": answer_timeout_s,
+        "retry": Retry(NoBackoff(), 0),
+        # No HELLO and no CLIENT SETINFO: each is a round trip that a strict ACL refuses.
+        "protocol": 2,
+        "driver_info": None,
+    }
     try:
+        url, more = primary_of(url, key, options) or (url, {})
         _check_database(url)
-        client = Redis.from_url(
-            url,
-            **options,
-            socket_connect_timeout=connect_timeout_s,
-            socket_timeout=answer_timeout_s,
-            retry=Retry(NoBackoff(), 0),
-            # No HELLO and no CLIENT SETINFO: each is a round trip that a strict ACL refuses.
-            protocol=2,
-            driver_info=None,
-        )
+        client = Redis.from_url(url, **options, **more)
         # Options of the URL's query are only read here.
         client.connection_pool.make_connection()
     except (ValueError, TypeError, RedisError):
@@ -155,6 +158,8 @@ def _check_database(url: str) -> None:
 def place(client: Redis) -> str:
     """Name the server without its secrets: ``host:port/database``."""
     options = client.connection_pool.connection_kwargs
+    if "primary" in options:
+        return str(options["primary"].place())
     if "path" in options:
         return str(options["path"])
     host, port = options.get("host", "localhost"), options.get("port", 6379)
@@ -162,7 +167,13 @@ def place(client: Redis) -> str:
 
 
 def unavailable(client: Redis, error: Exception) -> ClaimsUnavailableError:
-    """Translate what the client raised; one line, without secrets."""
+    """Translate what the client raised; one line, without secrets.
+
+    Where the primary may have changed the next call asks where it is: a demoted one refuses every
+    write and closes nothing.
+    """
+    if "primary" in client.connection_pool.connection_kwargs:
+        client.connection_pool.disconnect(inuse_connections=False)
     return ClaimsUnavailableError(f"Redis at {place(client)} does not answer: {reason_of(error)}")
 
 

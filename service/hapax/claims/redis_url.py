@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hapax.core.claim_store import ClaimStore
 
 PORT: Final = 6379
+SENTINEL_PORT: Final = 26379
 CLAIM_COMMANDS: Final = (
     "ping",
     "info",
@@ -41,11 +42,12 @@ _UNVERIFIED: Final = (
 
 
 class RedisKind:
-    """Redis behind ``redis://``, ``rediss://`` (TLS) or ``unix://``."""
+    """Redis at ``redis://``, ``rediss://`` (TLS) or ``unix://``."""
 
     name = "Redis"
     example = "redis://host:6379/0, rediss:// for TLS or unix:///path"
     tls_scheme = "rediss"
+    wanted = "write host, port and number of the database: redis://host:6379/0"
 
     def check(self, parts: SplitResult) -> None:
         """Raise ValueError for an address without a host or with a database that is no number."""
@@ -53,27 +55,33 @@ class RedisKind:
             if not parts.path:
                 raise ValueError("the path of the socket is missing: unix:///run/redis.sock")
             return
-        database = parts.path.strip("/")
-        if not parts.hostname or (database and not database.isdecimal()):
-            raise ValueError("write host, port and number of the database: redis://host:6379/0")
+        database = self.database(parts)
+        if not all(host for host, _ in self.places(parts)) or not _is_database(database):
+            raise ValueError(self.wanted)
+
+    def places(self, parts: SplitResult) -> tuple[tuple[str, int], ...]:
+        """Return host and port of the server; an empty host where none is named."""
+        return () if parts.scheme == "unix" else places_of(parts, PORT)[:1]
+
+    def database(self, parts: SplitResult) -> str:
+        """Return the database that the path names; empty: none."""
+        return "" if parts.scheme == "unix" else parts.path.strip("/")
 
     def transport(self, url: str) -> Transport:
         """Return the way that the address describes."""
         parts = urlsplit(url)
-        if parts.scheme == "unix":
-            return Transport(None)
         query = {name: values[-1].lower() for name, values in parse_qs(parts.query).items()}
         wrong = (
             f"{name}={query[name]}" for name, values in _UNVERIFIED if query.get(name) in values
         )
-        encrypted = parts.scheme == self.tls_scheme
-        return Transport(parts.hostname or "localhost", parts.port or PORT, encrypted, tuple(wrong))
+        places = tuple((host or "localhost", port) for host, port in self.places(parts))
+        return Transport(places, parts.scheme == self.tls_scheme, tuple(wrong) if places else ())
 
     def rights(self, url: str, app: str) -> StoreRights:
         """Return the user's line for the ACL file; ``PASSWORD`` in it stands for the password."""
         parts = urlsplit(url)
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-        database = query.get("db") or ("" if parts.scheme == "unix" else parts.path.strip("/"))
+        database = query.get("db") or self.database(parts)
         commands = [*CLAIM_COMMANDS, *(["select"] if database not in {"", "0"} else [])]
         user = query.get("username") or unquote(parts.username or "") or app
         allowed = " ".join(f"+{command}" for command in commands)
@@ -86,3 +94,68 @@ class RedisKind:
         from hapax.claims.redis import RedisClaims
 
         return RedisClaims(url, options)
+
+
+class SentinelKind(RedisKind):
+    """The primary that sentinels name: ``redis+sentinel://host:26379,other:26379/service/0``."""
+
+    example = "redis+sentinel://host:26379,other:26379/mymaster"
+    tls_scheme = "rediss+sentinel"
+    wanted = (
+        "write host and port of every sentinel, and the name of the service that they watch: "
+        "redis+sentinel://host:26379,other:26379/mymaster, with /0 after it for a database"
+    )
+
+    def check(self, parts: SplitResult) -> None:
+        """Raise ValueError where a host or the name of the service is missing."""
+        super().check(parts)
+        if not service_of(parts):
+            raise ValueError(self.wanted)
+
+    def places(self, parts: SplitResult) -> tuple[tuple[str, int], ...]:
+        """Return host and port of every sentinel."""
+        return places_of(parts, SENTINEL_PORT)
+
+    def database(self, parts: SplitResult) -> str:
+        """Return the database, which stands after the name of the service."""
+        return parts.path.strip("/").partition("/")[2]
+
+
+class ClusterKind(RedisKind):
+    """The node of a cluster that holds an app's slot: ``redis+cluster://host:6379,other:6379``."""
+
+    example = "redis+cluster://host:6379,other:6379"
+    tls_scheme = "rediss+cluster"
+    wanted = (
+        "write host and port of some nodes, and no database, for a cluster has only 0: "
+        "redis+cluster://host:6379,other:6379"
+    )
+
+    def check(self, parts: SplitResult) -> None:
+        """Raise ValueError where a host is missing, or for another database than 0."""
+        super().check(parts)
+        if self.database(parts) not in {"", "0"}:
+            raise ValueError(self.wanted)
+
+    def places(self, parts: SplitResult) -> tuple[tuple[str, int], ...]:
+        """Return host and port of every node that is named."""
+        return places_of(parts, PORT)
+
+
+def places_of(parts: SplitResult, port: int) -> tuple[tuple[str, int], ...]:
+    """Return host and port of each server of an address, which commas separate.
+
+    An empty host where none is named. Raises ValueError for a port that is no number.
+    """
+    hosts = parts.netloc.rpartition("@")[2]
+    found = (urlsplit(f"//{host}") for host in hosts.split(","))
+    return tuple((each.hostname or "", each.port or port) for each in found)
+
+
+def service_of(parts: SplitResult) -> str:
+    """Return the name under which sentinels watch a primary."""
+    return unquote(parts.path.strip("/").partition("/")[0])
+
+
+def _is_database(text: str) -> bool:
+    return not text or text.isdecimal()

@@ -8,13 +8,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from hapax.claims.redis_url import RedisKind
+from hapax.claims.redis_url import ClusterKind, RedisKind, SentinelKind
 
 if TYPE_CHECKING:
     from hapax.claims.kind import StoreKind
 
 _REDIS: Final = RedisKind()
-KINDS: Final[dict[str, StoreKind]] = {"redis": _REDIS, "rediss": _REDIS, "unix": _REDIS}
+_SENTINEL: Final = SentinelKind()
+_CLUSTER: Final = ClusterKind()
+KINDS: Final[dict[str, StoreKind]] = {
+    "redis": _REDIS,
+    "rediss": _REDIS,
+    "unix": _REDIS,
+    "redis+sentinel": _SENTINEL,
+    "rediss+sentinel": _SENTINEL,
+    "redis+cluster": _CLUSTER,
+    "rediss+cluster": _CLUSTER,
+}
 """By the scheme of the address."""
 
 

@@ -87,7 +87,10 @@ class DedupSettings(SettingsGroup):
         return None if self.redis_url is None else self.redis_url.get_secret_value()
 
     redis_url: Annotated[SecretStr | None, CLAIMS_URL] = Field(
-        default=None, description="Claim store. Unset: off, all other dedup settings are idle."
+        default=None,
+        description="Claim store: redis://HOST:PORT/0, redis+sentinel://HOST:PORT,HOST:PORT/NAME "
+        "or redis+cluster://HOST:PORT,HOST:PORT; with TLS rediss://, rediss+sentinel:// or "
+        "rediss+cluster://. Unset: off, all other dedup settings are idle.",
     )
     ca_file: Annotated[str | None, PATH] = Field(
         default=None,

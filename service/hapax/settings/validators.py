@@ -138,10 +138,11 @@ def _split_url(text: str) -> SplitResult | None:
     # The standard library's errors repeat parts of the address, and with them passwords.
     try:
         parts = urlsplit(text)
-        port = parts.port
+        hosts = parts.netloc.rpartition("@")[2].split(",")
+        ports = [urlsplit(f"//{host}").port for host in hosts]
     except ValueError:
         return None
-    return None if port == 0 or not text.isprintable() or " " in text else parts
+    return None if 0 in ports or not text.isprintable() or " " in text else parts
 
 
 NAME: Final = Form("1 to 200 letters, digits, `.`, `_`, `-`", _name)

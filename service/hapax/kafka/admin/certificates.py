@@ -57,10 +57,10 @@ def _servers(settings: Settings, brokers: Iterable[str]) -> Iterator[tuple[str, 
             yield "kafka-broker", place
     if (url := settings.dedup.claims_url) is not None:
         kind = kind_of(url)
-        host, port, encrypted, _ = kind.transport(url)
-        if host is not None and encrypted:
-            host = f"[{host}]" if ":" in host else host
-            yield f"{kind.name.lower()}-server", f"{host}:{port}"
+        way = kind.transport(url)
+        for host, port in way.places if way.encrypted else ():
+            named = f"[{host}]" if ":" in host else host
+            yield f"{kind.name.lower()}-server", f"{named}:{port}"
 
 
 def _of_file(role: str, path: str) -> Certificate:

@@ -102,11 +102,12 @@ def _claim_store(case: Case) -> Iterator[CheckResult]:
         return
     kind = kind_of(url)
     way = kind.transport(url)
-    if way.host is None or (not way.encrypted and _loopback(way.host)):
+    outside = [host for host, _port in way.places if way.encrypted or not _loopback(host)]
+    if not outside:
         yield ok("the claim store is within this machine")
     elif not way.encrypted:
         yield warn(
-            f"{URL} has no TLS: password and ids are sent unencrypted to {way.host}",
+            f"{URL} has no TLS: password and ids are sent unencrypted to {listed(outside)}",
             f"let the address begin with {kind.tls_scheme}://, and give {kind.name} a TLS port",
         )
     elif way.unverified:
