@@ -8,7 +8,7 @@ from base64 import urlsafe_b64encode
 from functools import partial
 from typing import TYPE_CHECKING
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
 from hapax.sandbox import metadata
@@ -107,7 +107,13 @@ class KafkaCluster:
             config=dict(config or {}),
         )
         client = metadata.admin(self.bootstrap_servers)
-        client.create_topics([topic], operation_timeout=_REQUEST_TIMEOUT_S)[name].result()
+        was_there = name in client.list_topics(timeout=_REQUEST_TIMEOUT_S).topics
+        try:
+            client.create_topics([topic], operation_timeout=_REQUEST_TIMEOUT_S)[name].result()
+        except KafkaException as error:
+            # A slow broker's request to the controller is repeated: the second finds the first.
+            if was_there or error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
         for broker in self.brokers:
             if broker.running:
                 asked = metadata.admin(broker.address)
