@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
@@ -10,9 +12,15 @@ from hapax.core.errors import (
     MemberFencedError,
     PositionLostError,
 )
+from hapax.kafka.consume.positions import LATE_S
 from hapax.kafka.consume.source import WAITING_MAX
 from hapax.kafka.undecodable import RETRY_S
 from tests.kit.consumers import OUT_OF_RANGE, TRUNCATED, Undecodable, event, message, source
+
+if TYPE_CHECKING:
+    from hapax.kafka.consume.source import KafkaSource
+    from tests.kit.consumers import FakeConsumer
+    from tests.kit.doubles import Ticking
 
 P0, P1 = ("in", 0), ("in", 1)
 EOF, RESET = KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET
@@ -115,6 +123,59 @@ def test_a_partition_that_came_back_is_read_again_from_its_committed_offset(
     consumer.before_poll = lambda: kafka._states.leave([P0, P1])
     assert kafka.take(10, 0.1).records == []
     assert sorted(consumer.seeks) == [("in", 0, 7), ("in", 1, 0)]
+
+
+THIS, OTHER = "hapax topic=AAAA", "hapax topic=BBBB"
+
+
+def gone_back(patch: Patch, beside: str = THIS) -> tuple[KafkaSource, FakeConsumer, Ticking]:
+    """Commit up to 20, and have the group answer with 7 afterwards, to a member that came again."""
+    kafka, consumer, clock = source(patch)
+    consumer.offsets, consumer.words = {P0: 9}, {P0: THIS}
+    assert kafka.committed([P0]) == {P0: 9}
+    patch.setattr(kafka._consumer.log.topics, "known", lambda _topic: "AAAA")
+    kafka.mark_processed({P0: 20})
+    kafka._states.leave([P0])
+    consumer.offsets, consumer.words = {P0: 7}, {P0: beside}
+    return kafka, consumer, clock
+
+
+def test_an_offset_below_what_was_committed_is_asked_for_again(monkeypatch: Patch) -> None:
+    kafka, consumer, clock = gone_back(monkeypatch)
+    for _ in range(2):
+        with pytest.raises(BatchAbortedError, match="offset is 7, but it was 20 before") as raised:
+            kafka.committed([P0])
+        assert not raised.value.resolved
+        clock.now_s += LATE_S / 3
+    consumer.offsets = {P0: 20}
+    assert kafka.committed([P0]) == {P0: 20}
+    clock.now_s += LATE_S
+    consumer.offsets = {P0: 8}
+    with pytest.raises(BatchAbortedError, match="offset is 8"):
+        kafka.committed([P0])
+
+
+def test_an_offset_that_stays_below_what_was_committed_is_lost(monkeypatch: Patch) -> None:
+    kafka, _consumer, clock = gone_back(monkeypatch)
+    with pytest.raises(BatchAbortedError):
+        kafka.committed([P0])
+    clock.now_s += LATE_S
+    with pytest.raises(PositionLostError, match=r"in/0.* 7, but it was 20 before.*offsets set"):
+        kafka.committed([P0])
+
+
+@pytest.mark.parametrize("beside", ["", OTHER])
+def test_an_offset_that_was_set_back_on_purpose_is_taken(monkeypatch: Patch, beside: str) -> None:
+    """Kafka's tools write no id beside it; a topic that was made again has another one."""
+    kafka, consumer, clock = gone_back(monkeypatch, beside)
+    assert kafka.committed([P0]) == {P0: 7}
+    clock.now_s += LATE_S
+    consumer.offsets = {P0: 3}
+    if beside:
+        with pytest.raises(BatchAbortedError):
+            kafka.committed([P0])
+    else:
+        assert kafka.committed([P0]) == {P0: 3}
 
 
 def test_nothing_beyond_a_set_that_cannot_be_decoded_is_taken(monkeypatch: Patch) -> None:

@@ -112,6 +112,10 @@ class TopicIds:
         """Whether the topic's id has been heard."""
         return topic in self._known
 
+    def known(self, topic: str) -> str | None:
+        """Return the topic's id; None: it has not been heard."""
+        return self._known.get(topic)
+
     def offset(
         self, where: Where, offset: int, *, began: int | None = None, epoch: int | None = None
     ) -> GroupOffset:

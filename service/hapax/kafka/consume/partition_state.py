@@ -100,9 +100,22 @@ class PartitionState:
         self.refused = False
 
 
+@dataclass(slots=True)
+class Reached:
+    """How far the group is known to have come in a partition of a topic with this id.
+
+    below_since_s  since when the group's offset has been told to be below; None: it is not
+    """
+
+    topic_id: str
+    offset: int
+    below_since_s: float | None = None
+
+
 class PartitionStates:
     """A state for each partition, forgotten as a whole when the partition leaves.
 
+    reached  stays when partitions leave: the group's offsets never go back by themselves
     ends      met, and not handed out with a batch yet
     unplaced  partitions for which the client found no offset to read at, or at which the group
               has not begun
@@ -114,6 +127,8 @@ class PartitionStates:
 
     def __init__(self, clock: Clock) -> None:
         self._states: dict[Where, PartitionState] = {}
+        self._clock = clock
+        self.reached: dict[Where, Reached] = {}
         self.stuck = StuckPartitions(clock)
         self.ends: Progress = {}
         self.unplaced: set[Where] = set()
@@ -140,6 +155,29 @@ class PartitionStates:
         """Return what is settled. Any thread may ask."""
         states = list(self._states.items())
         return {where: state.settled for where, state in states if state.settled is not None}
+
+    def reach(self, where: Where, topic_id: str | None, offset: int) -> None:
+        """Take note that the group has committed up to there; a topic without an id is ignored."""
+        known = self.reached.get(where)
+        if topic_id is not None and (
+            known is None or known.topic_id != topic_id or offset >= known.offset
+        ):
+            self.reached[where] = Reached(topic_id, offset)
+
+    def too_low_s(self, where: Where, topic_id: str | None, offset: int) -> float | None:
+        """Return for how long the group's offset has been lower than it was; None: it is not.
+
+        An offset without the topic's id beside it was written by another program, on purpose.
+        """
+        known = self.reached.get(where)
+        if known is None or known.topic_id != topic_id or offset >= known.offset:
+            self.reached.pop(where, None)
+            self.reach(where, topic_id, offset)
+            return None
+        now_s = self._clock.monotonic()
+        if known.below_since_s is None:
+            known.below_since_s = now_s
+        return now_s - known.below_since_s
 
     def move(self, where: Where, offset: int) -> None:
         """Go on at another offset; what was fetched for the old one is dropped."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hapax.core.errors import PositionLostError
+from hapax.core.committed_metadata import CommittedMetadata
+from hapax.core.errors import BatchAbortedError, PositionLostError
 from hapax.kafka.consume.beginning import Beginning
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from confluent_kafka import TopicPartition
 
     from hapax.core.ports import Clock
     from hapax.core.records import TopicPartition as Where
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from hapax.kafka.consume.partition_state import PartitionStates
 
 ELECTION_S = 10.0
+LATE_S = 30.0
+"""How long the group's offset may be below what it was, until it counts as lost."""
 _CUT_AT = re.compile(r"broker end offset is (\d+)")
 
 
@@ -35,9 +40,15 @@ class Positions:
         self.beginning = Beginning(consumer, start=start)
 
     def committed(self, partitions: Iterable[Where]) -> dict[Where, int | None]:
-        """Return the group's stable committed offsets; None where there is none."""
+        """Return the group's stable committed offsets; None where there is none.
+
+        Raises BatchAbortedError while an answer is older than what the group is known to have
+        committed, and PositionLostError when that does not pass.
+        """
         answers = self._consumer.committed(partitions)
         for where, answer in answers.items():
+            if answer.offset >= 0:
+                self._compare(where, answer)
             state = self._states[where]
             state.beside = answer.metadata or ""
             state.drop_anchor(answer.offset, answer.leader_epoch)
@@ -45,6 +56,31 @@ class Positions:
             where: answer.offset if answer.offset >= 0 else None
             for where, answer in answers.items()
         }
+
+    def _compare(self, where: Where, answer: TopicPartition) -> None:
+        """Compare an answer with how far the group is known to have come.
+
+        A coordinator that has just loaded its log answers with what was replicated last, which may
+        be older than what was acknowledged. One that has lost offsets would have every record
+        since processed twice: brokers that all died at once, seen with Kafka 4.3.1.
+        """
+        topic_id = CommittedMetadata.decode(answer.metadata).topic_id
+        too_low_s = self._states.too_low_s(where, topic_id, answer.offset)
+        if too_low_s is None:
+            return
+        known = self._states.reached[where]
+        text = (
+            f"{where[0]}/{where[1]}: the group's offset is {answer.offset}, but it was"
+            f" {known.offset} before"
+        )
+        if too_low_s < LATE_S:
+            raise BatchAbortedError(f"committed: {text}", resolved=False)
+        raise PositionLostError(
+            f"{text}: the brokers have lost what was committed since, or it was set back while"
+            f" the service ran. What lies between has had its effect, and would have it again. Set"
+            f" the group's offset to {known.offset} (hapax offsets set), or restart to begin at"
+            f" {answer.offset}"
+        )
 
     def rewind(self, progress: Mapping[Where, int]) -> None:
         """Read again from these offsets; partitions that are no longer assigned are ignored."""

@@ -280,6 +280,7 @@ class KafkaSource:
         """Take note that everything below these offsets has had its effect."""
         for where, offset in progress.items():
             self._states[where].settled = offset
+            self._states.reach(where, self._consumer.log.topics.known(where[0]), offset)
 
     def processed(self) -> Progress:
         """Return per partition where to read again when nothing later is certain.
