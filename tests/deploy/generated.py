@@ -7,6 +7,7 @@ import re
 import textwrap
 from typing import TYPE_CHECKING, Final
 
+from deploy.licences import page as licences_page
 from hapax.engines.producer_startup import Opening
 from hapax.settings import VARIABLES
 from hapax.settings.reference import markdown
@@ -61,6 +62,7 @@ def files() -> dict[Path, str]:
         DOCS / "settings.md": markdown(),
         DOCS / "metrics.md": metrics_reference(),
         DOCS / "api.md": api_page(),
+        DOCS / "licences.md": licences_page(),
         CHART / "values.schema.json": json.dumps(schema(), indent=1) + "\n",
         CHART / "alerts.yaml": _tokens(alerts),
         CHART / "dashboard.json": DASHBOARD.read_text(),
