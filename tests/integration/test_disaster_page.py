@@ -5,6 +5,7 @@ A mirror that takes over is in test_two_clusters.py.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -77,6 +78,10 @@ def test_what_the_page_of_a_lost_node_has_people_type_answers(route: PipelineUnd
         type_section(Desk(route), route, "node-loss.md", title)
     said = type_section(Desk(route), route, "capacity.md", "Redis")
     assert "claim-memory" in said["doctor --all"]
+    memory = "Memory of a process"
+    (less,) = re.findall(r"(?m)^\$ export HAPAX_(\w+)='(.+)'$", section("capacity.md", memory))
+    said = type_section(Desk(route, **dict([less])), route, "capacity.md", memory)
+    assert "settings are fine" in said["config check"]
 
 
 def test_the_pattern_of_the_page_finds_every_key_of_the_app_and_no_other(
