@@ -23,7 +23,7 @@ LANES     ?= 3
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup environment sandbox demo test unit sanitize lint format integration simulate fault fault-long matrix proof \
-        sbom generate site bench guard lock upgrade clean
+        sbom scan release generate site bench guard lock upgrade clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
@@ -94,7 +94,22 @@ integration: setup  ## tests on a real broker
 	    $(BIN)/pytest -n $(LANES) --dist loadfile -m 'not long' --durations 15 $(REAL)
 
 sbom: setup  ## bills of materials of both images, from the locks
-	$(BIN)/python deploy/sbom.py build/sbom
+	$(BIN)/python -m deploy.sbom build/sbom
+
+# A file, a folder or an archive of OSV records; without one nothing is compared, and that is said.
+ADVISORIES ?=
+scan: sbom  ## compare both bills of materials with known weaknesses: ADVISORIES=FILE
+	@.ci/part 'known weaknesses of what the images hold' \
+	    $(BIN)/python -m deploy.scan build/sbom $(ADVISORIES)
+
+# Of the commit, not of the folder: what is not committed is not released. TAG=v1.2.3 is compared with
+# the version that the sources have; without it this is a rehearsal, as in CI.
+RELEASE := build/release
+TAG     ?=
+release: scan  ## what a release publishes, except images: in build/release, with SHA256SUMS; TAG=v1.2.3
+	$(BIN)/python -m deploy.licences
+	@.ci/part 'wheel, sdist, bills of materials and their sums' \
+	    $(BIN)/python -m deploy.release build/sbom $(RELEASE) $(TAG)
 
 generate: setup  ## what is made from code: pages of settings and metrics, copies within deploy/
 	$(BIN)/python -m tests.deploy.generated

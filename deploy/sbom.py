@@ -1,10 +1,9 @@
-"""Bills of materials of the images (CycloneDX), from the locks: ``python deploy/sbom.py FOLDER``.
+"""Bills of materials of the images (CycloneDX), from the locks: ``python -m deploy.sbom FOLDER``.
 
 worker.json holds the libraries of the worker, spark.json those of the Spark engine and the jars of
-its connector, each with the hashes that an installation compares. What the base image and Debian
-bring is not in a lock: ask the image itself for that.
+its connector, each with its licence and the hashes that an installation compares. What the base
+image and Debian bring is not in a lock: ask the image itself for that.
 """
-# ruff: noqa: INP001 - a script of its own, in no package
 
 from __future__ import annotations
 
@@ -14,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from deploy.licences import licence_of
 from hapax import __version__
 from hapax.engines.spark.connector import CONNECTOR
 from hapax.jars import Jar, locked
@@ -35,6 +35,9 @@ def bill(image: str) -> dict[str, Any]:
     found["metadata"]["component"]["version"] = __version__
     if image == "spark":
         found["components"] += [_component(jar) for jar in locked(CONNECTOR)]
+    for component in found["components"]:
+        name = ":".join(filter(None, [component.get("group"), component["name"]]))
+        component["licenses"] = [{"expression": licence_of(name, component["version"])}]
     return found
 
 

@@ -6,8 +6,6 @@ drains it. Its JVM is its child and takes the properties that Spark wrote for th
 Everything else is arguments of ``hapax``.
 """
 
-# ruff: noqa: INP001 - a script of its own, in no package
-
 from __future__ import annotations
 
 import os

@@ -1,4 +1,4 @@
-"""The bill of materials names every library of the lock with every hash of it."""
+"""The bill of materials names every library of the lock with every hash and the licence of it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 
 import hapax
 from hapax.engines.spark.connector import CONNECTOR
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def bills(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sbom")
-    subprocess.run([sys.executable, ROOT / "deploy/sbom.py", folder], check=True, cwd=ROOT)
+    subprocess.run([sys.executable, "-m", "deploy.sbom", folder], check=True, cwd=ROOT)
     return folder
 
 
@@ -59,3 +61,10 @@ def test_the_bill_is_the_lock(image: str, bills: Path) -> None:
     purls = [component["purl"] for component in bill["components"]]
     assert len(set(purls)) == len(purls)
     assert all(purl.startswith(("pkg:pypi/", "pkg:maven/")) for purl in purls)
+    assert [each["name"] for each in bill["components"] if not each["licenses"]] == []
+
+
+@pytest.mark.parametrize("image", ["worker", "spark"])
+def test_the_bill_is_of_the_form_that_others_read(image: str, bills: Path) -> None:
+    text = (bills / f"{image}.json").read_text()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None

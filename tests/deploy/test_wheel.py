@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hapax
+from deploy.release import build
 from tests.deploy.steps import ROOT
 from tests.kit.topics import produce, read_back
 
@@ -40,8 +41,8 @@ def transform(record: Record) -> Output:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*build, "--quiet", "--wheel-dir", folder, ROOT], check=True, timeout=120)
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*command, "--quiet", "--wheel-dir", folder, ROOT], check=True, timeout=120)
     [found] = folder.iterdir()
     return found
 
@@ -54,8 +55,7 @@ def built(source: Path, target: Path) -> dict[str, bytes]:
     for name in ("service", "examples", "requirements"):
         ignored = shutil.ignore_patterns("__pycache__", ".*_cache")
         shutil.copytree(ROOT / name, source / name, ignore=ignored, copy_function=shutil.copy)
-    command = [sys.executable, "-m", "hatchling", "build", "--directory", str(target)]
-    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=120)
+    build(source, target)
     return {file.name: file.read_bytes() for file in target.iterdir()}
 
 

@@ -9,6 +9,7 @@ from confluent_kafka.admin import AdminClient
 
 from hapax.sandbox import Sandbox
 from tests.kit.night import Desk
+from tests.kit.pages import type_section
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given, produce, read_back
 from tests.kit.waiting import await_
@@ -146,3 +147,42 @@ def test_staging_beside_production_with_one_store_and_one_app_does_not_start(
     route.write(*events("b"))
     route.await_outputs(2)
     assert production.terminate() == 0
+
+
+def taken_over(
+    route: PipelineUnderTest, other: Sandbox, *, by_the_page: bool, redis: Sandbox
+) -> list[bytes | None]:
+    """Lose a cluster whose mirror lacks two events; return the values of the mirror at the end.
+
+    Two events that are new there get the offsets that the two had; then senders repeat these.
+    """
+    route.write(*events("copied", "gap-1", "gap-2"))
+    route.run_to_end(60)
+    produce(other.bootstrap_servers, route.source, *events("copied"))
+    desk = Desk(route, **elsewhere(other))
+    if by_the_page:
+        redis.redis.flush()  # its claims alone: test_disaster_page.py has the pattern
+        type_section(desk, route, "disaster-recovery.md", "A mirror takes over")
+    else:
+        desk.ask("claims", "adopt", "--yes")
+    produce(other.bootstrap_servers, route.source, *events("new-1", "new-2"))
+    route.run_to_end(60, **elsewhere(other))
+    produce(other.bootstrap_servers, route.source, *events("gap-1", "gap-2", "new-2"))
+    route.run_to_end(60, **elsewhere(other))
+    return [record.value for record in read_back(other.bootstrap_servers, route.target)]
+
+
+def test_a_mirror_takes_over_by_the_commands_of_the_page(
+    route: PipelineUnderTest, other: Sandbox, sandbox: Sandbox
+) -> None:
+    assert taken_over(route, other, by_the_page=True, redis=sandbox) == [
+        *(b"copied", b"new-1", b"new-2"),
+        *(b"gap-1", b"gap-2"),
+    ]
+
+
+def test_claims_of_records_that_a_mirror_lacks_drop_their_repeats_once_its_offsets_pass_them(
+    route: PipelineUnderTest, other: Sandbox, sandbox: Sandbox
+) -> None:
+    found = taken_over(route, other, by_the_page=False, redis=sandbox)
+    assert found == [b"copied", b"new-1", b"new-2"]

@@ -1,0 +1,110 @@
+"""What a release publishes, except images: ``python -m deploy.release SBOMS FOLDER [TAG]``.
+
+Wheel and sdist of the commit, the bills of materials from SBOMS, the licences, and the sums of all.
+With a tag everything has to agree with it; without one it is a rehearsal, which checks that the
+places that name the version agree with each other. Exit code 1, with a line for each disagreement,
+before anything is built.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from deploy.licences import IMAGES, ROOT, page
+from hapax import __version__
+
+_TIMEOUT_S: Final = 120.0
+NAMES_VERSION: Final = {
+    "CHANGELOG.md": r"(?m)^## \[(\d\S*)\] - \d{4}-\d\d-\d\d$",
+    "Dockerfile": r"(?m)^ARG VERSION=(\S+)$",
+    "deploy/helm/Chart.yaml": r"(?m)^appVersion: (\S+)$",
+    "fast/pyproject.toml": r'(?m)^version = "(\S+)"$',
+}
+"""Files that name the version of the release, and where: the first place counts."""
+
+
+def disagreements(root: Path, version: str, tag: str | None) -> list[str]:
+    """Return one line for each place in ``root`` that names another version, or another tag."""
+    found = []
+    for name, pattern in NAMES_VERSION.items():
+        named = re.search(pattern, (root / name).read_text(encoding="utf-8"))
+        if named is None or named[1] != version:
+            found.append(f"{name} names {named[1] if named else 'no version'}, not {version}")
+    if tag is None:
+        return found
+    if tag != f"v{version}":
+        found.append(f"the tag is {tag}, and the version is {version}")
+    changelog = (root / "CHANGELOG.md").read_text(encoding="utf-8")
+    if changelog.partition("## [Unreleased]")[2].partition("\n## [")[0].strip():
+        found.append("CHANGELOG.md has entries under Unreleased: move them below the version")
+    if _git(root, "status", "--porcelain"):
+        found.append("the folder has changes that are not committed")
+    if _git(root, "rev-parse", "--quiet", "--verify", f"{tag}^{{commit}}") != _git(
+        root, "rev-parse", "HEAD"
+    ):
+        found.append(f"the tag {tag} is not at this commit")
+    return found
+
+
+def _git(root: Path, *words: str) -> str:
+    done = subprocess.run(  # noqa: S603 - words of this file
+        ["git", *words],  # noqa: S607 - the user's git
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout.strip()
+
+
+def build(source: Path, target: Path) -> None:
+    """Build wheel and sdist of a folder of sources; the same sources give the same bytes."""
+    command = [sys.executable, "-m", "hatchling", "build", "--directory", str(target)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=_TIMEOUT_S)  # noqa: S603 - of this very environment
+
+
+def write(bills: Path, folder: Path) -> None:
+    """Write all files of the release of the commit into a folder that is emptied before."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        source = Path(temporary) / "source"
+        archive = Path(temporary) / "source.tar"
+        _git(ROOT, "archive", "--output", str(archive), "HEAD")
+        shutil.unpack_archive(archive, source, filter="data")
+        build(source, folder.resolve())
+    for image in IMAGES:
+        name = f"hapax-{image}-{__version__}.cdx.json"
+        shutil.copyfile(bills / f"{image}.json", folder / name)
+    (folder / f"licences-{__version__}.md").write_text(page())
+    sums = [
+        f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n"
+        for file in sorted(folder.iterdir())
+    ]
+    (folder / "SHA256SUMS").write_text("".join(sums))
+
+
+def main(arguments: list[str]) -> int:
+    """Check, write, print the sums; return the exit code."""
+    bills, folder, *tags = arguments
+    tag = tags[0] if tags else None
+    found = disagreements(ROOT, __version__, tag)
+    if found:
+        print("\n".join(found), file=sys.stderr)
+        return 1
+    write(Path(bills), Path(folder))
+    print((Path(folder) / "SHA256SUMS").read_text(), end="")
+    if tag is None:
+        print("A rehearsal: without TAG nothing was compared with a tag.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,136 @@
+"""docs/release.md: what is written there runs, up to where it leaves this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+import hapax
+from deploy.release import NAMES_VERSION, disagreements, write
+from tests.deploy.steps import ROOT, stages
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PAGE = ROOT / "docs/release.md"
+VERSION = hapax.__version__
+
+
+def shell(title: str) -> str:
+    """Return the commands of a section."""
+    section = PAGE.read_text().partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    return "\n".join(re.findall(r"(?ms)^```sh\n(.*?)^```$", section))
+
+
+def typed(script: str, folder: Path, **environment: str) -> str:
+    done = subprocess.run(
+        ["/bin/sh", "-euc", script],
+        cwd=folder,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture
+def tagged(tmp_path: Path) -> Path:
+    """Return a repository with the files that name the version, ready to be released."""
+    folder = tmp_path / "checkout"
+    for name in NAMES_VERSION:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    unreleased = changelog.partition("## [Unreleased]")[2].partition("\n## [")[0]
+    (folder / "CHANGELOG.md").write_text(changelog.replace(unreleased, "\n", 1))
+    name = "-c user.name=a -c user.email=a@b.example -c commit.gpgsign=false -c tag.gpgsign=false"
+    typed(f"git init -q; git add .; git {name} commit -qm one; git tag v{VERSION}", folder)
+    return folder
+
+
+def test_a_commit_agrees_with_its_tag(tagged: Path) -> None:
+    assert disagreements(tagged, VERSION, f"v{VERSION}") == []
+    assert disagreements(ROOT, VERSION, None) == []
+
+
+@pytest.mark.parametrize("name", NAMES_VERSION)
+def test_a_file_that_names_another_version_is_named(name: str, tagged: Path) -> None:
+    text = (tagged / name).read_text()
+    (tagged / name).write_text(text.replace(VERSION, "7.0.0"))
+    assert disagreements(tagged, VERSION, None) == [f"{name} names 7.0.0, not {VERSION}"]
+
+
+def test_a_tag_of_another_version_or_commit_is_named(tagged: Path) -> None:
+    (other,) = disagreements(tagged, VERSION, "v7.0.0")[:1]
+    assert other == f"the tag is v7.0.0, and the version is {VERSION}"
+    with (tagged / "CHANGELOG.md").open("a") as file:
+        file.write("\n")
+    (changed,) = disagreements(tagged, VERSION, f"v{VERSION}")
+    assert "not committed" in changed
+    typed("git -c user.name=a -c user.email=a@b.example commit -qam two", tagged)
+    (elsewhere,) = disagreements(tagged, VERSION, f"v{VERSION}")
+    assert "not at this commit" in elsewhere
+
+
+def test_a_changelog_with_unreleased_entries_is_named(tagged: Path) -> None:
+    changelog = tagged / "CHANGELOG.md"
+    text = changelog.read_text().replace("## [Unreleased]", "## [Unreleased]\n\n- More.", 1)
+    changelog.write_text(text)
+    assert any("Unreleased" in line for line in disagreements(tagged, VERSION, f"v{VERSION}"))
+
+
+def test_a_release_is_of_the_commit_and_is_signed_and_verified_as_the_page_says(
+    tmp_path: Path,
+) -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("no git checkout")
+    bills, folder = tmp_path / "sbom", tmp_path / "build/release"
+    bills.mkdir()
+    for image in ("worker", "spark"):
+        (bills / f"{image}.json").write_text("{}")
+    write(bills, folder)
+    assert sorted(file.name for file in folder.iterdir()) == [
+        "SHA256SUMS",
+        f"hapax-spark-{VERSION}.cdx.json",
+        f"hapax-worker-{VERSION}.cdx.json",
+        f"hapax_kafka-{VERSION}-py3-none-any.whl",
+        f"hapax_kafka-{VERSION}.tar.gz",
+        f"licences-{VERSION}.md",
+    ]
+    if shutil.which("gpg") is None:
+        pytest.skip("no gpg")
+    # gpg has sockets in its home, whose path may not be long.
+    home = typed("mktemp -d", tmp_path).strip()
+    try:
+        key = "gpg --batch --quiet --passphrase '' --quick-gen-key release@hapax.example ed25519"
+        typed(key, tmp_path, GNUPGHOME=home)
+        typed(shell("Sign"), tmp_path, GNUPGHOME=home)
+        said = typed(shell("Verify"), folder, GNUPGHOME=home)
+        assert said.count(": OK") == 5
+        with (folder / f"licences-{VERSION}.md").open("a") as file:
+            file.write("changed\n")
+        with pytest.raises(AssertionError, match="FAILED"):
+            typed(shell("Verify"), folder, GNUPGHOME=home)
+    finally:
+        typed(f"gpgconf --homedir {home} --kill all", tmp_path)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def test_the_images_are_built_with_the_arguments_that_the_dockerfile_has() -> None:
+    arguments = {
+        text.partition("=")[0] for stage in stages().values() for text in stage.texts("ARG")
+    }
+    script = shell("Images")
+    given = re.findall(r"--build-arg (\w+)=", script)
+    assert set(given) <= arguments
+    assert {"PYTHON_IMAGE", "REVISION"} <= set(given)
+    assert set(re.findall(r"--target (\w+)", script)) == {"worker", "spark"}
+    typed(f"docker() {{ :; }}\ngit() {{ :; }}\n{script}", ROOT)  # the shell can read it
