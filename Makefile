@@ -23,7 +23,7 @@ LANES     ?= 3
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup environment sandbox demo test unit sanitize lint format integration simulate fault fault-long matrix proof \
-        sbom scan release generate site bench guard lock upgrade clean
+        api-server sbom scan release generate site bench guard lock upgrade clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
@@ -92,6 +92,10 @@ sanitize: setup  ## tests of the native path with address and undefined-behaviou
 integration: setup  ## tests on a real broker
 	@.ci/part 'tests: $(REAL)' \
 	    $(BIN)/pytest -n $(LANES) --dist loadfile -m 'not long' --durations 15 $(REAL)
+
+# Not a part of CI: it takes a core for ten minutes and more. Once built, `make unit` uses it.
+api-server: setup  ## build the Kubernetes API server that tests of deploy/ use, into the cache; needs Go
+	nice -n 10 $(BIN)/python -m tests.deploy.control_plane
 
 sbom: setup  ## bills of materials of both images, from the locks
 	$(BIN)/python -m deploy.sbom build/sbom

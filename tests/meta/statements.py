@@ -82,8 +82,8 @@ def metrics(text: str, _page: Path) -> Iterator[str]:
 
 
 def targets(text: str, _page: Path) -> Iterator[str]:
-    known = re.findall(r"(?m)^([a-z]+):", (ROOT / "Makefile").read_text())
-    for name in re.findall(r"(?m)(?:`|^\$ )make ([a-z]+)", text):
+    known = re.findall(r"(?m)^([a-z-]+):", (ROOT / "Makefile").read_text())
+    for name in re.findall(r"(?m)(?:`|^\$ )make ([a-z-]+)", text):
         if name not in known:
             yield f"make {name}"
 

@@ -114,8 +114,8 @@ def test_every_make_target_that_is_named_exists(name: str) -> None:
     file = ROOT / name
     if not file.exists():
         pytest.skip(f"{name} is not written yet")
-    targets = set(re.findall(r"(?m)^([a-z]+):", (ROOT / "Makefile").read_text()))
-    named = set(re.findall(r"(?m)(?:^|`|\$ |^run )make ([a-z]+)", file.read_text()))
+    targets = set(re.findall(r"(?m)^([a-z-]+):", (ROOT / "Makefile").read_text()))
+    named = set(re.findall(r"(?m)(?:^|`|\$ |^run )make ([a-z-]+)", file.read_text()))
     assert named
     assert named - targets == set()
 
