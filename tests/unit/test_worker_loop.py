@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,8 @@ from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hapax.core.ports import Batch
 
 P0 = ("in", 0)
@@ -55,6 +58,46 @@ def test_a_transaction_that_fails_anywhere_is_done_once_in_the_end(
     pipeline.run()
     pipeline.judge()
     assert not script.unplayed
+
+
+def calls_in_handlers(pipeline: Pipeline) -> list[str]:
+    """Return a list that will name every call of an adapter while an exception is handled."""
+    found: list[str] = []
+
+    def noting(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*values: object, **named: object) -> Any:
+            if sys.exception() is not None:
+                found.append(name)
+            return method(*values, **named)
+
+        return call
+
+    for adapter in (pipeline.source, pipeline.transaction):
+        for name in ("open", *STEPS):
+            if (method := getattr(adapter, name, None)) is not None:
+                setattr(adapter, name, noting(name, method))
+    return found
+
+
+@pytest.mark.parametrize("error", ["aborted", "dead", "fenced"])
+@pytest.mark.parametrize("step", ["open", "begin", "send", "send_offsets", "commit", "committed"])
+def test_no_client_is_called_while_an_exception_is_handled(step: str, error: str) -> None:
+    """It would keep the exception, and with its frames a client that is dead: each outage of the
+    brokers left some (tests/contract/test_handled_exceptions.py).
+    """
+    faults = {step: [None, InjectedFault(error)]}  # type: ignore[arg-type] # one of three
+    if step == "open":
+        faults = {"commit": [InjectedFault("dead")], step: [None, InjectedFault("dead")]}
+    elif step == "committed":
+        faults = {"commit": [InjectedFault("dead")], step: [InjectedFault(error)]}  # type: ignore[arg-type] # one of three
+    script = Script(**faults)  # type: ignore[arg-type] # lists of faults
+    pipeline = Pipeline(2, faults=script, batch_max=3)
+    pipeline.write(*[b"%d" % n for n in range(10)])
+    found = calls_in_handlers(pipeline)
+    pipeline.run()
+    pipeline.judge()
+    assert not script.unplayed
+    assert found == []
 
 
 @pytest.mark.parametrize("doubt", ["send_offsets", "commit", "abort"])

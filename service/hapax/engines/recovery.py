@@ -210,11 +210,10 @@ class Recovery:
         """Build a new producer, for as long as brokers are away."""
         began_s = self._clock.monotonic()
         self._replacing = cause
-        try:
-            self._transaction.open()
-        except ProducerDeadError as error:
+        failure = self._failure_of_open()
+        if failure is not None:
             with self._holding():
-                self._open_again(error)
+                self._open_again(failure)
         self._replacing = None
         self._events.producer_rebuilt(cause, self._clock.monotonic() - began_s)
 
@@ -230,12 +229,18 @@ class Recovery:
             self._events.producer_init_retried(str(error))
             self._hold_on(hold_s)
             hold_s = min(BACKOFF_MAX_S, 2 * hold_s)  # each try builds a client: 10 ms of CPU
-            try:
-                self._transaction.open()
-            except ProducerDeadError as again:
-                error = again
-            else:
+            again = self._failure_of_open()
+            if again is None:
                 return
+            error = again
+
+    def _failure_of_open(self) -> ProducerDeadError | None:
+        """Open the transaction; what fails is returned outside of its handler, see worker.py."""
+        try:
+            self._transaction.open()
+        except ProducerDeadError as error:
+            return error
+        return None
 
     def _count_fence(self) -> None:
         explained = self._transaction.age_s >= self._transaction_timeout_s

@@ -16,6 +16,7 @@ from hapax.engines.recovery import REACTIONS
 
 if TYPE_CHECKING:
     from hapax.core.changes import Changes, Stuck
+    from hapax.core.errors import HapaxError
     from hapax.core.ports import Batch
     from hapax.core.records import Progress, TopicPartition
     from hapax.engines.batch_runner import BatchRunner
@@ -62,14 +63,25 @@ class Worker:
 
     def _work(self) -> None:
         while self._wanted():
-            try:
-                self._turn()
-                if self._done():
-                    self._lifecycle.stop("the bounded run is done")
-            except REACTIONS as error:
-                if self._runner.fail(error):
-                    self._events.batch_halved(self._runner.sizing.pace.records, str(error))
-                self._recovery.recover(error, self._runner.give_up())
+            failure = self._failure_of_turn()
+            if failure is not None:
+                if self._runner.fail(failure):
+                    self._events.batch_halved(self._runner.sizing.pace.records, str(failure))
+                self._recovery.recover(failure, self._runner.give_up())
+
+    def _failure_of_turn(self) -> HapaxError | None:
+        """Take a turn; return what is to be recovered from, outside of its handler.
+
+        A client that raises inside of one keeps the handled exception for ever, and with its
+        frames a producer that is dead (tests/contract/test_handled_exceptions.py).
+        """
+        try:
+            self._turn()
+            if self._done():
+                self._lifecycle.stop("the bounded run is done")
+        except REACTIONS as error:
+            return error
+        return None
 
     def _wanted(self) -> bool:
         """Whether there is more to do; while stopping, until the calls in flight have ended."""

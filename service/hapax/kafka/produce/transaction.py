@@ -144,18 +144,26 @@ class KafkaTransaction(KafkaProducing):
     def send(self, messages: Sequence[Message]) -> None:
         """Hand the outputs over. Not yet durable, not yet visible."""
         outbox = self._producer()
+        refusal = self._refusal_of(outbox, messages)
+        if refusal is None:
+            return
+        self._roll_back(outbox)
+        if refusal.content:
+            raise refusal
+        # The producer refuses all since an earlier message of this transaction was refused.
+        # Were nothing learned of that one, the batch would come back as it is, for ever.
+        content, refused = self._learn(outbox, "send", outbox.failures)
+        raise BatchAbortedError(str(refusal), refused=refused, content=content) from refusal
+
+    def _refusal_of(self, outbox: Outbox, messages: Sequence[Message]) -> BatchAbortedError | None:
+        """Hand the outputs over; a refusal is dealt with outside of its handler, see worker.py."""
         try:
             with self._watch("produce"):
                 self._carries_messages = self._carries_messages or bool(messages)
                 outbox.send(messages, reports=self._diagnosing)
         except BatchAbortedError as error:
-            self._roll_back(outbox)
-            if error.content:
-                raise
-            # The producer refuses all since an earlier message of this transaction was refused.
-            # Were nothing learned of that one, the batch would come back as it is, for ever.
-            content, refused = self._learn(outbox, "send", outbox.failures)
-            raise BatchAbortedError(str(error), refused=refused, content=content) from error
+            return error
+        return None
 
     def send_offsets(self, commit: OffsetCommit) -> None:
         """Add the progress of a group, as its source has just returned it.
