@@ -90,7 +90,7 @@ def test_no_client_is_called_while_an_exception_is_handled(step: str, error: str
         faults = {"commit": [InjectedFault("dead")], step: [None, InjectedFault("dead")]}
     elif step == "committed":
         faults = {"commit": [InjectedFault("dead")], step: [InjectedFault(error)]}  # type: ignore[arg-type] # one of three
-    script = Script(**faults)  # type: ignore[arg-type] # lists of faults
+    script = Script(**faults)
     pipeline = Pipeline(2, faults=script, batch_max=3)
     pipeline.write(*[b"%d" % n for n in range(10)])
     found = calls_in_handlers(pipeline)

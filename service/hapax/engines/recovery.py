@@ -98,14 +98,14 @@ class Recovery:
                 self._finish_replacing()
                 self.fence_doubt()
             except REACTIONS as newer:
-                pending = newer
+                pending = newer.with_traceback(None)
             else:
                 return
             try:
                 # Brokers may be away for long: serve rebalances and answer probes meanwhile.
                 self._attend(HOLD_S)
             except REACTIONS as newer:
-                pending = newer
+                pending = newer.with_traceback(None)
         raise StopError(
             f"shutdown interrupted an unresolved transaction ({pending}); the next start "
             f"resolves it"
@@ -239,7 +239,7 @@ class Recovery:
         try:
             self._transaction.open()
         except ProducerDeadError as error:
-            return error
+            return error.with_traceback(None)
         return None
 
     def _count_fence(self) -> None:
