@@ -106,12 +106,16 @@ def test_the_wheel_installs_and_runs_in_an_empty_environment(
     which: str, wheel: Path, tmp_path: Path
 ) -> None:
     python = newest() if which == "newest" else sys._base_executable  # type: ignore[attr-defined] # typeshed does not know it
-    subprocess.run([python, "-m", "venv", tmp_path / "env"], check=True)
+    # What tests before this one have set is for this interpreter.
+    bare = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    subprocess.run([python, "-m", "venv", tmp_path / "env"], check=True, env=bare)
     programs, project = tmp_path / "env/bin", tmp_path / "orders"
 
     def said(folder: Path, program: str, *words: str) -> str:
         command = [str(programs / program), *words]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=folder, env=bare, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 

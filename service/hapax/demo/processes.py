@@ -10,12 +10,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from hapax.engines.spark.session import PYTHON_DAEMON
+
 if TYPE_CHECKING:
     import signal
     from collections.abc import Iterable
 
 PROC = Path("/proc")
-_POOL = b"pyspark.daemon"
+_POOL = PYTHON_DAEMON.encode()
 _ENDED = frozenset("ZXx")
 
 

@@ -14,6 +14,7 @@ lag_monitor   offsets of the logs, now and then
 certificate_watch  until when certificates are valid
 suspects      records that may kill their process
 isolated_*    calls of the transform in a process that may die
+import_path   where a child process finds business code
 spark         the same promise on Spark, a room of its own
 
 Called by wiring.

@@ -20,6 +20,7 @@ from hapax.core.isolation import Death, IsolationError
 from hapax.core.records import Output
 from hapax.core.retry_later import Later
 from hapax.core.transform import Failure
+from hapax.engines.import_path import import_path
 from hapax.engines.isolated_process import receive, send
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class IsolatedCalls:
 
     def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair()
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        environment = {**os.environ, "PYTHONPATH": import_path()}
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", MODULE, str(theirs.fileno()), *self._words],

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hapax.core.errors import PreflightError
+from hapax.engines.import_path import import_path
 from hapax.engines.spark.jvm_start import StartAbandonedError, never, start
 from hapax.settings.redaction import secret_values
 from hapax.settings.secrets import Strike
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOG4J = Path(__file__).with_name("log4j2.properties")
+PYTHON_DAEMON = "hapax.engines.spark.python_daemon"
 DRIVER_MEMORY = "1g"
 """Enough for ranges and small collects; pipelines with state set spark.driver.memory."""
 
@@ -137,6 +139,8 @@ def _conf(options: SparkOptions) -> SparkConf:
             "spark.driver.memory": DRIVER_MEMORY,
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
+            # On a cluster its lines go to the log of the executor, which may not have this package.
+            "spark.python.daemon.module": PYTHON_DAEMON,
         }
     if options.jars:
         ours["spark.jars"] = ",".join(options.jars)
@@ -156,9 +160,7 @@ def _environment(*, local: bool) -> None:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        # Business code is found where this process finds it.
-        known = [entry for entry in sys.path if entry]
-        os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(known))
+        os.environ["PYTHONPATH"] = import_path()
 
 
 def _refusal(error: Exception, options: SparkOptions) -> PreflightError:
