@@ -24,6 +24,7 @@ INTERNAL = {"offsets": "__consumer_offsets", "transactions": "__transaction_stat
 ASK_S = 5.0
 LED_ASK_S = 0.5
 IN_STEP_S = 90.0
+COMPLAINTS_MAX = 40
 
 
 class Cluster:
@@ -139,6 +140,13 @@ class Cluster:
 
     def _alive(self) -> Broker:
         return next(broker for broker in self.brokers if broker.running)
+
+
+def complaints(broker: Broker) -> str:
+    """Return the last errors of a broker's log, and what it said of coordinators."""
+    lines = broker.log.read_text(encoding="utf-8", errors="replace").splitlines()
+    told = [line[:400] for line in lines if "] ERROR " in line or "CoordinatorRuntime" in line]
+    return "\n".join(told[-COMPLAINTS_MAX:])
 
 
 def java_hash(text: str) -> int:

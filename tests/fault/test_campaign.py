@@ -9,9 +9,11 @@ import signal
 import sys
 import time
 from itertools import islice
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from confluent_kafka import KafkaException
 
 from tests.fault import campaign, plans
 from tests.fault.cluster import java_hash
@@ -20,6 +22,7 @@ from tests.fault.plan import CALLS, PAUSED
 from tests.fault.plans import Wish
 from tests.fault.reporting.matrix import MATRIX
 from tests.fault.reporting.matrix import SPARK as SPARK_MATRIX
+from tests.fault.results import Judgement
 from tests.fault.striking import strikes
 from tests.fault.striking.crash import POINTS
 from tests.fault.striking.strikes_requests import INVALID_PRODUCER_EPOCH
@@ -112,6 +115,45 @@ def test_recovery_counts_from_the_first_output_of_the_slowest_partition() -> Non
         assert progress.recovered_s(2.0) is None
     finally:
         progress.close()
+
+
+def test_a_coordinator_that_gives_no_answer_is_restarted_once_and_its_log_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "broker.log"
+    did: list[str] = []
+    said: list[str] = []
+    log.write_text("1 [main] INFO plain\n2 [main] ERROR cannot load\n")
+    broker = SimpleNamespace(
+        name="broker 2",
+        log=log,
+        kill=lambda: did.append("killed"),
+        start=lambda: did.append("started"),
+    )
+    cluster = SimpleNamespace(
+        coordinator=lambda role, app: broker if (role, app) == ("offsets", "a") else None,
+        await_in_step=lambda: True,
+    )
+    stage: Any = SimpleNamespace(cluster=cluster, topics=SimpleNamespace(app="a"))
+    answers: list[Judgement | KafkaException] = [KafkaException("no coordinator"), Judgement()]
+
+    def judge(*_arguments: object) -> Judgement:
+        answer = answers.pop(0)
+        if isinstance(answer, KafkaException):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(campaign, "judge", judge)
+    played = campaign._Campaign(plans.ci(), stage, said.append)
+    judged = played._judge(cast("Any", None), cast("Any", None))
+    assert (judged, did) == (Judgement(), ["killed", "started"])
+    (note,) = played._run.notes
+    assert note in said[0]
+    assert "cannot load" in said[0]
+    assert "plain" not in said[0]
+    answers += [KafkaException("no"), KafkaException("still no")]
+    with pytest.raises(KafkaException, match="still no"):
+        played._judge(cast("Any", None), cast("Any", None))
 
 
 def test_names_find_their_coordinator_as_in_java() -> None:
