@@ -110,10 +110,13 @@ scan: sbom  ## compare both bills of materials with known weaknesses: ADVISORIES
 # the version that the sources have; without it this is a rehearsal, as in CI.
 RELEASE := build/release
 TAG     ?=
-release: scan  ## what a release publishes, except images: in build/release, with SHA256SUMS; TAG=v1.2.3
+# Of make release and make matrix: further interpreters, by name or path.
+PYTHONS ?=
+EACH_PYTHON = $(foreach one,$(PYTHONS),--python $(one))
+release: scan  ## what a release publishes, except images: in build/release, with SHA256SUMS; TAG=v1.2.3 PYTHONS=…
 	$(BIN)/python -m deploy.licences
 	@.ci/part 'wheel, sdist, bills of materials and their sums' \
-	    $(BIN)/python -m deploy.release build/sbom $(RELEASE) $(TAG)
+	    $(BIN)/python -m deploy.release build/sbom $(RELEASE) $(TAG) $(EACH_PYTHON)
 
 generate: setup  ## what is made from code: pages of settings and metrics, copies within deploy/
 	$(BIN)/python -m tests.deploy.generated
@@ -173,10 +176,9 @@ fault-long: setup  ## what repeats: long kills, the timed campaign, random pairs
 	        --seed $(SEED) --folder $(PROOF) || failed=1; \
 	done; exit $$failed
 
-PYTHONS ?=
 matrix: setup  ## a short campaign on each version of Kafka and Redis, and on PYTHONS, for docs/versions.md
 	@.ci/part 'a campaign on each version' \
-	    $(BIN)/python -m tests.fault.versions $(foreach one,$(PYTHONS),--python $(one))
+	    $(BIN)/python -m tests.fault.versions $(EACH_PYTHON)
 
 proof: setup  ## docs/proof.md from what was run
 	@$(BIN)/python -m tests.fault.reporting --folder $(PROOF) --keep

@@ -1,6 +1,7 @@
 """What a release publishes, except images: ``python -m deploy.release SBOMS FOLDER [TAG]``.
 
-Wheel and sdist of the commit, the bills of materials from SBOMS, the licences, and the sums of all.
+Wheel and sdist of the commit, a wheel of hapax-fast for this Python or for each ``--python``, the
+bills of materials from SBOMS, the licences, and the sums of all.
 With a tag everything has to agree with it; without one it is a rehearsal, which checks that the
 places that name the version agree with each other. Exit code 1, with a line for each disagreement,
 before anything is built.
@@ -8,6 +9,7 @@ before anything is built.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import re
 import shutil
@@ -15,10 +17,14 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from deploy import native_wheels
 from deploy.licences import IMAGES, ROOT, page
 from hapax import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _TIMEOUT_S: Final = 120.0
 NAMES_VERSION: Final = {
@@ -70,8 +76,11 @@ def build(source: Path, target: Path) -> None:
     subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=_TIMEOUT_S)  # noqa: S603 - of this very environment
 
 
-def write(bills: Path, folder: Path) -> None:
-    """Write all files of the release of the commit into a folder that is emptied before."""
+def write(bills: Path, folder: Path, pythons: Sequence[str] = ()) -> None:
+    """Write all files of the release of the commit into a folder that is emptied before.
+
+    pythons  interpreters that get a wheel of hapax-fast; none: this one
+    """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as temporary:
@@ -80,6 +89,7 @@ def write(bills: Path, folder: Path) -> None:
         _git(ROOT, "archive", "--output", str(archive), "HEAD")
         shutil.unpack_archive(archive, source, filter="data")
         build(source, folder.resolve())
+        native_wheels.build(source / "fast", folder, pythons)
     for image in IMAGES:
         name = f"hapax-{image}-{__version__}.cdx.json"
         shutil.copyfile(bills / f"{image}.json", folder / name)
@@ -93,15 +103,19 @@ def write(bills: Path, folder: Path) -> None:
 
 def main(arguments: list[str]) -> int:
     """Check, write, print the sums; return the exit code."""
-    bills, folder, *tags = arguments
-    tag = tags[0] if tags else None
-    found = disagreements(ROOT, __version__, tag)
+    parser = argparse.ArgumentParser(prog="python -m deploy.release")
+    parser.add_argument("bills", type=Path)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("tag", nargs="?")
+    parser.add_argument("--python", action="append", default=[], dest="pythons")
+    wanted = parser.parse_args(arguments)
+    found = disagreements(ROOT, __version__, wanted.tag)
     if found:
         print("\n".join(found), file=sys.stderr)
         return 1
-    write(Path(bills), Path(folder))
-    print((Path(folder) / "SHA256SUMS").read_text(), end="")
-    if tag is None:
+    write(wanted.bills, wanted.folder, wanted.pythons)
+    print((wanted.folder / "SHA256SUMS").read_text(), end="")
+    if wanted.tag is None:
         print("A rehearsal: without TAG nothing was compared with a tag.")
     return 0
 

@@ -6,11 +6,13 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 import hapax
+from deploy import native_wheels
 from deploy.release import NAMES_VERSION, disagreements, write
 from tests.deploy.steps import ROOT, stages
 
@@ -97,7 +99,9 @@ def test_a_release_is_of_the_commit_and_is_signed_and_verified_as_the_page_says(
     for image in ("worker", "spark"):
         (bills / f"{image}.json").write_text("{}")
     write(bills, folder)
-    assert sorted(file.name for file in folder.iterdir()) == [
+    found = sorted(file.name for file in folder.iterdir())
+    [native] = (name for name in found if name.startswith("hapax_fast"))
+    assert sorted({*found} - {native}) == [
         "SHA256SUMS",
         f"hapax-spark-{VERSION}.cdx.json",
         f"hapax-worker-{VERSION}.cdx.json",
@@ -114,7 +118,7 @@ def test_a_release_is_of_the_commit_and_is_signed_and_verified_as_the_page_says(
         typed(key, tmp_path, GNUPGHOME=home)
         typed(shell("Sign"), tmp_path, GNUPGHOME=home)
         said = typed(shell("Verify"), folder, GNUPGHOME=home)
-        assert said.count(": OK") == 5
+        assert said.count(": OK") == 6
         with (folder / f"licences-{VERSION}.md").open("a") as file:
             file.write("changed\n")
         with pytest.raises(AssertionError, match="FAILED"):
@@ -122,6 +126,30 @@ def test_a_release_is_of_the_commit_and_is_signed_and_verified_as_the_page_says(
     finally:
         typed(f"gpgconf --homedir {home} --kill all", tmp_path)
         shutil.rmtree(home, ignore_errors=True)
+
+
+def test_a_wheel_of_the_native_path_is_the_same_bytes_and_computes_known_answers(
+    tmp_path: Path,
+) -> None:
+    for name in ("one", "two"):
+        native_wheels.build(ROOT / "fast", tmp_path / name)
+    [one], [two] = ((tmp_path / name).iterdir() for name in ("one", "two"))
+    assert one.read_bytes() == two.read_bytes()
+    assert re.fullmatch(rf"hapax_fast-{VERSION}-cp3\d+-cp3\d+-manylinux_\S+\.whl", one.name)
+    shutil.unpack_archive(one, tmp_path / "installed", "zip")
+    script = (
+        "import hapax_fast; from hapax.kafka import native;"
+        "path, said = native._found(()); print(hapax_fast.PLUGIN, path is not None, said)"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONPATH": f"{tmp_path / 'installed'}{os.pathsep}{ROOT / 'service'}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    assert said[0].startswith(str(tmp_path))
+    assert said[1:3] == ["True", "librdkafka"]
 
 
 def test_the_images_are_built_with_the_arguments_that_the_dockerfile_has() -> None:
