@@ -201,7 +201,7 @@ def test_sandbox_demo_and_dev_are_not_in_the_image_and_their_commands_say_so(
     assert not (package / command).exists()
     done = run(image, command, *(["up"] if command == "sandbox" else []))
     assert done.returncode == 2, done.stderr
-    assert "pip install 'hapax-kafka[sandbox]'" in done.stderr
+    assert "pip install '.[sandbox]'" in done.stderr
 
 
 def test_bytecode_is_compiled_beforehand_and_never_asks_for_its_source(image: Path) -> None:

@@ -114,9 +114,6 @@ def test_what_cannot_be_meant_is_one_sentence_and_exit_code_2(command: str) -> N
     done = RUN.invoke(app, words, env=ENVIRONMENT, input="{}\n")
     assert done.exit_code == 2, done.output
     assert done.stdout == ""
-    if "Usage:" in done.stderr:  # the parser's own words
-        assert WRONG[command] in done.stderr
-        return
     (told,) = done.stderr.splitlines()
     assert WRONG[command] in told
 
@@ -144,7 +141,32 @@ def test_a_sandbox_that_cannot_be_meant_is_refused_before_anything_starts(
 ) -> None:
     done = RUN.invoke(app, ["sandbox", "up", *arguments])
     assert done.exit_code == 2, done.output
-    assert "Usage:" in done.stderr
+    (told,) = done.stderr.splitlines()
+    assert told.startswith("hapax sandbox up: Invalid value for ")
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("offset", "hapax: No such command 'offset'"),
+        ("doctor --al", "hapax doctor: No such option: --al"),
+        ("config check --set", "hapax: Option '--set' requires an argument"),
+        ("sandbox up --port x\x1b", "hapax sandbox up: Invalid value for '--port'"),
+    ],
+)
+def test_what_does_not_exist_is_one_sentence_that_names_the_help(command: str, said: str) -> None:
+    done = RUN.invoke(app, command.split())
+    assert (done.exit_code, done.stdout) == (2, "")
+    (told,) = done.stderr.splitlines()
+    assert told.isprintable()
+    assert told.startswith(said)
+    assert told.endswith(f"{said.partition(':')[0]} --help says what it takes.")
+
+
+def test_a_name_alone_shows_the_help_and_no_error() -> None:
+    done = RUN.invoke(app, ["claims"])
+    assert (done.exit_code, done.stderr) == (2, "")
+    assert "rebuild" in done.stdout
 
 
 @pytest.mark.parametrize("command", ["claims show e-1", "claims forget e-1 --yes"])
@@ -193,3 +215,4 @@ def test_the_help_of_every_command_has_examples_and_json(command: str) -> None:
     assert "Examples:" in done.stdout
     assert f"hapax {command}" in done.stdout
     assert "--json" in done.stdout
+    assert "--env-file" in done.stdout

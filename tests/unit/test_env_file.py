@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hapax.core.errors import ConfigurationError
+from hapax.kafka.property_names import nearest_property, property_names
 from hapax.settings.env_file import assignment, read_env_file
 from tests.unit.test_settings import REQUIRED
 
@@ -86,7 +87,7 @@ def test_set_counts_more_than_the_environment_and_that_more_than_a_file(tmp_path
 
 def test_a_mistake_before_the_command_ends_with_2_and_a_sentence(tmp_path: Path) -> None:
     for words in (("--set", "HAPAX_APP"), ("--env-file", "none.env")):
-        for placed in ((*words, "config", "check"), ("run", *words)):
+        for placed in ((*words, "config", "check"), ("run", *words), ("trace", "a", *words)):
             done = hapax(tmp_path, *placed)
             assert done.returncode == 2, placed
             assert done.stderr.startswith("hapax: "), done.stderr
@@ -132,4 +133,12 @@ def test_the_check_knows_the_properties_of_the_client_and_names_all_faults(tmp_p
     done = interpreted(tmp_path, *words)
     assert done.returncode == 2
     assert "cannot import none" in done.stderr
-    assert 'No such configuration property: "fetch.max.bites"' in done.stderr
+    assert 'property: "fetch.max.bites": did you mean fetch.max.bytes?' in done.stderr
+
+
+def test_the_names_of_properties_are_those_that_the_client_takes() -> None:
+    names = set(property_names())
+    assert len(names) > 150
+    assert names >= {"linger.ms", "sasl.username", "queued.max.messages.kbytes", "acks"}
+    assert nearest_property('No such configuration property: "nothing.like.it"') == ""
+    assert nearest_property('Invalid value for configuration property "linger.ms"') == ""

@@ -15,6 +15,7 @@ import yaml
 from hapax.dev.project import create_project
 from hapax.settings import load_settings
 from hapax.settings.env_file import read_env_file
+from tests.meta.statements import known_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,6 +60,16 @@ def test_its_own_tests_pass_and_its_code_has_types_and_style(project: Path) -> N
     ran(
         project, "mypy", "--strict", "--config-file", "/dev/null", "pipeline.py", "test_pipeline.py"
     )
+
+
+def test_every_command_that_its_files_name_exists_with_its_options(project: Path) -> None:
+    typed = [
+        line
+        for file in sorted(project.iterdir())
+        for line in re.findall(r"(?m)^[#$ ]+(hapax .+?)(?: <.*)?$", file.read_text())
+    ]
+    assert len(typed) >= 7
+    assert [line for line in typed if not known_command(line.split()[1:])] == []
 
 
 def test_its_settings_are_sound_and_say_what_compose_makes(project: Path) -> None:

@@ -16,7 +16,6 @@ from hapax.commands.screen import (
     print_table,
     refusals,
 )
-from hapax.commands.variables import Assignments, EnvFile, set_variables
 
 app = typer.Typer(name="config", help="Show, check and explain the settings.", no_args_is_help=True)
 
@@ -30,11 +29,8 @@ class Format(StrEnum):
 
 
 @app.command()
-def show(
-    env_file: EnvFile = None, assignments: Assignments = None, as_json: JsonFlag = False
-) -> None:
+def show(as_json: JsonFlag = False) -> None:
     """Print every setting in force, and where its value is from. Secrets are hidden."""
-    set_variables(env_file, assignments)
     with refusals(as_json=as_json):
         from hapax.settings import load_with_origins
 
@@ -52,15 +48,12 @@ def show(
 
 
 @app.command()
-def check(
-    env_file: EnvFile = None, assignments: Assignments = None, as_json: JsonFlag = False
-) -> None:
+def check(as_json: JsonFlag = False) -> None:
     """Name everything that is wrong with the settings; exit code 2 when something is.
 
     Also imports HAPAX_TRANSFORM, and lets the Kafka client read its properties. Connects to
     nothing.
     """
-    set_variables(env_file, assignments)
     import_from_here()
     with refusals(as_json=as_json):
         settings = environment_settings()

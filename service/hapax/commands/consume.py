@@ -15,7 +15,6 @@ from hapax.commands.screen import (
     refusals,
 )
 from hapax.commands.times import moment_text, point_ms
-from hapax.commands.variables import Assignments, EnvFile, set_variables
 
 if TYPE_CHECKING:
     from hapax.core.records import Record
@@ -44,8 +43,6 @@ def consume(
         bool,
         typer.Option("--uncommitted", help="Also records of open and of aborted transactions."),
     ] = False,
-    env_file: EnvFile = None,
-    assignments: Assignments = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object a line for each record.")
     ] = False,
@@ -60,7 +57,6 @@ def consume(
       hapax consume orders-priced orders-dead --headers --follow
       hapax consume orders-priced --from 1h --json | jq .value
     """
-    set_variables(env_file, assignments)
     with refusals(as_json=as_json):
         settings = environment_settings()
         where = start if start in {"beginning", "end"} else point_ms("--from", start)

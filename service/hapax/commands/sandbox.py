@@ -95,25 +95,18 @@ def up(
 ) -> None:
     """Start Kafka and Redis, print the environment that points Hapax to them, and stay.
 
-    Ctrl-C or SIGTERM ends them. Prometheus (`--monitoring`) watches the worker whose telemetry port
-    is printed, and its alerts are on its page, whose address is printed, too. With `--secure` the
+    Ctrl-C or SIGTERM ends them. Prometheus (--monitoring) watches the worker whose telemetry port
+    is printed, and its alerts are on its page, whose address is printed, too. With --secure the
     printed environment holds a login; its secrets are in files.
 
-    **Examples**
-
-    `hapax sandbox up`
-
-    `hapax sandbox up --nodes 3 --topic orders:8 --topic invoices:8`
-
-    `hapax sandbox up --kafka 3.9 --topic orders`
-
-    `hapax sandbox up --monitoring --topic orders --topic orders-clean`
-
-    `hapax sandbox up --secure --topic orders --topic orders-clean`
-
-    `hapax sandbox up --port 19092 --redis-port 16379 --env-file sandbox.env --topic orders`
-
-    `hapax sandbox up --json > sandbox.json &`
+    Examples:
+      hapax sandbox up
+      hapax sandbox up --nodes 3 --topic orders:8 --topic invoices:8
+      hapax sandbox up --kafka 3.9 --topic orders
+      hapax sandbox up --monitoring --topic orders --topic orders-clean
+      hapax sandbox up --secure --topic orders --topic orders-clean
+      hapax sandbox up --port 19092 --redis-port 16379 --env-file sandbox.env --topic orders
+      hapax sandbox up --json > sandbox.json &
     """
     from hapax.sandbox import Sandbox, secure_environment
 

@@ -122,8 +122,8 @@ def require_tools(command: str) -> None:
     """End with exit code 2 where the package is without sandbox and demo, as in the images."""
     if find_spec(f"hapax.{command}") is None or find_spec("hapax.sandbox") is None:
         typer.echo(
-            f"hapax {command} is not part of this image. On the machine where you want to try it,"
-            " type: pip install 'hapax-kafka[sandbox]'",
+            f"hapax {command} is not part of this image. Where you want to try it, type in a"
+            " checkout of Hapax: pip install '.[sandbox]'",
             err=True,
         )
         raise typer.Exit(int(ExitCode.CONFIGURATION))

@@ -14,6 +14,7 @@ from hapax.commands.demo import demo
 from hapax.commands.dev import dev
 from hapax.commands.doctor import doctor
 from hapax.commands.init import init
+from hapax.commands.parser import Commands
 from hapax.commands.pause import pause, resume
 from hapax.commands.publish import publish
 from hapax.commands.run import run as run_service
@@ -22,6 +23,7 @@ from hapax.commands.variables import Assignments, EnvFile, set_variables
 
 app = typer.Typer(
     name="hapax",
+    cls=Commands,
     help="Exactly-once consume-transform-produce for Kafka. Settings are variables that begin with"
     " HAPAX_: hapax config reference lists them.",
     no_args_is_help=True,
@@ -72,7 +74,7 @@ def options(
 
 
 @app.command()
-def run(env_file: EnvFile = None, assignments: Assignments = None) -> None:
+def run() -> None:
     """Run the service. Settings come from the environment, from files and from --set.
 
     Modules of the working folder can be imported: HAPAX_TRANSFORM=pipeline:transform
@@ -86,7 +88,6 @@ def run(env_file: EnvFile = None, assignments: Assignments = None) -> None:
     Required: HAPAX_APP, HAPAX_KAFKA__BOOTSTRAP_SERVERS, HAPAX_INPUT__TOPICS,
     HAPAX_OUTPUT__TOPIC. All variables: hapax config reference
     """
-    set_variables(env_file, assignments)
     raise typer.Exit(run_service())
 
 

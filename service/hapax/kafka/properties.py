@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from confluent_kafka import KafkaException, libversion
 
 from hapax.core.errors import ConfigurationError, PreflightError
+from hapax.kafka.property_names import nearest_property
 from hapax.kafka.token_file import TokenFile, token_problem
 from hapax.settings.redaction import secret_values
 from hapax.settings.secrets import Strike
@@ -64,6 +65,7 @@ def build(client: Callable[..., Client], properties: Mapping[str, Any], logger: 
         # The client repeats a value that it does not take.
         strike = Strike(secret_values({name: str(value) for name, value in properties.items()}))
         said = strike(error.args[0].str())
+        said += nearest_property(error.args[0].str())
         raise ConfigurationError(
             [f"HAPAX_KAFKA__PROPERTIES or a related setting: {said}{named}"]
         ) from None
