@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from typer.testing import CliRunner
 
+from hapax.commands.tree import app
 from hapax.sandbox import Sandbox
 from tests.kit.pipeline_under_test import PipelineUnderTest
 
@@ -16,6 +19,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def former() -> Iterator[Sandbox]:
+    page = (Path(__file__).parents[2] / "docs/versions.md").read_text()
+    [fetch] = re.findall(r"(?m)^\$ hapax (sandbox fetch .+)$", page)
+    done = CliRunner().invoke(app, fetch.split())
+    assert "Kafka 3.9" in done.stdout, done.output
     with Sandbox(redis=False).of_kafka("3.9") as sandbox:
         yield sandbox
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from hapax.commands.tree import app
 from tests.unit.test_settings import REQUIRED
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 RUN = CliRunner()
@@ -216,3 +218,30 @@ def test_the_help_of_every_command_has_examples_and_json(command: str) -> None:
     assert f"hapax {command}" in done.stdout
     assert "--json" in done.stdout
     assert "--env-file" in done.stdout
+
+
+def commands_below(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    yield path
+    for name, each in getattr(command, "commands", {}).items():
+        yield from commands_below(each, (*path, name))
+
+
+def test_no_help_shows_the_marks_of_a_markup() -> None:
+    shown = {
+        path: RUN.invoke(app, [*path, "--help"]).stdout
+        for path in commands_below(typer.main.get_command(app))
+    }
+    assert len(shown) > 30
+    assert [path for path, text in shown.items() if "**" in text or "`" in text] == []
+
+
+def test_paragraphs_of_a_help_break_where_the_terminal_ends() -> None:
+    text = RUN.invoke(app, ["config", "check", "--help"], env={"COLUMNS": "60"}).stdout
+    assert " Also imports HAPAX_TRANSFORM, and lets the Kafka client\n" in flat(text)
+    assert " read its properties. Connects to nothing.\n" in flat(text)
+    examples = RUN.invoke(app, ["offsets", "--help"], env={"COLUMNS": "60"}).stdout
+    assert "   hapax offsets\n   hapax offsets --watch --interval 5s\n" in flat(examples)
+
+
+def flat(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.splitlines())

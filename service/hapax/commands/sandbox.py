@@ -151,9 +151,9 @@ def fetch(
     Kafka's files go to the user's cache, once; on Debian, root also gets Java and Redis. Run it
     while an image is built, or before a journey.
 
-    **Example**
-
-    `hapax sandbox fetch`
+    Examples:
+      hapax sandbox fetch
+      hapax sandbox fetch --kafka 3.9
     """
     from hapax.sandbox import jars, machine
 
