@@ -124,6 +124,13 @@ def test_python_in_the_pages_runs_and_its_transforms_answer(block: str) -> None:
         assert all(isinstance(output, Output) for output in outputs)
 
 
+def test_the_index_has_every_page() -> None:
+    index = (ROOT / "docs/README.md").read_text()
+    pages = [str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")]
+    assert len(pages) > 40
+    assert [page for page in pages if f"({page})" not in index] == ["README.md"]
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/runbooks.md"])
 def test_every_exit_code_is_explained(page: str) -> None:
     text = (ROOT / page).read_text()

@@ -29,6 +29,8 @@ def property_names() -> list[str]:
         system.fdopen.argtypes, system.fdopen.restype = (c_int, c_char_p), c_void_p
         system.fclose.argtypes = show.argtypes = (c_void_p,)
         stream = system.fdopen(os.dup(file.fileno()), b"w")
+        if stream is None:
+            return []
         show(stream)
         system.fclose(stream)
         file.seek(0)
