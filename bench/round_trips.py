@@ -54,7 +54,7 @@ def transaction(producer: Producer, member: object, form: Form) -> float:
 def least_ms(form: Form, rtt_ms: int) -> float:
     """Return the milliseconds of the shortest of some transactions; the machine adds to others."""
     broker = {"test.mock.num.brokers": 1, "test.mock.broker.rtt": rtt_ms, "log_level": 0}
-    settings = {"linger.ms": 1, "retry.backoff.ms": 5, **form.changed}
+    settings = {"linger.ms": 1, "retry.backoff.ms": 2, **form.changed}
     producer = Producer({**broker, **settings, "transactional.id": "bench"})
     with closing(Consumer({**broker, "group.id": "bench"})) as consumer:
         for topic in ("in", "out"):

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from hapax.telemetry.events import Events
     from hapax.testing.source import InjectedFault
 
-TURNS_MAX = 3000
 ATTEMPTS_MAX = 3
 TRANSACTION_TIMEOUT_S = 10.0
 OPEN = {"leak", "stuck-LSO"}
@@ -80,6 +79,8 @@ class Pipeline:
 
     ``marked``: the first batch of each partition is marked, as in the service.
     """
+
+    turns_max = 3000
 
     def __init__(
         self,
@@ -129,6 +130,7 @@ class Pipeline:
         self.owners = MemoryOwners(broker, wait=clock.wait) if self._trust == "checked" else None
         self.retry = RetryPolicy(ATTEMPTS_MAX)
         self.ends = Ends(idle_s=0.3, interval_s=1.0)
+        self.watchdog = Watchdog(60.0, on_overrun=lambda _call, _s: None)
         self.elsewhere = Elsewhere(self._transform)
         self.isolation = Isolation(
             Transformer(self._transform, 1),
@@ -189,7 +191,7 @@ class Pipeline:
                 ahead=self.claims is not None,
             ),
             interrupt=self.interrupt,
-            watchdog=Watchdog(60.0, on_overrun=lambda _call, _s: None),
+            watchdog=self.watchdog,
         )
 
     # -- input ----------------------------------------------------------------------------
@@ -216,7 +218,7 @@ class Pipeline:
 
     def _watch(self) -> None:
         self.turns += 1
-        if self.turns > TURNS_MAX:
+        if self.turns > self.turns_max:
             raise StuckError(f"{self.broker.committed} of {self.broker.ends()}")
         unbounded = self._bounds == (None, False)
         if unbounded and self.drained() and not self.lifecycle.stopping:

@@ -69,6 +69,22 @@ def test_plain_functions_one_at_a_time_may_not_take_as_long_as_the_poll_interval
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("of_two", "a transform takes one record, or one list[Record]"),
+        ("of_none", "a transform takes one record, or one list[Record]"),
+        ("generator", "return a list of Outputs instead"),
+    ],
+)
+def test_a_transform_of_another_shape_is_named_with_what_is_wrong(name: str, why: str) -> None:
+    named = {"HAPAX_TRANSFORM": f"tests.kit.calls:{name}"}
+    result = RUN.invoke(app, ["check"], env=REQUIRED | named)
+    assert result.exit_code == 2
+    assert f'HAPAX_TRANSFORM="tests.kit.calls:{name}": {name} ' in result.stderr
+    assert why in result.stderr
+
+
 def test_a_check_answers_programs_in_json() -> None:
     fine = RUN.invoke(app, ["check", "--json"], env=REQUIRED)
     assert json.loads(fine.stdout) == {"ok": True, "problems": []}

@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ import pytest
 from hapax import Output, Poison, Record, RetryLater
 from hapax.core.errors import ConfigurationError, DeadLetterLimitError
 from hapax.testing import Pipeline
+from hapax.testing.call_watch import CallWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,6 +142,57 @@ class Lookup:
     def __call__(self, record: Record) -> Output:
         assert self.open
         return Output(record.value)
+
+
+def one_too_many(records: list[Record]) -> list[Output]:
+    return [Output(record.value) for record in (*records, records[0])]
+
+
+def test_a_list_of_another_length_is_a_dead_letter_that_says_so() -> None:
+    with Pipeline(one_too_many, {"HAPAX_DEAD_LETTER__RATE_MAX": "1"}) as pipeline:
+        result = pipeline.run(b"one", b"two")
+    assert {one.error for one in result.dead_letters} == {
+        "Poison: a function of 1 records returns a list of as many answers, not 2"
+    }
+    assert len(result.dead_letters) == 2
+
+
+def test_a_function_of_another_shape_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="a transform takes one record"):
+        Pipeline(lambda _one, _two: None)
+
+
+def test_a_coroutine_that_blocks_the_loop_is_named_in_a_warning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    named, note = threading.Event(), CallWatch.note
+
+    def noting(watch: CallWatch, record: Record | None) -> None:
+        note(watch, record)
+        named.set()
+
+    async def blocks(record: Record) -> Output:
+        if record.value == b"two":
+            named.wait(20)  # what it must not do
+        return Output(record.value)
+
+    monkeypatch.setattr(CallWatch, "note", noting)
+    with (
+        Pipeline(blocks) as pipeline,
+        pytest.warns(RuntimeWarning, match="coroutine of input/0/1 has held the event loop"),
+    ):
+        pipeline.run(b"one", b"two", b"three")
+
+
+def test_a_coroutine_past_its_time_is_cancelled_and_a_dead_letter() -> None:
+    async def long(record: Record) -> Output:
+        await asyncio.sleep(60 if record.value == b"two" else 0)
+        return Output(record.value)
+
+    with Pipeline(long, {"HAPAX_CALL__TIMEOUT": "0.2s"}) as pipeline:
+        result = pipeline.run(b"one", b"two")
+    assert [(one.reason, one.source.offset) for one in result.dead_letters] == [("timeout", 1)]
+    assert result.values() == [b"one"]
 
 
 @pytest.mark.parametrize("transform", [later, together, Lookup], ids=lambda form: form.__name__)

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 CallOrder = Literal["key", "none"]
 TIMEOUT: Final = "timeout"
 """Reason of the dead letter of a call that was cancelled."""
+BLOCKING: Final = (
+    "a coroutine must await whatever waits; run what blocks or computes in a thread"
+    " (asyncio.to_thread), or write a plain function"
+)
+"""What to do about a coroutine that holds the event loop."""
 
 
 class CallLimits(msgspec.Struct, frozen=True):

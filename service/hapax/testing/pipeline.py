@@ -30,6 +30,7 @@ from hapax.core.retry_line import RetryLine
 from hapax.engines.gathered_calls import GatheredCalls, call_limits, open_transformer, retrying
 from hapax.settings import load_settings
 from hapax.settings.env_file import read_env_file
+from hapax.testing.call_watch import CallWatch
 from hapax.testing.claims import MemoryClaims
 from hapax.testing.line_source import MemoryLineSource
 from hapax.testing.owners import MemoryOwners
@@ -107,7 +108,8 @@ class Pipeline:
         self._calls: Counter[Coordinates] = Counter()
         form = load_form(self.settings.transform) if transform is None else _form(transform)
         limits = msgspec.structs.replace(call_limits(self.settings), retrying=self._policy)
-        self._transformer = open_transformer(counted(form, self._calls), limits)
+        self._watch = CallWatch()
+        self._transformer = open_transformer(counted(form, self._calls), limits, self._watch.note)
         if topic is not None and topic.by_key and isinstance(self._transformer, GatheredCalls):
             raise ConfigurationError([OVERLAPPING])
         self._noted = NotedCalls(
@@ -128,6 +130,8 @@ class Pipeline:
             interrupt=Interrupt(),
         )
         self._transaction.open()
+        if isinstance(self._transformer, GatheredCalls):
+            self._watch.start(self._transformer.calls)
 
     def send(
         self,
@@ -170,6 +174,7 @@ class Pipeline:
                 continue
             self._source.mark_processed(result.progress)
             records += result.records - result.moved
+        self._watch.warn()
         return self._processed(records)
 
     def abort_next(self, times: int = 1) -> None:
@@ -183,6 +188,7 @@ class Pipeline:
     def close(self) -> None:
         """Tear the transform down. ``with Pipeline(…) as pipeline:`` does so, too."""
         if isinstance(self._transformer, GatheredCalls):
+            self._watch.stop()
             self._transformer.close()
 
     def __enter__(self) -> Self:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from hapax.core.calls import BLOCKING
 from hapax.telemetry.events.base import named, printable
 from hapax.telemetry.events.claims import ClaimEvents
 
@@ -89,8 +90,7 @@ class TransactionEvents(ClaimEvents):
         self._logger.warning(
             "event_loop_blocked",
             record=None if record is None else str(record.coordinates),
-            hint="a coroutine must await whatever waits; run what blocks or computes in a thread"
-            " (asyncio.to_thread), or write a plain function",
+            hint=BLOCKING,
         )
 
     def calls_observed(self, running: Sequence[tuple[Record, float]]) -> None:
