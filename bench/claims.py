@@ -1,6 +1,6 @@
 """What claims cost: server CPU and Redis bytes for each id, alongside bare HSETNX commands.
 
-    python -m bench.claims [--ids 300000] [--batch 5000] [--rounds 9] [--json]
+    python -m bench.claims [--ids 300000] [--batch 5000] [--rounds 9] [--bits 14] [--json]
 
 Compared are the store, the format before it, and the yardstick between machines: HSETNX of 14
 bytes of a digest in one of 65,536 buckets, with 9 bytes of an owner, in a pipeline, and nothing
@@ -20,6 +20,7 @@ import json
 import statistics
 import tempfile
 import time
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,6 +32,7 @@ from hapax.claims.kind import StoreOptions
 from hapax.claims.redis import RedisClaims
 from hapax.claims.redis_connection import connect
 from hapax.claims.redis_exchange import Exchange
+from hapax.claims.redis_layout import DIGEST_BYTES, Layout, setnx
 from hapax.claims.redis_replies import Replies
 from hapax.core.records import Record
 from hapax.sandbox.ports import Ports
@@ -52,6 +54,8 @@ IDS, ROUNDS = 300_000, 9
 forgets has none. With more the rows hold some, which costs a new id as much again."""
 NOW, BEFORE, BARE = "", "format before, ", "bare HSETNX, "
 """What the names of their rows begin with."""
+YARDSTICK_BITS = 16
+BITS_HELP = "Compare bare commands into 2^BITS buckets, too. Again for more."
 NEW, OWN, FOREIGN = KINDS = ("new", "own", "foreign")
 FILLING = "filling"
 
@@ -72,7 +76,7 @@ class Contender:
 
     def __init__(self, name: str, server: Redis, make: Callable[[Redis], Claim]) -> None:
         self.name = name
-        self.knows = (OWN, FOREIGN) if name == BARE else (FOREIGN,)
+        self.knows = (FOREIGN,) if name in STORES else (OWN, FOREIGN)
         self.spent: dict[str, list[Spent]] = {kind: [] for kind in (FILLING, *KINDS)}
         self._pid, self._admin = server.pid, redis.Redis(port=server.port)
         self._empty = self._used_memory()
@@ -115,24 +119,21 @@ def store_before(server: Redis) -> Claim:
     return store(server)
 
 
-def bare(server: Redis) -> Claim:
-    """Return the yardstick."""
-    client = connect(server.url)
+def hsetnx(server: Redis, bits: int = YARDSTICK_BITS) -> Claim:
+    """Return bare commands into 2^bits buckets."""
+    client, layout = connect(server.url), Layout(bits, bits, 0)
 
     def claim(ids: Sequence[bytes], records: Sequence[Record]) -> int:
-        digests = [blake2b(each, digest_size=16).digest() for each in ids]
-        request = b"".join(
-            b"*4\r\n$6\r\nHSETNX\r\n$4\r\nb:%b\r\n$14\r\n%b\r\n$9\r\n%c%b\r\n"
-            % (digest[:2], digest[2:], record.partition, record.offset.to_bytes(8, "big"))
-            for digest, record in zip(digests, records, strict=True)
-        )
+        digests = [blake2b(each, digest_size=DIGEST_BYTES).digest() for each in ids]
+        owners = [b"%c%b" % (each.partition, each.offset.to_bytes(8, "big")) for each in records]
+        request = setnx(b"b", layout, digests, owners)
         made = Exchange(client, request).read(lambda on: Replies(on).numbers(len(ids)))
         return made.count(b"0")
 
     return claim
 
 
-CONTENDERS = {NOW: store, BEFORE: store_before, BARE: bare}
+STORES = {NOW: store, BEFORE: store_before}
 
 
 def batch(start: int, size: int, *, shift: int = 0) -> tuple[list[bytes], list[Record]]:
@@ -162,7 +163,7 @@ def measured(contenders: Sequence[Contender], ids: int, size: int, rounds: int) 
         row(each, kind, yardstick) | {"bytes_per_id": held[each.name] if kind == NEW else 0.0}
         for each in contenders
         for kind in (FILLING, *KINDS)
-        if kind != FOREIGN or each.name != BARE
+        if kind != FOREIGN or each.name in STORES
     ]
     return {"ids": ids, "batch": size, "rounds": rounds, "passes": passes}
 
@@ -182,14 +183,18 @@ def row(who: Contender, kind: str, yardstick: Contender) -> dict[str, Any]:
     }
 
 
-def run(ids: int = IDS, size: int = BATCH, rounds: int = ROUNDS) -> dict[str, Any]:
-    """Measure all, each on a Redis of its own."""
+def run(
+    ids: int = IDS, size: int = BATCH, rounds: int = ROUNDS, bits: Sequence[int] = ()
+) -> dict[str, Any]:
+    """Measure all, each on a Redis of its own; ``bits``: of further bare commands' buckets."""
     watchdog, ports = ChildWatchdog(), Ports()
     started: list[Redis] = []
+    makers: dict[str, Callable[[Redis], Claim]] = {**STORES}
+    makers |= {f"HSETNX into {2**each:,}, ": partial(hsetnx, bits=each) for each in bits}
     with tempfile.TemporaryDirectory() as folder:
         try:
             contenders = []
-            for name, make in CONTENDERS.items():
+            for name, make in (makers | {BARE: hsetnx}).items():
                 server = Redis(Path(folder) / str(len(started)), ports, watchdog)
                 server.start()
                 started.append(server)
@@ -215,9 +220,10 @@ def main() -> None:
     parser.add_argument("--ids", type=int, default=IDS)
     parser.add_argument("--batch", type=int, default=BATCH)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--bits", type=int, action="append", default=[], help=BITS_HELP)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    found = run(asked.ids, asked.batch, asked.rounds)
+    found = run(asked.ids, asked.batch, asked.rounds, asked.bits)
     print(json.dumps(found) if asked.json else "\n".join(table(found)))
 
 
