@@ -1,12 +1,16 @@
-"""What claims cost: server CPU and Redis bytes for each id, of the store and of the format before.
+"""What claims cost: server CPU and Redis bytes for each id, alongside bare HSETNX commands.
 
-    python -m bench.claims [--ids 330000] [--batch 5000] [--rounds 6] [--json]
+    python -m bench.claims [--ids 300000] [--batch 5000] [--rounds 9] [--bits 14] [--json]
 
-Each format has a Redis of its own, with an append-only file as in production. Both are filled with
-the same ids first, so that buckets have grown as they do; what that costs, growth and all, is told
-apart ("filling"). Then they take turns, batch by batch, so that a noisy machine hits both: ids that
-are new, the same again (own), the same at other coordinates (foreign). Told are the least and the
-median of the rounds, and the median of the ratios within a round. Expiry times are set throughout.
+Compared are the store, the format before it, and the yardstick between machines: HSETNX of 14
+bytes of a digest in one of 65,536 buckets, with 9 bytes of an owner, in a pipeline, and nothing
+else (nothing expires, and nobody learns who owns an id that is known).
+
+Each has a Redis of its own, with an append-only file as in production. All are filled with the
+same ids first; what that costs, with all buckets that are made, is told apart ("filling"). Then
+they take turns, batch by batch, so that a noisy machine hits all: ids that are new, the same again
+(own), the same at other coordinates (foreign). Told are medians, and the median of the ratios to
+the yardstick within a round.
 """
 
 from __future__ import annotations
@@ -16,69 +20,120 @@ import json
 import statistics
 import tempfile
 import time
+from functools import partial
+from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import redis
 
+from bench.measure import server_cpu_s
 from hapax.claims.kind import StoreOptions
 from hapax.claims.redis import RedisClaims
+from hapax.claims.redis_connection import connect
+from hapax.claims.redis_exchange import Exchange
+from hapax.claims.redis_layout import DIGEST_BYTES, Layout, setnx
+from hapax.claims.redis_replies import Replies
 from hapax.core.records import Record
 from hapax.sandbox.ports import Ports
 from hapax.sandbox.redis_server import Redis
 from hapax.sandbox.watchdog import ChildWatchdog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Sequence
+
+    Claim = Callable[[Sequence[bytes], Sequence[Record]], int]
+    """Claims ids, and returns how many were known before, as far as it can tell."""
 
 APP = "bench"
 PARTITIONS = 4
 DAY_MS = 86_400_000
 BATCH = 5_000
-IDS, ROUNDS = 330_000, 6
-"""From the end of one growth of the buckets (327,680 ids) to the beginning of the next (393,216):
-an app that claims as many ids as it forgets has none. With other numbers the rows may hold some."""
-OLD, NOW = "before", "now"
-KINDS = ("new", "own", "foreign")
+IDS, ROUNDS = 300_000, 9
+"""Up to the first division of the buckets (393,216 ids): an app that claims as many ids as it
+forgets has none. With more the rows hold some, which costs a new id as much again."""
+NOW, BEFORE, BARE = "", "format before, ", "bare HSETNX, "
+"""What the names of their rows begin with."""
+YARDSTICK_BITS = 16
+BITS_HELP = "Compare bare commands into 2^BITS buckets, too. Again for more."
+NEW, OWN, FOREIGN = KINDS = ("new", "own", "foreign")
+FILLING = "filling"
+
+
+class Spent(NamedTuple):
+    """Microseconds an id: by the clock, CPU here, CPU of the server."""
+
+    wall: float
+    client: float
+    server: float
 
 
 class Contender:
-    """One format, on a server of its own."""
+    """One of them, on a server of its own.
 
-    def __init__(self, name: str, server: Redis) -> None:
+    knows  the kinds of ids that it calls known
+    """
+
+    def __init__(self, name: str, server: Redis, make: Callable[[Redis], Claim]) -> None:
         self.name = name
-        self.admin = redis.Redis(port=server.port)
-        if name == OLD:
-            # What the first call of an earlier version leaves behind.
-            self.admin.hset(f"hapax:{{{APP}}}:claims", "epoch", "0" * 8)
-        self.store = RedisClaims(server.url, StoreOptions(APP, DAY_MS))
-        self.store.claim([b"warm"], [Record("orders", 0, 0, None, None)], {})
-        self.memory = used_memory(self.admin)
-        self.server_us: dict[str, list[float]] = {kind: [] for kind in KINDS}
-        self.client_us: dict[str, list[float]] = {kind: [] for kind in KINDS}
-        self.filling_us = self.bytes_per_id = 0.0
+        self.knows = (FOREIGN,) if name in STORES else (OWN, FOREIGN)
+        self.spent: dict[str, list[Spent]] = {kind: [] for kind in (FILLING, *KINDS)}
+        self._pid, self._admin = server.pid, redis.Redis(port=server.port)
+        self._empty = self._used_memory()
+        self._claim = make(server)
 
-    def claim(self, ids: list[bytes], records: Sequence[Record]) -> tuple[float, float, int]:
-        """Return microseconds of CPU an id, on the server and here, and how many were foreign."""
-        server_s, client_s = cpu_s(self.admin), time.process_time()
-        foreign = len(self.store.claim(ids, records, {}))
-        client_s = time.process_time() - client_s
-        server_s = cpu_s(self.admin) - server_s
-        return server_s / len(ids) * 1e6, client_s / len(ids) * 1e6, foreign
-
-    def fill(self, ids: int, size: int) -> None:
-        server_s = cpu_s(self.admin)
-        for start in range(0, ids, size):
-            self.store.claim(*batch(start, min(size, ids - start)), {})
-        self.filling_us = (cpu_s(self.admin) - server_s) / ids * 1e6
-        self.bytes_per_id = (used_memory(self.admin) - self.memory) / ids
+    def bytes_of(self, ids: int) -> float:
+        return (self._used_memory() - self._empty) / ids
 
     def round(self, kind: str, start: int, size: int) -> None:
-        shift = 10**9 if kind == "foreign" else 0
-        server_us, client_us, foreign = self.claim(*batch(start, size, shift=shift))
-        assert foreign == (size if kind == "foreign" else 0), (kind, foreign)
-        self.server_us[kind].append(server_us)
-        self.client_us[kind].append(client_us)
+        known, spent = self._spend(*batch(start, size, shift=10**9 if kind == FOREIGN else 0))
+        assert known == (size if kind in self.knows else 0), (self.name, kind, known)
+        self.spent[kind].append(spent)
+
+    def _spend(self, ids: Sequence[bytes], records: Sequence[Record]) -> tuple[int, Spent]:
+        server_s, client_s = server_cpu_s(self._pid), time.process_time()
+        began_s = time.perf_counter()
+        known = self._claim(ids, records)
+        spent_s = (
+            time.perf_counter() - began_s,
+            time.process_time() - client_s,
+            server_cpu_s(self._pid) - server_s,
+        )
+        return known, Spent(*(each / len(ids) * 1e6 for each in spent_s))
+
+    def _used_memory(self) -> int:
+        """Return bytes without the buffers of clients and of the append-only file."""
+        found = self._admin.info("memory")
+        return int(found["used_memory"] - found["mem_clients_normal"] - found["mem_aof_buffer"])
+
+
+def store(server: Redis) -> Claim:
+    """Return the claim store."""
+    claims = RedisClaims(server.url, StoreOptions(APP, DAY_MS))
+    return lambda ids, records: len(claims.claim(ids, records, {}))
+
+
+def store_before(server: Redis) -> Claim:
+    """Return the claim store as an earlier version left it behind after its first call."""
+    redis.Redis(port=server.port).hset(f"hapax:{{{APP}}}:claims", "epoch", "0" * 8)
+    return store(server)
+
+
+def hsetnx(server: Redis, bits: int = YARDSTICK_BITS) -> Claim:
+    """Return bare commands into 2^bits buckets."""
+    client, layout = connect(server.url), Layout(bits, bits, 0)
+
+    def claim(ids: Sequence[bytes], records: Sequence[Record]) -> int:
+        digests = [blake2b(each, digest_size=DIGEST_BYTES).digest() for each in ids]
+        owners = [b"%c%b" % (each.partition, each.offset.to_bytes(8, "big")) for each in records]
+        request = setnx(b"b", layout, digests, owners)
+        made = Exchange(client, request).read(lambda on: Replies(on).numbers(len(ids)))
+        return made.count(b"0")
+
+    return claim
+
+
+STORES = {NOW: store, BEFORE: store_before}
 
 
 def batch(start: int, size: int, *, shift: int = 0) -> tuple[list[bytes], list[Record]]:
@@ -91,72 +146,60 @@ def batch(start: int, size: int, *, shift: int = 0) -> tuple[list[bytes], list[R
     ]
 
 
-def cpu_s(admin: redis.Redis) -> float:
-    found = admin.info("cpu")
-    return float(found["used_cpu_user"]) + float(found["used_cpu_sys"])
-
-
-def used_memory(admin: redis.Redis) -> int:
-    """Return bytes without the buffers of clients and of the append-only file."""
-    found = admin.info("memory")
-    return int(found["used_memory"] - found["mem_clients_normal"] - found["mem_aof_buffer"])
-
-
-def servers(folder: Path, watchdog: ChildWatchdog, ports: Ports) -> Iterator[tuple[str, Redis]]:
-    for name in (OLD, NOW):
-        yield name, Redis(folder / name, ports, watchdog)
-
-
 def measured(contenders: Sequence[Contender], ids: int, size: int, rounds: int) -> dict[str, Any]:
-    for each in contenders:
-        each.fill(ids, size)
+    for start in range(0, ids, size):
+        for each in contenders:
+            each.round(FILLING, start, min(size, ids - start))
+    held = {each.name: round(each.bytes_of(ids), 1) for each in contenders}
     for number in range(rounds):
-        # A kind at a time, and both right after one another; who is first changes by turns.
+        # A kind at a time, and all right after one another; who is first changes by turns.
         for kind in KINDS:
             for each in contenders[:: 1 if number % 2 else -1]:
-                # The first batches of a kind show a store what to expect; they do not count.
-                start = ids + number * 4 * size
+                # The first batch of a kind shows a store what to expect; it does not count.
                 for step in range(2):
-                    at = start + (2 * KINDS.index("new") + step) * size
-                    each.round(kind, at, size)
-    before, now = contenders
-    return {
-        "ids": ids,
-        "batch": size,
-        "rounds": rounds,
-        "passes": [row(kind, before, now) for kind in KINDS],
-        "filling": {each.name: round(each.filling_us, 2) for each in contenders},
-        "bytes_per_id": {each.name: round(each.bytes_per_id, 1) for each in contenders},
-    }
+                    each.round(kind, ids + (2 * number + step) * size, size)
+    yardstick = contenders[-1]
+    passes = [
+        row(each, kind, yardstick) | {"bytes_per_id": held[each.name] if kind == NEW else 0.0}
+        for each in contenders
+        for kind in (FILLING, *KINDS)
+        if kind != FOREIGN or each.name in STORES
+    ]
+    return {"ids": ids, "batch": size, "rounds": rounds, "passes": passes}
 
 
-def row(kind: str, before: Contender, now: Contender) -> dict[str, Any]:
+def row(who: Contender, kind: str, yardstick: Contender) -> dict[str, Any]:
     # Every second batch: the one that its kind was expected in.
-    old, new = before.server_us[kind][1::2], now.server_us[kind][1::2]
-    ratios = [b / a for a, b in zip(old, new, strict=True)]
+    spent, other = (each.spent[kind][kind != FILLING :: 2] for each in (who, yardstick))
+    wall, client, server = map(statistics.median, zip(*spent, strict=True))
+    ratios = [ours.server / bare.server for ours, bare in zip(spent, other, strict=True)]
     return {
-        "pass": kind,
-        "before: server us/id": f"{min(old):.2f} ({statistics.median(old):.2f})",
-        "now: server us/id": f"{min(new):.2f} ({statistics.median(new):.2f})",
-        "now / before": round(statistics.median(ratios), 3),
-        "of the least": round(min(new) / min(old), 3),
-        "before: client us/id": round(min(before.client_us[kind][1::2]), 2),
-        "now: client us/id": round(min(now.client_us[kind][1::2]), 2),
+        "pass": f"{who.name}{kind}",
+        "ids_per_s": round(1e6 / wall),
+        "client_us_per_id": round(client, 3),
+        "server_us_per_id": round(server, 3),
+        "least_server_us_per_id": round(min(each.server for each in spent), 3),
+        "of_bare": round(statistics.median(ratios), 3),
     }
 
 
-def run(ids: int, size: int, rounds: int = ROUNDS) -> dict[str, Any]:
-    """Measure both formats, each on a Redis of its own."""
+def run(
+    ids: int = IDS, size: int = BATCH, rounds: int = ROUNDS, bits: Sequence[int] = ()
+) -> dict[str, Any]:
+    """Measure all, each on a Redis of its own; ``bits``: of further bare commands' buckets."""
     watchdog, ports = ChildWatchdog(), Ports()
     started: list[Redis] = []
+    makers: dict[str, Callable[[Redis], Claim]] = {**STORES}
+    makers |= {f"HSETNX into {2**each:,}, ": partial(hsetnx, bits=each) for each in bits}
     with tempfile.TemporaryDirectory() as folder:
         try:
             contenders = []
-            for name, server in servers(Path(folder), watchdog, ports):
+            for name, make in (makers | {BARE: hsetnx}).items():
+                server = Redis(Path(folder) / str(len(started)), ports, watchdog)
                 server.start()
                 started.append(server)
                 server.await_ready()
-                contenders.append(Contender(name, server))
+                contenders.append(Contender(name, server, make))
             return measured(contenders, ids, size, rounds)
         finally:
             for server in started:
@@ -169,10 +212,7 @@ def table(found: dict[str, Any]) -> list[str]:
     results = found["passes"]
     columns = list(results[0])
     lines = [f"|{'|'.join(columns)}|", "|---" * len(columns) + "|"]
-    lines += [f"|{'|'.join(str(result[column]) for column in columns)}|" for result in results]
-    for what in ("filling", "bytes_per_id"):
-        lines.append(f"{what}: " + ", ".join(f"{name} {n}" for name, n in found[what].items()))
-    return lines
+    return lines + [f"|{'|'.join(str(each[column]) for column in columns)}|" for each in results]
 
 
 def main() -> None:
@@ -180,9 +220,10 @@ def main() -> None:
     parser.add_argument("--ids", type=int, default=IDS)
     parser.add_argument("--batch", type=int, default=BATCH)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--bits", type=int, action="append", default=[], help=BITS_HELP)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    found = run(asked.ids, asked.batch, asked.rounds)
+    found = run(asked.ids, asked.batch, asked.rounds, asked.bits)
     print(json.dumps(found) if asked.json else "\n".join(table(found)))
 
 

@@ -99,7 +99,7 @@ def sandbox_and_folder() -> Iterator[tuple[Sandbox, Path]]:
 def _rounds_of(part: str, plan: Plan, made: Made) -> Iterator[dict[str, Any]]:
     """Yield what a part has found so far, after each of its rounds."""
     if part == "claims":
-        yield claims.run(plan.records, claims.BATCH)
+        yield claims.run(min(plan.records, claims.IDS))
         return
     who = present(plan.chosen(WHO.get(part, ())), made)
     size = (plan.records, plan.rounds)

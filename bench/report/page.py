@@ -40,6 +40,7 @@ def page(found: Results) -> str:
     sizes = {
         "records": f"{found.parts.get('throughput', {}).get('records', 0):,}",
         "partition_records": f"{found.parts.get('partitions', {}).get('records', 0):,}",
+        "claims_ids": f"{found.parts.get('claims', {}).get('ids', 0):,}",
         "spark_records": f"{found.parts.get('spark', {}).get('records', 0):,}",
         "latency_seconds": f"{found.parts.get('latency', {}).get('seconds', 0):g}",
     }

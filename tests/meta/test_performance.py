@@ -51,7 +51,7 @@ def test_every_goal_is_on_the_page_as_reached_missed_or_not_measured() -> None:
         )
     ]
     assert listed == goals(results.read(report.KEPT))
-    assert len(listed) == 27
+    assert len(listed) == 28
 
 
 @pytest.mark.parametrize("bound", guard.bounds().bounds, ids=lambda bound: bound.name)

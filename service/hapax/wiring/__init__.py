@@ -4,6 +4,7 @@ builders          a builder for each part
 watches           what looks at logs and certificates alongside the engine
 spark             the Spark engine on records; task: what runs in one of its tasks
 dataframe         the Spark engine on DataFrames
+heap              what the C library keeps of freed memory
 tracing, claims   spans around the core, and the claim store, or none
 
 The order of ``serve`` is the order in which a start can fail, cheapest first.
@@ -38,6 +39,7 @@ from hapax.telemetry.metrics import Metrics
 from hapax.telemetry.recent_errors import Troubles
 from hapax.wiring import builders as parts
 from hapax.wiring import calls
+from hapax.wiring.heap import keep_freed_memory
 from hapax.wiring.retry import group_progress, tell_waiting
 from hapax.wiring.tracing import start_tracing
 from hapax.wiring.watches import start_certificate_watch, start_lag_monitor
@@ -166,6 +168,7 @@ def _run_worker(shared: Shared, stack: ExitStack) -> None:
     # What the start left lives for ever: keep it out of every later garbage collection (the
     # first full one took 20 to 60 ms out of a batch).
     gc.freeze()
+    keep_freed_memory()
     start_lag_monitor(shared, stack, partial(group_progress, shared, source))
     shared.events.service_ready()
     worker.run()
