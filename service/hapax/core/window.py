@@ -18,7 +18,7 @@ from hapax.core.identity import Identified
 from hapax.core.ports import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
     from hapax.core.records import Progress, Record, TopicPartition
 
@@ -62,17 +62,20 @@ class Window:
             where = (record.topic, record.partition)
             call = self._known(where, record)
             if call is None:
-                call = Call(record, begun.found.ids[index], key_of(record), unchecked=unchecked)
+                call = Call(record, begun.found.ids[index], self._key(record), unchecked=unchecked)
             call.unchecked = unchecked
             call.taken_over |= index in taken_over
             call.fate = fates.get(index, PENDING)
-            if not call.started and not call.done:
+            if self._enter(where, call):
                 new.append(call)
-            self._lines.setdefault(where, deque()).append(call)
             self.records += 1
             self.bytes += len(record.value or b"")
         self._ends.update(batch.next)
         return new
+
+    def turns(self) -> list[Call]:
+        """Return calls inside whose turn has come since: here ``admit`` has returned all."""
+        return []
 
     def ready(self, records_max: int) -> tuple[Batch, Begun] | None:
         """Return the finished prefix of each partition, no more than so many records.
@@ -84,7 +87,7 @@ class Window:
         batch = Batch(records, {}, {})
         unchecked = None
         taken_over: list[int] = []
-        for where, line in self._lines.items():
+        for where, line in self._prefixes():
             for count, call in enumerate(line):
                 if not call.done or len(records) >= records_max:
                     break
@@ -144,7 +147,11 @@ class Window:
         self.records = self.bytes = 0
         return first
 
-    def forget(self, partitions: Iterable[TopicPartition]) -> list[Call]:
+    def siblings(self, partitions: Collection[TopicPartition]) -> Progress:  # noqa: ARG002 - see there
+        """Return where to read partitions again that ``forget`` drops with these: here none."""
+        return {}
+
+    def forget(self, partitions: Collection[TopicPartition]) -> list[Call]:
         """Drop partitions that left; return their calls, whose results are not wanted."""
         gone: list[Call] = []
         for where in partitions:
@@ -171,6 +178,19 @@ class Window:
                 self._leave(call)
             if not line:
                 del self._lines[where], self._ends[where]
+
+    def _key(self, record: Record) -> Hashable:
+        """Return what orders the calls of a record."""
+        return key_of(record)
+
+    def _enter(self, where: TopicPartition, call: Call) -> bool:
+        """Let a call in; return whether it is to be made now."""
+        self._lines.setdefault(where, deque()).append(call)
+        return not call.started and not call.done
+
+    def _prefixes(self) -> Iterable[tuple[TopicPartition, Sequence[Call]]]:
+        """Return what leaves in order: each as far as it has finished."""
+        return self._lines.items()
 
     def _leave(self, call: Call) -> None:
         self.records -= 1
