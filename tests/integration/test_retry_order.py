@@ -26,6 +26,12 @@ if TYPE_CHECKING:
     from hapax.sandbox import Sandbox
 
 KEYS, PARTITIONS, AGAIN = 20, 3, 12
+FORMS = {
+    "plain": {},
+    "threads": {"CALL__CONCURRENCY": "8"},
+    "coroutine": {"TRANSFORM": "tests.kit.later:patient_coroutine", "CALL__CONCURRENCY": "8"},
+    "list": {"TRANSFORM": "tests.kit.later:patient_list"},
+}
 
 
 @pytest.fixture
@@ -90,7 +96,7 @@ def test_records_of_a_key_wait_behind_the_one_that_waits_and_others_do_not(
     assert worker.terminate() == 0
 
 
-def test_a_retry_topic_of_another_number_of_partitions_and_async_functions_are_refused(
+def test_a_retry_topic_of_another_number_of_partitions_and_calls_in_no_order_are_refused(
     route: PipelineUnderTest,
 ) -> None:
     wrong = f"{route.app}-wrong"
@@ -98,19 +104,23 @@ def test_a_retry_topic_of_another_number_of_partitions_and_async_functions_are_r
     worker = route.worker(RETRY__TOPIC=wrong)
     assert worker.process.wait(30) == 3, worker.text()
     assert f"{wrong} has 4 partitions, its inputs have 3" in worker.text()
-    worker = route.worker("w-1", TRANSFORM="tests.kit.calls:identify")
+    worker = route.worker("w-1", CALL__ORDER="none")
     assert worker.process.wait(30) == 2, worker.text()
-    assert "use a plain function of one record" in worker.text()
+    assert "does not go with HAPAX_CALL__ORDER=none" in worker.text()
 
 
+@pytest.mark.parametrize(
+    "form",
+    [form if form == "plain" else pytest.param(form, marks=pytest.mark.long) for form in FORMS],
+)
 def test_outputs_of_a_key_stand_in_input_order_through_kills(
-    route: PipelineUnderTest,
+    route: PipelineUnderTest, form: str
 ) -> None:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")  # noqa: T201 - shown when the test fails
     chance, count, written = random.Random(seed), 400, 0
     live: list[Audit] = []
-    worker = route.worker()
+    worker = route.worker(**FORMS[form])
     await_(lambda: bool(worker.lines("service_ready")), 30, worker.text)
     for _ in range(4):
         some = range(written, written + count // 4)
@@ -121,7 +131,9 @@ def test_outputs_of_a_key_stand_in_input_order_through_kills(
         # The same events again, while the first of many wait.
         route.write(*(wish(n, 0) for n in chance.sample(some, AGAIN)))
         time.sleep(chance.uniform(0.5, 2.0))
+        t0 = time.time()
         live.append(accounted(route, compare=Compare.COUNTS))
+        print("AUDIT", time.time() - t0, live[-1].totals)
         worker.kill()
         worker.start()
     await_(lambda: len(route.outputs()) >= count, 90, route._logs)

@@ -101,7 +101,8 @@ class Window:
                 begun.add(call.id, call.outcome)
                 last = count + 1 == len(line)
                 batch.first.setdefault(where, call.record.offset)
-                batch.next[where] = self._ends[where] if last else call.record.offset + 1
+                after = call.record.offset + 1
+                batch.next[where] = self._ends.get(where, after) if last else after
         if not records:
             return None
         batch.next.update(self.loose_ends())
