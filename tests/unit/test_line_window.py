@@ -55,7 +55,8 @@ class World:
 
     def admit(self, *records: Record, fates: Mapping[int, Any] | None = None) -> list[int]:
         """Return the offsets of the calls that are to be made."""
-        first, after = {}, {}
+        first: dict[tuple[str, int], int] = {}
+        after: dict[tuple[str, int], int] = {}
         for record in records:
             first.setdefault((record.topic, record.partition), record.offset)
             after[record.topic, record.partition] = record.offset + 1
@@ -214,6 +215,27 @@ def test_what_is_to_be_decided_without_knowing_what_waits_is_put_back() -> None:
         world.admit(given(0))
 
 
+def running(world: World, records_max: int = 100) -> tuple[WindowRunner, MagicMock, MagicMock]:
+    """Return the runner of a window, its calls and its source."""
+    calls, source, sizing = MagicMock(), MagicMock(), MagicMock()
+    sizing.pace.records = 100
+    sizing.bounds.limit = lambda records: records
+    source.take.return_value = Batch([], {}, {})
+    windowing = Windowing(world.window, calls, MagicMock(), records_max, 1 << 20, 8)
+    around = cast("Any", {"interrupt": MagicMock(), "watchdog": MagicMock()})
+    parts = (MagicMock(), source, MagicMock(), sizing)
+    return WindowRunner(*parts, windowing=windowing, **around), calls, source
+
+
+def test_the_last_place_of_a_window_is_not_for_the_inputs_alone() -> None:
+    world = World()
+    world.admit(given(0), given(1))
+    for records_max, asked in ((2, []), (3, [2]), (7, [5])):
+        runner, _calls, source = running(world, records_max)
+        runner.take(0.0)
+        assert [call.args[0] for call in source.take.call_args_list] == asked
+
+
 def test_a_partition_that_moves_takes_those_of_its_number_along_and_they_are_read_again() -> None:
     world = World(waiting(0, of=1, key=b"l"))
     world.admit(*world.taken(), given(5), given(6))
@@ -221,11 +243,7 @@ def test_a_partition_that_moves_takes_those_of_its_number_along_and_they_are_rea
     world.line.expect(1, 0)
     world.line.reach(1, 0)
     world.admit(other)
-    calls, source = MagicMock(), MagicMock()
-    windowing = Windowing(world.window, calls, MagicMock(), 100, 1 << 20, 8)
-    parts = (MagicMock(), source, MagicMock(), MagicMock())
-    around = cast("Any", {"interrupt": MagicMock(), "watchdog": MagicMock()})
-    runner = WindowRunner(*parts, windowing=windowing, **around)
+    runner, calls, _source = running(world)
     runner.forget({IN})
     (gone,) = calls.drop.call_args.args
     assert sorted((call.record.topic, call.record.offset) for call in gone) == [

@@ -68,6 +68,10 @@ class Chain:
 class LineWindow(Window):
     """Calls by partition and by key. ``line``: what waits; it is that of the source."""
 
+    ROOM_MIN = 2
+    """Half of what is taken is for what waits and is due (line_source.py): with one place at a time
+    the inputs would have them all under a backlog."""
+
     def __init__(self, line: RetryLine, *, now_ms: Callable[[], int]) -> None:
         super().__init__()
         self._line = line

@@ -27,7 +27,10 @@ class Window:
     """Calls by partition, in input order. One thread only; results may come from others.
 
     records, bytes  of the records inside, values alone
+    ROOM_MIN        least that is asked for where there is room
     """
+
+    ROOM_MIN = 1
 
     def __init__(self) -> None:
         self._lines: dict[TopicPartition, deque[Call]] = {}

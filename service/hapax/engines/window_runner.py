@@ -225,6 +225,8 @@ class WindowRunner(BatchRunner):
         if window.bytes >= limits.bytes_max:
             return 0
         left = min(limits.records_max - window.records, self._pace.records)
+        if left > 0:
+            left = max(left, window.ROOM_MIN)
         return self.sizing.bounds.limit(window.records + left) - window.records
 
     def _share(self) -> int:
