@@ -149,12 +149,12 @@ class LineWindow(Window):
             known.clear()
         return first
 
-    def siblings(self, partitions: Collection[TopicPartition]) -> Progress:
+    def siblings(self, _partitions: Collection[TopicPartition]) -> Progress:
         """Return where to read other partitions of the same numbers, of which records are inside.
 
         What is inside of them was decided by what waited there: it is not valid any more.
         """
-        moved = set(partitions)
+        moved = set(_partitions)
         numbers = {where[1] for where in moved}
         found = {where: at for where, at in self.firsts().items() if where[1] in numbers}
         for number in {call.record.partition for call in self._again} & numbers:

@@ -151,7 +151,7 @@ class Window:
         self.records = self.bytes = 0
         return first
 
-    def siblings(self, partitions: Collection[TopicPartition]) -> Progress:  # noqa: ARG002 - see there
+    def siblings(self, _partitions: Collection[TopicPartition]) -> Progress:
         """Return where to read partitions again that ``forget`` drops with these: here none."""
         return {}
 
