@@ -175,3 +175,21 @@ def test_two_members_have_partitions_of_the_same_numbers_and_each_what_waits_the
         produce(world.bootstrap, world.retry, world.waiting(0, b"w%d" % number, number))
         produce(world.bootstrap, world.source, Given(b"i%d" % number, b"k", (), number))
         assert set(values(taken(member, 2))) == {b"w%d" % number, b"i%d" % number}
+
+
+def test_an_input_is_delivered_when_neither_the_engine_nor_its_retry_partition_holds_it(
+    world: World,
+) -> None:
+    produce(world.bootstrap, world.source, Given(b"held", b"k", (), 0), Given(b"free", b"k", (), 1))
+    with produce_open(world.bootstrap, world.retry, world.waiting(0, b"waits")) as producer:
+        source = world.member("w")
+        assert values(taken(source, 1)) == [b"free"]
+        source.hold((world.source, 0), held=True)
+        source.hold((world.source, 0), held=False)
+        assert [source.take(10, 0.05).records for _ in range(20)] == [[]] * 20, "not read in"
+        source.hold((world.source, 0), held=True)
+        producer.commit_transaction(10)
+    assert values(taken(source, 1)) == [b"waits"]
+    assert [source.take(10, 0.05).records for _ in range(20)] == [[]] * 20, "the engine holds it"
+    source.hold((world.source, 0), held=False)
+    assert values(taken(source, 1)) == [b"held"]

@@ -6,6 +6,7 @@ import json
 import random
 import time
 from collections import defaultdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,8 +25,15 @@ if TYPE_CHECKING:
 
     from hapax.operations.audit.result import Audit
     from hapax.sandbox import Sandbox
+    from tests.kit.managed_process import WorkerProcess
 
 KEYS, PARTITIONS, AGAIN = 20, 3, 12
+FORMS = {
+    "plain": {},
+    "threads": {"CALL__CONCURRENCY": "8"},
+    "coroutine": {"TRANSFORM": "tests.kit.later:patient_coroutine", "CALL__CONCURRENCY": "8"},
+    "list": {"TRANSFORM": "tests.kit.later:patient_list"},
+}
 
 
 @pytest.fixture
@@ -90,7 +98,7 @@ def test_records_of_a_key_wait_behind_the_one_that_waits_and_others_do_not(
     assert worker.terminate() == 0
 
 
-def test_a_retry_topic_of_another_number_of_partitions_and_async_functions_are_refused(
+def test_a_retry_topic_of_another_number_of_partitions_and_calls_in_no_order_are_refused(
     route: PipelineUnderTest,
 ) -> None:
     wrong = f"{route.app}-wrong"
@@ -98,21 +106,30 @@ def test_a_retry_topic_of_another_number_of_partitions_and_async_functions_are_r
     worker = route.worker(RETRY__TOPIC=wrong)
     assert worker.process.wait(30) == 3, worker.text()
     assert f"{wrong} has 4 partitions, its inputs have 3" in worker.text()
-    worker = route.worker("w-1", TRANSFORM="tests.kit.calls:identify")
+    worker = route.worker("w-1", CALL__ORDER="none")
     assert worker.process.wait(30) == 2, worker.text()
-    assert "use a plain function of one record" in worker.text()
+    assert "does not go with HAPAX_CALL__ORDER=none" in worker.text()
 
 
+def _commits(worker: WorkerProcess, more_than: int) -> bool:
+    return len(worker.lines("transaction_committed")) > more_than
+
+
+@pytest.mark.parametrize(
+    "form",
+    [form if form == "plain" else pytest.param(form, marks=pytest.mark.long) for form in FORMS],
+)
 def test_outputs_of_a_key_stand_in_input_order_through_kills(
-    route: PipelineUnderTest,
+    route: PipelineUnderTest, form: str
 ) -> None:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")  # noqa: T201 - shown when the test fails
     chance, count, written = random.Random(seed), 400, 0
     live: list[Audit] = []
-    worker = route.worker()
+    worker = route.worker(**FORMS[form])
     await_(lambda: bool(worker.lines("service_ready")), 30, worker.text)
     for _ in range(4):
+        before = len(worker.lines("transaction_committed"))
         some = range(written, written + count // 4)
         written += count // 4
         # The first waits for so long that an audit on a busy machine still meets it.
@@ -120,6 +137,8 @@ def test_outputs_of_a_key_stand_in_input_order_through_kills(
         route.write(*(wish(n, wait_s) for n, wait_s in waits.items()))
         # The same events again, while the first of many wait.
         route.write(*(wish(n, 0) for n in chance.sample(some, AGAIN)))
+        if form != "plain" or not live:  # a kill that meets no work proves little
+            await_(partial(_commits, worker, before), 60, worker.text)
         time.sleep(chance.uniform(0.5, 2.0))
         live.append(accounted(route, compare=Compare.COUNTS))
         worker.kill()

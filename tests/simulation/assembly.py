@@ -14,6 +14,7 @@ from hapax.core.identity import Identity
 from hapax.core.isolation import Isolation
 from hapax.core.limits import DeadLetterRate, FenceBudget, Pace
 from hapax.core.line_calls import with_waits
+from hapax.core.line_window import LineWindow
 from hapax.core.plan import Destinations, Planner
 from hapax.core.retry_later import Retrying, RetryTopic
 from hapax.core.retry_line import RetryLine
@@ -155,7 +156,7 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
     if options.window:
         call_limits = CallLimits(concurrency=options.window, attempts_max=1, retrying=retrying)
         windowing = Windowing(
-            Window(),
+            Window() if line is None else LineWindow(line, now_ms=partial(_now_ms, world)),
             SimulatedCalls(world, process, call_limits),
             isolation,
             records_max=WINDOW_BATCHES * options.batch_max,

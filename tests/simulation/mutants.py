@@ -296,6 +296,12 @@ MUTANTS = {
         line.the_offset_passes_those_that_wait, LOST
     ),
     "the end of a wait is not written": Mutant(line.the_end_of_a_wait_is_not_written, TWICE),
+    "calls of a window pass those that wait": Mutant(
+        line.later_records_of_a_key_have_their_turn_in_a_window, ("order",)
+    ),
+    "a window forgets who asked to wait": Mutant(
+        line.a_window_forgets_who_asked_to_wait, ("order",)
+    ),
     "dead letters are not written": Mutant(dead_letters_are_not_written, LOST),
     "outputs leave in another order": Mutant(outputs_leave_in_another_order, ("order",)),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from hapax.core import line_window
 from hapax.core.line_calls import Turns
 from hapax.core.plan import Planner
 from hapax.core.retry_line import RetryLine
@@ -46,3 +47,18 @@ def the_end_of_a_wait_is_not_written(patch: pytest.MonkeyPatch) -> None:
         """Write nothing."""
 
     patch.setattr(Planner, "_end_waits", nothing)
+
+
+def later_records_of_a_key_have_their_turn_in_a_window(patch: pytest.MonkeyPatch) -> None:
+    """Only what waits inside is waited for, not what waits in the topic."""
+    patch.setattr(RetryLine, "waiting", lambda *_values: ())
+    patch.setattr(RetryLine, "last_is_out", lambda *_values: False)
+
+
+def a_window_forgets_who_asked_to_wait(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(line_window, "Later", Forgotten)
+    patch.setattr(line_window, "Put", Forgotten)
+
+
+class Forgotten:
+    """The type of nothing."""

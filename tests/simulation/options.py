@@ -86,8 +86,8 @@ def draw(random: Random) -> Options:
     options = _drawn(random)
     if not options.later or random.random() < 0.5:
         return options
-    # Only consumer groups keep the partitions of an index together, and calls do not overlap.
-    return msgspec.structs.replace(options, by_key=True, group="consumer", static=False, window=0)
+    # Only consumer groups keep the partitions of an index together.
+    return msgspec.structs.replace(options, by_key=True, group="consumer", static=False)
 
 
 def _drawn(random: Random) -> Options:

@@ -6,6 +6,7 @@ from collections import Counter
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from greenlet import greenlet  # type: ignore[import-untyped]
 
@@ -31,6 +32,7 @@ CHAOS_S = 4.0
 CONTROL_S = 0.1
 CALM_MAX_S = 80.0
 LIVES_MAX = 60
+KEYS = 4
 RESTART_S = 0.1
 HOUR_MS = 3_600_000
 
@@ -183,9 +185,10 @@ class World:
         producer = None if item.end == "plain" else f"upstream-{number}"
         for value in item.values:
             headers = (("id", event_of(value)),)
-            log.append(
-                value, key=event_of(value), headers=headers, timestamp_ms=0, producer=producer
-            )
+            key = event_of(value)
+            if self.options.by_key:  # of one key some ask for later tries, and others do not
+                key = b"%d" % (crc32(key) // 7 % KEYS)
+            log.append(value, key=key, headers=headers, timestamp_ms=0, producer=producer)
         if producer is None:
             self._upstream -= 1
         else:

@@ -210,11 +210,11 @@ BY_NUMBER = {"HAPAX_GROUP__PROTOCOL": "consumer", "HAPAX_GROUP__MEMBERSHIP": "dy
             },
         ),
         (
-            "HAPAX_RETRY__ORDER=key does not go with HAPAX_CALL__CONCURRENCY=4",
+            "HAPAX_RETRY__ORDER=key does not go with HAPAX_CALL__ORDER=none",
             {
                 "HAPAX_RETRY__ORDER": "key",
                 "HAPAX_RETRY__TOPIC": "again",
-                "HAPAX_CALL__CONCURRENCY": "4",
+                "HAPAX_CALL__ORDER": "none",
                 **BY_NUMBER,
             },
         ),

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -338,9 +338,42 @@ def test_records_of_a_key_wait_behind_the_first_and_come_out_in_their_order() ->
     assert result.waiting == {}
 
 
-def test_calls_that_overlap_know_no_order_by_key() -> None:
-    async def transform(record: Record) -> Output:
-        return Output(record.value)
+async def one(record: Record) -> Output:
+    return waiting_once(record)
 
-    with pytest.raises(ConfigurationError, match="use a plain function of one record"):
-        Pipeline(transform, LATER | BY_KEY)
+
+def many(records: list[Record]) -> list[Output | Exception]:
+    def answer(record: Record) -> Output | Exception:
+        try:
+            return waiting_once(record)
+        except RetryLater as error:
+            return error
+
+    return list(map(answer, records))
+
+
+_asked: set[bytes | None] = set()
+
+
+def waiting_once(record: Record) -> Output:
+    if record.value == b"first" and record.value not in _asked:
+        _asked.add(record.value)
+        raise RetryLater(after="90s")
+    return Output(record.value)
+
+
+@pytest.mark.parametrize("form", [one, many])
+def test_calls_that_overlap_keep_the_order_of_a_key_as_well(form: Callable[..., Any]) -> None:
+    _asked.clear()
+    with Pipeline(form, LATER | BY_KEY | {"HAPAX_CALL__CONCURRENCY": "4"}) as pipeline:
+        first, second = (pipeline.send(value, key=b"k") for value in (b"first", b"second"))
+        pipeline.send(b"other", key=b"l")
+        result = pipeline.run()
+        assert [output.value for output in result.outputs] == [b"other"]
+        assert result.waiting == {first: 90.0, second: 0.0}
+        pipeline.abort_next()
+        pipeline.wait(91)
+        result = pipeline.run()
+        assert [output.value for output in result.outputs] == [b"first", b"second"]
+        assert result.calls == {first: 1, second: 1}
+        assert result.waiting == {}

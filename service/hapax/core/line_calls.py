@@ -2,7 +2,7 @@
 
 What a batch holds of the retry topic comes before its records of the inputs, and in the order of
 its line (retry_line.py); so one pass over the batch decides which is called, which remains
-and which waits after others.
+and which waits after others. Calls that overlap have their turns in a window: line_window.py.
 """
 
 from __future__ import annotations
@@ -17,21 +17,15 @@ from hapax.core.retry_later import NOT_OURS, STAY, Put, Stay, put_behind
 from hapax.core.transform import Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Collection, Hashable, Sequence
 
+    from hapax.core.headers import Retried
     from hapax.core.interrupt import Interrupt
     from hapax.core.ports import AppliesAll
     from hapax.core.records import Progress, Record
-    from hapax.core.retry_later import Retrying
+    from hapax.core.retry_later import Later, Retrying
     from hapax.core.retry_line import RetryLine
     from hapax.core.transform import Result
-
-
-OVERLAPPING = (
-    "HAPAX_RETRY__ORDER=key: HAPAX_TRANSFORM is called alongside itself (async, or with lists of "
-    "records), and such calls cannot wait for a record of their key yet; use a plain function of "
-    "one record, or HAPAX_RETRY__ORDER=none"
-)
 
 
 class LineCalls(LaterCalls):
@@ -65,8 +59,7 @@ class LineCalls(LaterCalls):
         turns = Turns(self._line)
         called = False
         for index, record in enumerate(records):
-            if not self._line.ready(record.partition):
-                raise BatchAbortedError(f"what waits of partition {record.partition} is not known")
+            self._require(record.partition)
             of, line = self._line.spot(record)
             if turns.waits(record.partition, line, of.offset):
                 result = self._unturned(record, fates, index)
@@ -100,11 +93,38 @@ class LineCalls(LaterCalls):
                 return Failure("Poison", NOT_OURS, 1)
             if found.due > self._now_ms():
                 return STAY
-        (result,) = self.finish([record], self._calls.apply_all([record], interrupt, {}))
+        (result,) = super().finish([record], self._calls.apply_all([record], interrupt, {}))
+        return result
+
+    def not_due(self, records: Sequence[Record]) -> dict[int, Result | None]:
+        """Return by index the results of records that are not to be called now."""
+        known = super().not_due(records)
+        return {index: STAY if isinstance(fate, Put) else fate for index, fate in known.items()}
+
+    def finish(
+        self,
+        records: Sequence[Record],
+        results: list[Result | None],
+        kept: Collection[int] = (),
+    ) -> list[Result | None]:
+        """Return results with the places of those that wait, for calls of a window.
+
+        Raises BatchAbortedError when what waits of a partition is not known.
+        """
+        for record in records:
+            self._require(record.partition)
+        return super().finish(records, results, kept)
+
+    def _later(self, record: Record, before: Retried | None, asked: Later) -> Result:
+        result = super()._later(record, before, asked)
         if not isinstance(result, Put):
             return result
         retried = replace(result.retried, until=result.retried.due)
         return replace(result, retried=retried, level=record.partition)
+
+    def _require(self, index: int) -> None:
+        if not self._line.ready(index):
+            raise BatchAbortedError(f"what waits of partition {index} is not known")
 
     def progress(
         self, taken: Progress, records: Sequence[Record], results: Sequence[Result | None]

@@ -33,10 +33,15 @@ RECORDS_MAX, BYTES_MAX = 10_000, 16 << 20
 
 
 class RetryLine:
-    """The lines of the partitions that are read here. One thread only; ``count`` by any."""
+    """The lines of the partitions that are read here. One thread only; ``count`` by any.
+
+    firsts_only  of a line only the first is handed out, and the next one when that has ended: a
+                 window (line_window.py) does not commit what is taken together together
+    """
 
     def __init__(self, topic: RetryTopic) -> None:
         self.topic = topic
+        self.firsts_only = False
         self._parts: dict[int, LinePart] = {}
 
     # -- reading in -------------------------------------------------------------------------
@@ -146,7 +151,15 @@ class RetryLine:
                         break
                     follower.out = True
                     found.append((record, follower.unreadable))
+                    if self.firsts_only:
+                        break
         return found
+
+    def last_is_out(self, index: int, line: Hashable) -> bool:
+        """Whether only one of a line waits, and was handed out."""
+        part = self._parts.get(index)
+        first = None if part is None else part.first(line)
+        return first is not None and first.out and len(self.waiting(index, line)) == 1
 
     def waiting(self, index: int, line: Hashable) -> Sequence[int]:
         """Return the offsets of the originals of a line that wait, ascending."""

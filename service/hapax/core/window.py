@@ -18,7 +18,7 @@ from hapax.core.identity import Identified
 from hapax.core.ports import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
     from hapax.core.records import Progress, Record, TopicPartition
 
@@ -27,7 +27,10 @@ class Window:
     """Calls by partition, in input order. One thread only; results may come from others.
 
     records, bytes  of the records inside, values alone
+    ROOM_MIN        least that is asked for where there is room
     """
+
+    ROOM_MIN = 1
 
     def __init__(self) -> None:
         self._lines: dict[TopicPartition, deque[Call]] = {}
@@ -62,17 +65,20 @@ class Window:
             where = (record.topic, record.partition)
             call = self._known(where, record)
             if call is None:
-                call = Call(record, begun.found.ids[index], key_of(record), unchecked=unchecked)
+                call = Call(record, begun.found.ids[index], self._key(record), unchecked=unchecked)
             call.unchecked = unchecked
             call.taken_over |= index in taken_over
             call.fate = fates.get(index, PENDING)
-            if not call.started and not call.done:
+            if self._enter(where, call):
                 new.append(call)
-            self._lines.setdefault(where, deque()).append(call)
             self.records += 1
             self.bytes += len(record.value or b"")
         self._ends.update(batch.next)
         return new
+
+    def turns(self) -> list[Call]:
+        """Return calls inside whose turn has come since: here ``admit`` has returned all."""
+        return []
 
     def ready(self, records_max: int) -> tuple[Batch, Begun] | None:
         """Return the finished prefix of each partition, no more than so many records.
@@ -84,7 +90,7 @@ class Window:
         batch = Batch(records, {}, {})
         unchecked = None
         taken_over: list[int] = []
-        for where, line in self._lines.items():
+        for where, line in self._prefixes():
             for count, call in enumerate(line):
                 if not call.done or len(records) >= records_max:
                     break
@@ -98,7 +104,8 @@ class Window:
                 begun.add(call.id, call.outcome)
                 last = count + 1 == len(line)
                 batch.first.setdefault(where, call.record.offset)
-                batch.next[where] = self._ends[where] if last else call.record.offset + 1
+                after = call.record.offset + 1
+                batch.next[where] = self._ends.get(where, after) if last else after
         if not records:
             return None
         batch.next.update(self.loose_ends())
@@ -144,7 +151,11 @@ class Window:
         self.records = self.bytes = 0
         return first
 
-    def forget(self, partitions: Iterable[TopicPartition]) -> list[Call]:
+    def siblings(self, _partitions: Collection[TopicPartition]) -> Progress:
+        """Return where to read partitions again that ``forget`` drops with these: here none."""
+        return {}
+
+    def forget(self, partitions: Collection[TopicPartition]) -> list[Call]:
         """Drop partitions that left; return their calls, whose results are not wanted."""
         gone: list[Call] = []
         for where in partitions:
@@ -171,6 +182,19 @@ class Window:
                 self._leave(call)
             if not line:
                 del self._lines[where], self._ends[where]
+
+    def _key(self, record: Record) -> Hashable:
+        """Return what orders the calls of a record."""
+        return key_of(record)
+
+    def _enter(self, where: TopicPartition, call: Call) -> bool:
+        """Let a call in; return whether it is to be made now."""
+        self._lines.setdefault(where, deque()).append(call)
+        return not call.started and not call.done
+
+    def _prefixes(self) -> Iterable[tuple[TopicPartition, Sequence[Call]]]:
+        """Return what leaves in order: each as far as it has finished."""
+        return self._lines.items()
 
     def _leave(self, call: Call) -> None:
         self.records -= 1

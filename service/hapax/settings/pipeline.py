@@ -209,8 +209,7 @@ class RetrySettings(SettingsGroup):
     order: Annotated[RetryOrder, choice(RetryOrder)] = Field(
         default="none",
         description="What later records of the same key do while one waits. none: they are "
-        "processed. key: they wait as well, so that outputs of one key are in input order; for "
-        "plain functions, one call at a time.",
+        "processed. key: they wait as well, so that outputs of one key are in input order.",
     )
 
 

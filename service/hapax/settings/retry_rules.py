@@ -17,7 +17,7 @@ _LATER: Final = "HAPAX_RETRY__LATER"
 _ORDER: Final = "HAPAX_RETRY__ORDER"
 _GROUP: Final = "HAPAX_GROUP__PROTOCOL"
 _GUARANTEE: Final = "HAPAX_GUARANTEE"
-_CONCURRENCY: Final = "HAPAX_CALL__CONCURRENCY"
+_CALLS: Final = "HAPAX_CALL__ORDER"
 _DELAY: Final = "HAPAX_RETRY__DELAY"
 _DELAY_MAX: Final = "HAPAX_RETRY__DELAY_MAX"
 
@@ -82,9 +82,9 @@ def _by_key(settings: Settings) -> Iterator[Problem]:
             f"{setting} needs {_GUARANTEE}=exactly_once, which is {settings.guarantee}: what waits "
             "and what was read must be committed together; set it, or remove the order",
         )
-    if settings.call.concurrency > 1:
+    if settings.call.order == "none":
         yield Problem(
-            (_ORDER, _CONCURRENCY),
-            f"{setting} does not go with {_CONCURRENCY}={settings.call.concurrency}: calls that "
-            "overlap are not held back yet; set it to 1, or remove the order",
+            (_ORDER, _CALLS),
+            f"{setting} does not go with {_CALLS}=none: the second of two records of a key may be "
+            "called before the first has asked to wait; set it to key, or remove the order",
         )

@@ -22,7 +22,7 @@ from hapax.core.forms import form_of, load_form
 from hapax.core.identity import Identity
 from hapax.core.interrupt import Interrupt
 from hapax.core.limits import DeadLetterRate
-from hapax.core.line_calls import OVERLAPPING, with_waits
+from hapax.core.line_calls import with_waits
 from hapax.core.plan import Destinations, Planner
 from hapax.core.records import Coordinates, Record
 from hapax.core.retry_levels import LEVELS
@@ -110,8 +110,6 @@ class Pipeline:
         limits = msgspec.structs.replace(call_limits(self.settings), retrying=self._policy)
         self._watch = CallWatch()
         self._transformer = open_transformer(counted(form, self._calls), limits, self._watch.note)
-        if topic is not None and topic.by_key and isinstance(self._transformer, GatheredCalls):
-            raise ConfigurationError([OVERLAPPING])
         self._noted = NotedCalls(
             with_waits(self._transformer, self._policy, None, now_ms=self._now_ms),
             (lambda record: record) if topic is None else topic.restored,

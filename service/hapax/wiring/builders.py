@@ -13,7 +13,6 @@ from hapax.core.interrupt import Interrupt
 from hapax.core.limits import DeadLetterRate, FenceBudget, Pace
 from hapax.core.plan import Destinations, Planner
 from hapax.core.retry_policy import RetryPolicy
-from hapax.core.window import Window
 from hapax.engines.batch_runner import BatchRunner, Sizing
 from hapax.engines.gathered_calls import GatheredCalls, retrying
 from hapax.engines.idle_offsets import Bounds, Ends
@@ -35,7 +34,7 @@ from hapax.kafka.read.claim_owners import KafkaOwners
 from hapax.telemetry.logs import ClientLogger
 from hapax.wiring.calls import call_limit_s
 from hapax.wiring.claims import claim_store
-from hapax.wiring.retry import line_of, retry_source, with_later_tries
+from hapax.wiring.retry import line_of, retry_source, window, with_later_tries
 from hapax.wiring.tracing import traced
 
 if TYPE_CHECKING:
@@ -185,7 +184,7 @@ def worker(
     around: dict[str, Any] = {"interrupt": shared.interrupt, "watchdog": shared.watchdog}
     if isinstance(transformer, GatheredCalls):
         windowing = Windowing(
-            Window(),
+            window(source),
             transformer.calls,
             isolation,
             settings.transaction.records_max,

@@ -5,9 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hapax.core.errors import ConfigurationError
 from hapax.core.isolation import Isolation
-from hapax.core.line_calls import OVERLAPPING
 from hapax.engines.gathered_calls import GatheredCalls, call_limits, open_transformer
 from hapax.engines.isolated_calls import IsolatedCalls
 
@@ -46,8 +44,6 @@ def transformer(
     made = open_transformer(form, call_limits(shared.settings), events.event_loop_blocked)
     if isinstance(made, GatheredCalls):
         stack.callback(made.close)
-        if shared.settings.retry_by_key:
-            raise ConfigurationError([OVERLAPPING])
         shared.watchdog.follow(partial(_follow, made.calls, events))
     return made
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from hapax.core.errors import BatchAbortedError
 from hapax.core.lag import GroupProgress
 from hapax.core.line_calls import with_waits
+from hapax.core.line_window import LineWindow
 from hapax.core.retry_line import RetryLine
+from hapax.core.window import Window
 from hapax.engines.gathered_calls import retrying
 from hapax.kafka.consume.line_source import KafkaLineSource
 from hapax.kafka.consume.retry_source import KafkaRetrySource, WaitingSource
@@ -50,6 +52,12 @@ def retry_source(shared: Shared, topic: RetryTopic) -> KafkaSource:
 def line_of(source: KafkaSource) -> RetryLine | None:
     """Return what waits in the order of its key, as the source knows it; None: nothing does."""
     return source.line if isinstance(source, KafkaLineSource) else None
+
+
+def window(source: KafkaSource) -> Window:
+    """Return what holds the records whose calls overlap."""
+    line = line_of(source)
+    return Window() if line is None else LineWindow(line, now_ms=_now_ms)
 
 
 def group_progress(shared: Shared, source: KafkaSource) -> GroupProgress:

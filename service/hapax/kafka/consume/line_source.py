@@ -49,6 +49,8 @@ class KafkaLineSource(WaitingSource):
         super().__init__(properties, topics, retry=line.topic.name, **parts)
         self.line = line
         self._closed: dict[Where, float | None] = {}
+        self._asked: set[Where] = set()
+        """Partitions that the engine holds: closing and opening them here does not change that."""
         self._intake = LineIntake(line)
         self._ends_properties = {**admin_properties(properties), "group.id": "ends"}
         self._queries: OffsetQueries | None = None
@@ -106,6 +108,11 @@ class KafkaLineSource(WaitingSource):
             self._closed.setdefault(where, self._clock.monotonic())
         return without(found, shut | waiting)
 
+    def hold(self, where: Where, *, held: bool) -> None:
+        """Deliver nothing from one partition, or again where nothing else holds it."""
+        (self._asked.add if held else self._asked.discard)(where)
+        super().hold(where, held=held or where in self._closed)
+
     # -- when inputs may be taken ---------------------------------------------------------------
 
     def _turn_inputs(self) -> None:
@@ -116,7 +123,7 @@ class KafkaLineSource(WaitingSource):
                 continue
             reason = self._held_for(where[1], ours)
             if bool(reason) != (where in self._closed):
-                self.hold(where, held=bool(reason))
+                super().hold(where, held=bool(reason) or where in self._asked)
                 if not reason:
                     del self._closed[where]
             if reason:
@@ -176,6 +183,7 @@ class KafkaLineSource(WaitingSource):
         """Join the group again: a new member under the same name, at the committed offsets."""
         self._intake.clear()
         self._closed.clear()
+        self._asked.clear()
         super().reopen()
 
     def close(self) -> None:
@@ -211,4 +219,5 @@ class KafkaLineSource(WaitingSource):
     def _doubt(self, partitions: Iterable[TopicPartition]) -> None:
         for where in places(partitions):
             self._closed.pop(where, None)
+            self._asked.discard(where)
             self._intake.doubt(where)
