@@ -1,7 +1,8 @@
-"""Files that clients of Kafka read when they are built: certificates, their key, and secrets.
+"""Files that clients read: certificates, their keys, and secrets.
 
-A client never reads them again, so a process that outlives what stands in one of them has to build
-its clients anew: engines/file_watch.py.
+Those of Kafka read them when they are built, and never again: a process that outlives what stands
+in one of them has to build them anew (engines/file_watch.py). The claim store's reads its own with
+each connection.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ def property_of(secret: Any) -> Any:
     return secret and secret.get_secret_value()
 
 
-def file_digests(settings: Settings) -> dict[str, bytes]:
-    """Return by path a digest of each file that clients read; empty where it cannot be read."""
+def kafka_files(settings: Settings) -> set[str]:
+    """Return the files of Kafka's clients."""
     security = settings.kafka.security
     paths = (
         security.ca_file,
@@ -55,11 +56,22 @@ def file_digests(settings: Settings) -> dict[str, bytes]:
         security.oauth_ca_file,
         *(secret.path for _, secret in _filed(security)),
     )
-    return {path: _digest(path) for path in paths if path is not None}
+    return {path for path in paths if path is not None}
+
+
+def file_digests(settings: Settings) -> dict[str, bytes]:
+    """Return by path a digest of each file of any client; empty where it cannot be read."""
+    dedup = settings.dedup
+    secrets = (dedup.redis_url, dedup.key_password)
+    paths = {
+        *(each.path for each in secrets if isinstance(each, FiledSecret)),
+        *filter(None, (dedup.ca_file, dedup.certificate_file, dedup.key_file)),
+    }
+    return {path: _digest(path) for path in kafka_files(settings) | paths}
 
 
 def files_problem(settings: Settings) -> str:
-    """Return why clients cannot be built of the files as they are now; empty: they can."""
+    """Return why Kafka's clients cannot be built of their files as they are; empty: they can."""
     security = settings.kafka.security
     for name, secret in _filed(security):
         if problem := secret.problem():

@@ -7,6 +7,7 @@ stays. A secret that travels to another process takes along what is known.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -38,10 +39,8 @@ class FiledSecret(SecretStr):
 
     def get_secret_value(self) -> str:
         """Return the value, read again."""
-        try:
-            self._secret_value = self._parse(read_text("the secret", self.path))
-        except ValueError:
-            pass
+        with suppress(ValueError):
+            self._secret_value = self._parse(read_text("the file", self.path))
         return self._secret_value
 
     def problem(self) -> str:

@@ -11,7 +11,7 @@ from hapax.engines.certificate_watch import CertificateWatch
 from hapax.engines.file_watch import FileWatch
 from hapax.engines.lag_monitor import LagMonitor
 from hapax.kafka.admin.certificates import own_certificates, server_certificates
-from hapax.kafka.client_files import file_digests, files_problem
+from hapax.kafka.client_files import file_digests, files_problem, kafka_files
 from hapax.kafka.properties import consumer_properties
 from hapax.kafka.read.lag_probe import KafkaLagProbe
 from hapax.settings.secrets import secrets_of
@@ -63,20 +63,22 @@ def start_certificate_watch(shared: Shared, stack: ExitStack) -> None:
 
 
 def start_file_watch(shared: Shared, stack: ExitStack, strike: Strike) -> None:
-    """Watch the files of Kafka's clients until the stack unwinds. Before any client is built.
+    """Watch the files of the clients until the stack unwinds. Before any client is built.
 
-    ``strike``: of the log, which learns new secrets before any client has them.
+    ``strike``: of the log, which learns the new secrets.
     """
-    settings, renewed = shared.settings, shared.settings.engine == "worker"
+    settings, worker = shared.settings, shared.settings.engine == "worker"
     if not file_digests(settings):
         return
 
     def follow(files: list[str]) -> None:
         strike.learn(secrets_of(settings))
-        shared.events.client_files_changed(files, renewed=renewed)
-        if renewed:
-            shared.events.certificates_seen(own_certificates(settings))
+        of_kafka = not kafka_files(settings).isdisjoint(files)
+        shared.events.client_files_changed(files, restart=of_kafka and not worker)
+        if of_kafka and worker:
             shared.lifecycle.outdated = True
+        if worker:
+            shared.events.certificates_seen(own_certificates(settings))
 
     watch = FileWatch(
         shared.events, partial(file_digests, settings), partial(files_problem, settings), follow

@@ -151,12 +151,10 @@ class ServiceEvents(Narrator):
                     left_days=round(left_s / 86_400, 1),
                 )
 
-    def client_files_changed(self, files: Sequence[str], *, renewed: bool) -> None:
+    def client_files_changed(self, files: Sequence[str], *, restart: bool) -> None:
         """Say that files of the clients hold something else, and whether it takes a restart."""
-        if renewed:
-            self._logger.info("client_files_changed", files=files)
-        else:
-            self._logger.warning("client_files_changed", files=files, needed="a restart")
+        tell = self._logger.warning if restart else self._logger.info
+        tell("client_files_changed", files=files, restart_needed=restart)
 
     def client_files_refused(self, files: Sequence[str], problem: str) -> None:
         """Say that what files of the clients hold now is no use; the clients stay as they are."""
