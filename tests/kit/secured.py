@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hapax.operations.doctor.acls import kafka_rights
@@ -9,7 +11,10 @@ from hapax.sandbox.guard import LOGIN, MUTUAL, PLAIN_PASSWORD, PLAIN_USER, TLS
 from hapax.settings import load_settings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    import pytest
 
     from hapax.core.rights import Right
     from hapax.sandbox import Sandbox
@@ -95,6 +100,16 @@ def settings_of(route: PipelineUnderTest, **more: str | None) -> Settings:
     """Return the settings that a worker of the route starts with."""
     environment = route.environment(**more) | {"HAPAX_INSTANCE": INSTANCE}
     return load_settings({name: text for name, text in environment.items() if "HAPAX" in name})
+
+
+def stand_in(
+    monkeypatch: pytest.MonkeyPatch, generate_auth_token: Callable[[str], tuple[str, int]]
+) -> None:
+    """Put something in the place of AWS' signer."""
+    signer = SimpleNamespace(
+        MSKAuthTokenProvider=SimpleNamespace(generate_auth_token=generate_auth_token)
+    )
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", signer)
 
 
 def needed(route: PipelineUnderTest, **more: str | None) -> tuple[Right, ...]:

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException, libversion
 
 from hapax.core.errors import ConfigurationError, PreflightError
 from hapax.kafka.client_files import property_of
-from hapax.kafka.token_file import TokenFile, token_problem
+from hapax.kafka.tokens import token_problem, token_source
 from hapax.settings.redaction import secret_values
 from hapax.settings.secrets import Strike
 
@@ -139,7 +139,7 @@ def _common(settings: Settings) -> dict[str, Any]:
         "sasl.oauthbearer.scope": security.oauth_scope,
         "sasl.oauthbearer.method": "oidc" if security.oauth_token_url else None,
         "https.ca.location": _token_authorities(security),
-        "oauth_cb": security.oauth_token_file and TokenFile(security.oauth_token_file),
+        "oauth_cb": token_source(security),
     }
     return {
         "bootstrap.servers": settings.kafka.bootstrap_servers,
