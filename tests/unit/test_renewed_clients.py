@@ -202,6 +202,7 @@ def test_who_is_told_to_stop_builds_no_new_clients() -> None:
     pipeline = filled(script)
     pipeline.lifecycle.outdated = True
     pipeline.lifecycle.stop("SIGTERM")
+    pipeline.recovery.check_clients()
     pipeline.run(open_first=False)
     assert script.steps.count("reopen") == 0
     assert "batch_abandoned" not in pipeline.told.names()

@@ -117,7 +117,7 @@ class MemberFencedError(HapaxError):
 
 
 class ClientsOutdatedError(HapaxError):
-    """Files that clients were built of hold something else now: build them anew. No failure."""
+    """Files that clients were built of hold something else now: build them again. No failure."""
 
 
 class StopError(HapaxError):

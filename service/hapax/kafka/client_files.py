@@ -1,7 +1,7 @@
 """Files that clients read: certificates, their keys, and secrets.
 
 Those of Kafka read them when they are built, and never again: a process that outlives what stands
-in one of them has to build them anew (engines/file_watch.py). The claim store's reads its own with
+in one of them has to build them again (engines/file_watch.py). The claim store's reads its own with
 each connection.
 """
 

@@ -1,7 +1,7 @@
 """Tokens of OAUTHBEARER for Amazon MSK: requests that AWS' own library signs, here in the process.
 
 The identity is what AWS' libraries find: variables, the role of a Kubernetes service account or of
-the instance. A token is valid for 15 minutes, and signed anew whenever the client wants one.
+the instance. A token is valid for 15 minutes, and signed again whenever the client wants one.
 """
 
 from __future__ import annotations

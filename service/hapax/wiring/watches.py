@@ -63,10 +63,7 @@ def start_certificate_watch(shared: Shared, stack: ExitStack) -> None:
 
 
 def start_file_watch(shared: Shared, stack: ExitStack, strike: Strike) -> None:
-    """Watch the files of the clients until the stack unwinds. Before any client is built.
-
-    ``strike``: of the log, which learns the new secrets.
-    """
+    """Watch the clients' files, before any is built; ``strike`` of the log learns new secrets."""
     settings, worker = shared.settings, shared.settings.engine == "worker"
     if not file_digests(settings):
         return
