@@ -72,8 +72,7 @@ def start_file_watch(shared: Shared, stack: ExitStack, strike: Strike) -> None:
         strike.learn(secrets_of(settings))
         of_kafka = not kafka_files(settings).isdisjoint(files)
         shared.events.client_files_changed(files, restart=of_kafka and not worker)
-        if of_kafka and worker:
-            shared.lifecycle.outdated = True
+        shared.lifecycle.outdated |= of_kafka and worker
         if worker:
             shared.events.certificates_seen(own_certificates(settings))
 
