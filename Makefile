@@ -176,9 +176,10 @@ fault-long: setup  ## what repeats: long kills, the timed campaign, random pairs
 	        --seed $(SEED) --folder $(PROOF) || failed=1; \
 	done; exit $$failed
 
+ONLY ?=
 matrix: setup  ## a short campaign on each version of Kafka and Redis, and on PYTHONS, for docs/versions.md
 	@.ci/part 'a campaign on each version' \
-	    $(BIN)/python -m tests.fault.versions $(EACH_PYTHON)
+	    $(BIN)/python -m tests.fault.versions $(EACH_PYTHON) $(if $(ONLY),--only $(ONLY))
 
 proof: setup  ## docs/proof.md from what was run
 	@$(BIN)/python -m tests.fault.reporting --folder $(PROOF) --keep

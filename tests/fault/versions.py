@@ -6,7 +6,7 @@
 
 One thing differs from the versions that all other tests run on, a cell of the table each. What
 cannot be had on this machine is told in its cell. ``--only kafka,valkey`` runs some cells again;
-the others stay as they are in the folder.
+the others stay as they are in the folder, or else on the page.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ class Cell(NamedTuple):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """What the table says of a cell; ``why`` is set where nothing was run."""
+    """What the table says of a cell; ``why`` is set where nothing was run.
+
+    ``kept``: its line of an earlier run, which stays.
+    """
 
     name: str
     facts: dict[str, str] = msgspec.field(default_factory=dict)
@@ -62,9 +65,12 @@ class Row(msgspec.Struct, frozen=True):
     when: str = ""
     commit: str = ""
     why: str = ""
+    kept: str = ""
 
     def line(self) -> str:
         """Return the row of the page."""
+        if self.kept:
+            return self.kept
         if self.why:
             return f"| {self.name} | not run: {self.why} | | | | | | | |\n"
         facts = (self.facts[name] for name in ("Kafka", "Redis", "Python", "confluent-kafka"))
@@ -78,6 +84,7 @@ def main() -> int:
     wanted = _arguments()
     cells = [*_kafkas(), *_redises(wanted.folder), *_pythons(wanted)]
     rows = []
+    on_page = lines_by_name(PAGE)
     for cell in cells:
         name = cell.name
         kept = wanted.folder / f"{name.replace(' ', '-')}.json"
@@ -87,12 +94,21 @@ def main() -> int:
         elif kept.exists():
             row = msgspec.json.decode(kept.read_bytes(), type=Row)
         else:
-            row = Row(name, why=f"left out by --only {wanted.only}")
+            row = Row(name, why=f"left out by --only {wanted.only}", kept=on_page.pop(name, ""))
         sys.stdout.write(row.line())
         sys.stdout.flush()
         rows.append(row)
-    write_table(PAGE, rows)
+    names = {row.name for row in rows}
+    others = [Row(name, kept=line) for name, line in on_page.items() if name not in names]
+    write_table(PAGE, [*rows, *(others if wanted.only else [])])
     return 1 if any(row.violations for row in rows) else 0
+
+
+def lines_by_name(page: Path) -> dict[str, str]:
+    """Return the rows that a page has now, by their names."""
+    _, _, rest = page.read_text().partition(BEGIN + HEAD)
+    lines = rest.partition(END)[0].splitlines(keepends=True)
+    return {line.split("|")[1].strip(): line for line in lines}
 
 
 def write_table(page: Path, rows: list[Row]) -> None:

@@ -11,9 +11,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from hapax.kafka.connection import access
+from hapax.settings import load_settings
 from tests.kit.at_work import untouched
+from tests.kit.doctor import ENVIRON
 from tests.kit.pipeline_under_test import PipelineUnderTest
-from tests.kit.secured import INSTANCE, SCRAM_PASSWORD, WAYS, Way, login, needed, token_file, way
+from tests.kit.secured import (
+    INSTANCE,
+    SCRAM_PASSWORD,
+    WAYS,
+    Way,
+    login,
+    needed,
+    stand_in,
+    token_file,
+    way,
+)
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
@@ -137,6 +150,29 @@ def test_without_any_one_of_them_it_leaves_with_the_reason_and_has_done_nothing(
     assert all(word in reason for word in words), reason
     assert "Traceback" not in reason
     assert untouched(route)
+
+
+# -- tokens of Amazon MSK, from something that stands for its signer ----------------------
+
+
+def test_the_broker_sees_the_token_that_the_signer_gives(
+    guarded: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = login(guarded, "OAUTHBEARER", OAUTH_MSK_REGION="eu-central-1")
+    settings = load_settings(
+        {**ENVIRON, "HAPAX_DEDUP__REDIS_URL": ""} | {f"HAPAX_{k}": v for k, v in chosen.items()}
+    )
+    tokens, asked = guarded.guard.tokens, []
+
+    def sign(region: str) -> tuple[str, int]:
+        asked.append(region)
+        return tokens.token(), int((time.time() + 60) * 1000)
+
+    stand_in(monkeypatch, sign)
+    assert access(settings).text is None
+    assert set(asked) == {"eu-central-1"}
+    stand_in(monkeypatch, lambda _region: ("unsigned", int((time.time() + 60) * 1000)))
+    assert access(settings).refused
 
 
 # -- tokens that end ----------------------------------------------------------------------

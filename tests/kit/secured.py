@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hapax.operations.doctor.acls import kafka_rights
@@ -9,7 +11,10 @@ from hapax.sandbox.guard import LOGIN, MUTUAL, PLAIN_PASSWORD, PLAIN_USER, TLS
 from hapax.settings import load_settings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    import pytest
 
     from hapax.core.rights import Right
     from hapax.sandbox import Sandbox
@@ -41,7 +46,7 @@ class Way(NamedTuple):
 def way(sandbox: Sandbox, name: str) -> Way:
     """Return a way, with its user made known to the brokers."""
     if name == "TLS":
-        return Way(None, _security(sandbox, TLS, PROTOCOL="ssl"))
+        return Way(None, security(sandbox, TLS, PROTOCOL="ssl"))
     if name in {"certificate", "locked key"}:
         return _by_certificate(sandbox, name.replace(" ", "-"), locked=name == "locked key")
     if name == "tokens":
@@ -71,9 +76,9 @@ def token_file(sandbox: Sandbox) -> Path:
     return sandbox.guard.authority.ca_file.with_name("token")
 
 
-def login(sandbox: Sandbox, mechanism: str, **security: str) -> dict[str, Any]:
+def login(sandbox: Sandbox, mechanism: str, **more: str) -> dict[str, Any]:
     """Return the settings of a login over TLS."""
-    return _security(sandbox, LOGIN, PROTOCOL="sasl_ssl", SASL_MECHANISM=mechanism, **security)
+    return security(sandbox, LOGIN, PROTOCOL="sasl_ssl", SASL_MECHANISM=mechanism, **more)
 
 
 def _by_certificate(sandbox: Sandbox, user: str, *, locked: bool) -> Way:
@@ -81,11 +86,12 @@ def _by_certificate(sandbox: Sandbox, user: str, *, locked: bool) -> Way:
     ours = sandbox.guard.authority.issue(user, password=password)
     files = {"CERTIFICATE_FILE": str(ours.certificate_file), "KEY_FILE": str(ours.key_file)}
     lock = {"KEY_PASSWORD": KEY_PASSWORD} if locked else {}
-    return Way(user, _security(sandbox, MUTUAL, PROTOCOL="ssl", **files, **lock))
+    return Way(user, security(sandbox, MUTUAL, PROTOCOL="ssl", **files, **lock))
 
 
-def _security(sandbox: Sandbox, listener: str, **security: str) -> dict[str, Any]:
-    known = {"CA_FILE": str(sandbox.guard.authority.ca_file), **security}
+def security(sandbox: Sandbox, listener: str, **more: str) -> dict[str, Any]:
+    """Return the settings of a way over TLS."""
+    known = {"CA_FILE": str(sandbox.guard.authority.ca_file), **more}
     settings: dict[str, Any] = {f"KAFKA__SECURITY__{name}": text for name, text in known.items()}
     return settings | {"KAFKA__BOOTSTRAP_SERVERS": sandbox.kafka.guarded(listener)}
 
@@ -94,6 +100,16 @@ def settings_of(route: PipelineUnderTest, **more: str | None) -> Settings:
     """Return the settings that a worker of the route starts with."""
     environment = route.environment(**more) | {"HAPAX_INSTANCE": INSTANCE}
     return load_settings({name: text for name, text in environment.items() if "HAPAX" in name})
+
+
+def stand_in(
+    monkeypatch: pytest.MonkeyPatch, generate_auth_token: Callable[[str], tuple[str, int]]
+) -> None:
+    """Put something in the place of AWS' signer."""
+    signer = SimpleNamespace(
+        MSKAuthTokenProvider=SimpleNamespace(generate_auth_token=generate_auth_token)
+    )
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", signer)
 
 
 def needed(route: PipelineUnderTest, **more: str | None) -> tuple[Right, ...]:

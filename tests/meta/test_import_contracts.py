@@ -21,6 +21,7 @@ PLANTED = [
     ("engines/direct.py", "import confluent_kafka", "One door to Kafka"),
     ("claims/other.py", "from confluent_kafka import Producer", "One door to Kafka"),
     ("kafka/claims.py", "import redis.asyncio", "One door to Redis"),
+    ("kafka/aws.py", "import aws_msk_iam_sasl_signer", "One door to AWS"),
     ("core/fast.py", "import hapax_fast", "One door to the native path"),
     ("commands/spark.py", "import pyspark", "One door to Spark"),
     ("engines/logs.py", "import structlog", "One door to logs and metrics"),

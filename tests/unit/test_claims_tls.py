@@ -1,8 +1,8 @@
-"""Certificates of the claim store are looked at before the first connection."""
+"""Certificates of the claim store are looked at before the first connection, its login at each."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -71,3 +71,37 @@ def test_the_key_of_another_certificate_is_refused(authority: Authority) -> None
     assert "certificate for Redis" in refusal(
         Tls(None, str(ours.certificate_file), str(other.key_file))
     )
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "rediss://{}cache:6380/0",
+        "redis+sentinel://{}one:1,two:2/mymaster",
+        "redis+cluster://{}one:1,two:2",
+    ],
+)
+@pytest.mark.parametrize(
+    ("before", "now", "given"),
+    [
+        ("shop:s3cret@", "shop:n%40w@", ("shop", "n@w")),
+        (":s3cret@", ":n%40w@", ("n@w",)),
+    ],
+)
+def test_each_connection_asks_for_the_login_that_the_address_has_then(
+    address: str, before: str, now: str, given: tuple[str, ...]
+) -> None:
+    current = address.format(before)
+    made = connect(address.format(before), current=lambda: current).connection_pool
+    assert "s3cret" not in str(made.connection_kwargs)
+    current = address.format(now)
+    made_now: Any = made.make_connection()
+    assert made_now.credential_provider.get_credentials() == given
+
+
+def test_sentinels_are_not_given_the_login_of_the_server() -> None:
+    url = "redis+sentinel://shop:s3cret@one:1/mymaster?sentinel_password=w4tch"
+    made = connect(url, current=lambda: url).connection_pool.connection_kwargs
+    (sentinel,) = made["primary"]._sentinels.sentinels
+    asked = sentinel.connection_pool.make_connection()
+    assert (asked.credential_provider, asked.password) == (None, "w4tch")

@@ -40,6 +40,7 @@ DEFAULTS = {
     "HAPAX_KAFKA__SECURITY__OAUTH_CLIENT_ID": "unset",
     "HAPAX_KAFKA__SECURITY__OAUTH_CLIENT_SECRET": "unset",
     "HAPAX_KAFKA__SECURITY__OAUTH_TOKEN_FILE": "unset",
+    "HAPAX_KAFKA__SECURITY__OAUTH_MSK_REGION": "unset",
     "HAPAX_KAFKA__SECURITY__OAUTH_CA_FILE": "unset",
     "HAPAX_KAFKA__SECURITY__OAUTH_SCOPE": "unset",
     "HAPAX_INPUT__START": "earliest",
@@ -176,7 +177,8 @@ LATER = {
     "HAPAX_RETRY__TOPIC": "orders-again",
     "HAPAX_RETRY__LATER": "TimeoutError,shop.prices.Busy",
 }
-"""Goes with none of the settings of records."""
+MSK = {"HAPAX_KAFKA__SECURITY__OAUTH_MSK_REGION": "eu-central-1"}
+"""Each goes with none of the settings of records, or of tokens."""
 
 SECRETS = {
     "HAPAX_KAFKA__SECURITY__PASSWORD",
@@ -224,7 +226,8 @@ def test_attributes_carry_units() -> None:
 
 def test_every_variable_is_read() -> None:
     effective = load_settings(ELSEWHERE | {"HAPAX_KAFKA__SECURITY__PASSWORD": "pw"}).effective()
-    assert effective.keys() == ELSEWHERE.keys() | SECRETS | PIPELINE.keys() | LATER.keys()
+    alone = PIPELINE.keys() | LATER.keys() | MSK.keys()
+    assert effective.keys() == ELSEWHERE.keys() | SECRETS | alone
     assert {name: effective[name] for name in ELSEWHERE} == ELSEWHERE
 
 

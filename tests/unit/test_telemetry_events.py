@@ -157,6 +157,24 @@ CASES = [
     ),
     Case("intake_paused", {}, {"level": "warning"}, ("paused", {}, 1)),
     Case("intake_resumed", {}, {"level": "info", "paused_s": 0.0}, ("paused", {}, 0)),
+    Case(
+        "client_files_changed",
+        {"files": ["/run/ca.pem"], "restart": False},
+        {"level": "info", "files": ["/run/ca.pem"], "restart_needed": False},
+        None,
+    ),
+    Case(
+        "client_files_changed",
+        {"files": ["/run/ca.pem"], "restart": True},
+        {"level": "warning", "files": ["/run/ca.pem"], "restart_needed": True},
+        None,
+    ),
+    Case(
+        "client_files_refused",
+        {"files": ["/run/ca.pem"], "problem": "it is empty"},
+        {"level": "error", "files": ["/run/ca.pem"], "problem": "it is empty"},
+        None,
+    ),
     Case("batch_abandoned", {"reason": "unresolved"}, {"reason": "unresolved"}, None),
     Case("service_draining", {"reason": "SIGTERM"}, {"reason": "SIGTERM"}, None),
     Case(

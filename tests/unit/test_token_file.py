@@ -11,7 +11,7 @@ import pytest
 
 from hapax.kafka.connection import diagnose_connection
 from hapax.kafka.properties import consumer_properties
-from hapax.kafka.token_file import OPAQUE_S, TokenFile, TokenFileError
+from hapax.kafka.token_file import OPAQUE_S, TokenError, TokenFile
 from tests.unit.test_kafka_clients import settings
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def test_what_is_no_token_is_told_without_what_the_file_holds(
     file = tmp_path / "token"
     if content is not None:
         file.write_bytes(content)
-    with pytest.raises(TokenFileError, match=words) as caught:
+    with pytest.raises(TokenError, match=words) as caught:
         TokenFile(str(file))("")
     assert SIGNATURE not in str(caught.value)
     said = diagnose_connection(given(file))

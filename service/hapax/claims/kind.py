@@ -20,13 +20,13 @@ class TlsFiles(NamedTuple):
     ca_file            authorities that it must be signed by; None: those of the system
     certificate_file   our own certificate, for a server that asks for one
     key_file           its key; None: it stands in the same file
-    key_password       of the key
+    key_password       of the key, or what returns it for each connection
     """
 
     ca_file: str | None = None
     certificate_file: str | None = None
     key_file: str | None = None
-    key_password: str | None = None
+    key_password: str | Callable[[], str] | None = None
 
 
 class StoreOptions(NamedTuple):
@@ -37,6 +37,7 @@ class StoreOptions(NamedTuple):
     on_emptied     called when claims that were there before are gone, before ``claim`` returns
     on_clock_jump  called with the seconds by which the store's clock went ahead of ours
     cluster_id     Kafka's id of the cluster that offsets belong to; None: not compared
+    current        returns the address as it is now: of its login, which may change
     """
 
     app: str
@@ -45,6 +46,7 @@ class StoreOptions(NamedTuple):
     on_clock_jump: Callable[[float], None] | None = None
     cluster_id: str | None = None
     tls: TlsFiles = TlsFiles()
+    current: Callable[[], str] | None = None
     connect_timeout_s: float = 1.0
     answer_timeout_s: float = 2.0
 

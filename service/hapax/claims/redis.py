@@ -101,6 +101,7 @@ class RedisClaims:
             url,
             key=self._base,
             tls=Tls(*options.tls),
+            current=options.current,
             connect_timeout_s=options.connect_timeout_s,
             answer_timeout_s=options.answer_timeout_s,
         )

@@ -9,10 +9,12 @@ import os
 import re
 import socket
 import ssl
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 from redis import Redis
 from redis.backoff import NoBackoff
+from redis.credentials import CredentialProvider
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -22,6 +24,9 @@ from hapax.claims.kind import TlsFiles
 from hapax.claims.redis_primary import primary_of
 from hapax.claims.redis_url import CLAIM_COMMANDS
 from hapax.core.errors import ClaimsUnavailableError, ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PERMISSIONS = f"allow ~hapax* {' '.join(f'+{command}' for command in CLAIM_COMMANDS)}"
 
@@ -108,11 +113,25 @@ def _unreadable(what: str, path: str | None, error: Exception) -> str:
 NO_FILES = Tls()
 
 
+class CurrentLogin(CredentialProvider):
+    """The login of an address, which each new connection asks for: a password may change."""
+
+    def __init__(self, current: Callable[[], str]) -> None:
+        self._current = current
+
+    def get_credentials(self) -> tuple[str] | tuple[str, str]:
+        """Return user and password, or the password alone."""
+        parts = urlsplit(self._current())
+        user, password = unquote(parts.username or ""), unquote(parts.password or "")
+        return (user, password) if user else (password,)
+
+
 def connect(
     url: str,
     *,
     key: bytes = b"",
     tls: Tls = NO_FILES,
+    current: Callable[[], str] | None = None,
     connect_timeout_s: float = 1.0,
     answer_timeout_s: float = 2.0,
 ) -> Redis:
@@ -120,6 +139,7 @@ def connect(
 
     It never repeats a call: an outage must be seen after one timeout, and the caller decides.
     ``key``: one of the app's, which says which node of a cluster is meant.
+    ``current``: returns the address as it is now; its login may be another one.
     Raises ConfigurationError for a URL or files that cannot work; its text holds no part of the
     URL.
     """
@@ -136,6 +156,10 @@ def connect(
         "protocol": 2,
         "driver_info": None,
     }
+    login, at, hosts = urlsplit(url).netloc.rpartition("@")
+    if current is not None and login.strip(":"):
+        url = url.replace(f"{login}{at}{hosts}", hosts, 1)
+        options["credential_provider"] = CurrentLogin(current)
     try:
         url, more = primary_of(url, key, options) or (url, {})
         _check_database(url)

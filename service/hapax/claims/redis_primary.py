@@ -145,7 +145,8 @@ def primary_of(
     if form == "sentinel":
         database = parts.path.strip("/").partition("/")[2]
         plain = Plain(parts, places_of(parts, SENTINEL_PORT), f"/{database}", tls)
-        asked = {"ssl": tls, **options, **plain.sentinel_login()}
+        ours = {name: value for name, value in options.items() if name != "credential_provider"}
+        asked = {"ssl": tls, **ours, **plain.sentinel_login()}
         primary = Named(
             service_of(parts),
             Sentinel(plain.places, sentinel_kwargs=asked),  # type: ignore[no-untyped-call]

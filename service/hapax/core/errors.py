@@ -116,6 +116,10 @@ class MemberFencedError(HapaxError):
         self.explained = explained
 
 
+class ClientsOutdatedError(HapaxError):
+    """Files that clients were built of hold something else now: build them again. No failure."""
+
+
 class StopError(HapaxError):
     """The process must leave. The message is one sentence that says what to do."""
 

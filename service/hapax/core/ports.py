@@ -85,6 +85,9 @@ class Source(Protocol):
     def reopen(self) -> None:
         """Join the group again, after MemberFencedError; everything handed out is lost."""
 
+    def renew(self) -> None:
+        """Leave alive, and join again with a new client; everything handed out is lost."""
+
     def take(self, records_max: int, wait_s: float) -> Batch:
         """Return what has arrived, waiting up to ``wait_s`` only for the first record."""
 

@@ -37,6 +37,8 @@ class Lifecycle:
         self.reason = ""
         self.paused = False
         """Whether an operator wants nothing to be taken: set by a thread of the telemetry port."""
+        self.outdated = False
+        """Whether files that clients were built of have changed: set by the thread that watches."""
         self.unpausable = ""
         """Why this process cannot do that; empty: it can."""
 

@@ -4,6 +4,7 @@ ClaimsUnavailableError  hold the partitions until the claim store answers
 BatchAbortedError       rewind; take it again, smaller or without its culprits when it is to blame
 MemberFencedError       join the group anew, within a budget
 ProducerDeadError       new producer, within a budget; rewind to what the group says is committed
+ClientsOutdatedError    new consumer and producer, which read their files
 
 Errors named StopError pass through: they end the process with their exit code.
 """
@@ -18,6 +19,7 @@ import msgspec
 from hapax.core.errors import (
     BatchAbortedError,
     ClaimsUnavailableError,
+    ClientsOutdatedError,
     MemberFencedError,
     ProducerDeadError,
     StopError,
@@ -34,7 +36,13 @@ if TYPE_CHECKING:
     from hapax.engines.idle_offsets import Ends
     from hapax.engines.lifecycle import Process
 
-REACTIONS = (ClaimsUnavailableError, BatchAbortedError, ProducerDeadError, MemberFencedError)
+REACTIONS = (
+    ClaimsUnavailableError,
+    BatchAbortedError,
+    ProducerDeadError,
+    MemberFencedError,
+    ClientsOutdatedError,
+)
 """What ``recover`` knows how to react to."""
 HOLD_S = 0.2
 BACKOFF_S = 0.02
@@ -94,6 +102,7 @@ class Recovery:
         pending = error
         while not self._lifecycle.overdue:
             try:
+                self._renew_outdated()
                 self._react(pending, batch)
                 self._finish_replacing()
                 self.fence_doubt()
@@ -121,6 +130,8 @@ class Recovery:
                 self._replace_member(error)
             case BatchAbortedError():
                 self._take_again(error, batch)
+            case ClientsOutdatedError():
+                pass  # it is done: also in the middle of an outage, which may come from these files
             case _:
                 raise error
 
@@ -130,6 +141,21 @@ class Recovery:
         self._fences.commit()
         self._retry.record_progress(progress)
         self.fence_doubt()
+
+    # -- files of the clients -------------------------------------------------------------
+
+    def check_clients(self) -> None:
+        """Raise ClientsOutdatedError when files that they were built of hold something else now."""
+        if self._lifecycle.outdated and not self._lifecycle.stopping:
+            raise ClientsOutdatedError("files of the clients have changed")
+
+    def _renew_outdated(self) -> None:
+        """Join with a new consumer; the new producer is built like that of a dead one."""
+        if self._lifecycle.outdated:
+            self._lifecycle.outdated = False  # before they read: what changes now is told again
+            self._replacing = "files"
+            self._source.renew()
+            self._ends.forget()
 
     # -- aborted --------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from hapax.core.errors import StopError
+from hapax.core.errors import ClientsOutdatedError, StopError
 from hapax.engines.hold import Hold
 from hapax.engines.membership import Membership
 from hapax.engines.recovery import REACTIONS
@@ -65,7 +65,8 @@ class Worker:
         while self._wanted():
             failure = self._failure_of_turn()
             if failure is not None:
-                if self._runner.fail(failure):
+                planned = isinstance(failure, ClientsOutdatedError)
+                if not planned and self._runner.fail(failure):
                     self._events.batch_halved(self._runner.sizing.pace.records, str(failure))
                 self._recovery.recover(failure, self._runner.give_up())
 
@@ -105,6 +106,7 @@ class Worker:
 
     def _turn(self) -> None:
         self._runner.drop()
+        self._recovery.check_clients()
         self._recovery.fence_doubt()
         # What was taken ahead goes through first: to hold is to take nothing more.
         waiting, busy = self._runner.waiting, self._runner.busy

@@ -22,7 +22,7 @@ from hapax.core.cluster_state import Address
 from hapax.core.errors import PreflightError
 from hapax.kafka.errors import describe
 from hapax.kafka.properties import admin_properties, consumer_properties
-from hapax.kafka.token_file import token_problem
+from hapax.kafka.tokens import token_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from confluent_kafka import KafkaException, libversion
 
 from hapax.core.errors import ConfigurationError, PreflightError
+from hapax.kafka.client_files import property_of
 from hapax.kafka.property_names import nearest_property
-from hapax.kafka.token_file import TokenFile, token_problem
+from hapax.kafka.tokens import token_problem, token_source
 from hapax.settings.redaction import secret_values
 from hapax.settings.secrets import Strike
 
@@ -129,19 +130,18 @@ def _common(settings: Settings) -> dict[str, Any]:
     optional = {
         "sasl.mechanism": security.sasl_mechanism,
         "sasl.username": security.username,
-        "sasl.password": security.password and security.password.get_secret_value(),
+        "sasl.password": property_of(security.password),
         "ssl.ca.location": security.ca_file,
         "ssl.certificate.location": security.certificate_file,
         "ssl.key.location": security.key_file,
-        "ssl.key.password": security.key_password and security.key_password.get_secret_value(),
+        "ssl.key.password": property_of(security.key_password),
         "sasl.oauthbearer.token.endpoint.url": security.oauth_token_url,
         "sasl.oauthbearer.client.id": security.oauth_client_id,
-        "sasl.oauthbearer.client.secret": security.oauth_client_secret
-        and security.oauth_client_secret.get_secret_value(),
+        "sasl.oauthbearer.client.secret": property_of(security.oauth_client_secret),
         "sasl.oauthbearer.scope": security.oauth_scope,
         "sasl.oauthbearer.method": "oidc" if security.oauth_token_url else None,
         "https.ca.location": _token_authorities(security),
-        "oauth_cb": security.oauth_token_file and TokenFile(security.oauth_token_file),
+        "oauth_cb": token_source(security),
     }
     return {
         "bootstrap.servers": settings.kafka.bootstrap_servers,

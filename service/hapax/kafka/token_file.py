@@ -12,19 +12,15 @@ import binascii
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 OPAQUE_S = 300.0
 """How long a token counts that does not say how long it is valid."""
 BYTES_MAX = 1 << 16
 
 
-class TokenFileError(Exception):
+class TokenError(Exception):
     """There is no token to be had, in one sentence without the token."""
 
 
@@ -36,40 +32,23 @@ class TokenFile(msgspec.Struct, frozen=True):
     def __call__(self, _config: str) -> tuple[str, float]:
         """Return the token and until when it is valid, Unix time in seconds.
 
-        Raises TokenFileError; the client repeats none of its words, and asks again 10 s later.
+        Raises TokenError; the client repeats none of its words, and asks again 10 s later.
         """
         try:
             with Path(self.path).open("rb") as file:
                 token = file.read(BYTES_MAX).decode("ascii").strip()
         except OSError as error:
-            raise TokenFileError(f"{self.path}: {error.strerror}") from None
+            raise TokenError(f"{self.path}: {error.strerror}") from None
         except UnicodeDecodeError:
-            raise TokenFileError(f"{self.path} holds no token: it is not text") from None
+            raise TokenError(f"{self.path} holds no token: it is not text") from None
         if not token or any(character.isspace() for character in token):
-            raise TokenFileError(f"{self.path} holds no token: it is empty, or has several words")
+            raise TokenError(f"{self.path} holds no token: it is empty, or has several words")
         until_s = valid_until_s(token)
         if until_s is None:
             return token, time.time() + OPAQUE_S
         if until_s <= time.time():
-            raise TokenFileError(
-                f"the token in {self.path} expired {time.time() - until_s:.0f} s ago"
-            )
+            raise TokenError(f"the token in {self.path} expired {time.time() - until_s:.0f} s ago")
         return token, until_s
-
-
-def token_problem(properties: Mapping[str, Any]) -> str:
-    """Return why a client with these properties would get no token from its file; empty: it would.
-
-    The client itself waits ten seconds for one, and raises what is no exception (confluent-kafka
-    2.16).
-    """
-    if not isinstance(ask := properties.get("oauth_cb"), TokenFile):
-        return ""
-    try:
-        ask("")
-    except TokenFileError as error:
-        return f"HAPAX_KAFKA__SECURITY__OAUTH_TOKEN_FILE: {error}"
-    return ""
 
 
 def valid_until_s(token: str) -> float | None:

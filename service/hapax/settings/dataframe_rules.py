@@ -89,6 +89,11 @@ def _foreign(settings: Settings) -> Iterator[tuple[str, object, str]]:
         "a query stops between micro-batches only; use HAPAX_STOP_AFTER__AT_END",
     )
     yield (
+        "HAPAX_KAFKA__SECURITY__OAUTH_MSK_REGION",
+        settings.kafka.security.oauth_msk_region,
+        "Kafka's Java client signs no requests; use SCRAM or a certificate",
+    )
+    yield (
         "HAPAX_GUARANTEE",
         None if "spark" in settings.mode.engines else settings.guarantee,
         "its only guarantee is exactly_once; Spark's own Kafka sink is at least once",

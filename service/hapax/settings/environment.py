@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import re
 import socket
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from pydantic import ValidationError
 
 from hapax.core.errors import ConfigurationError
 from hapax.settings.base import PREFIX, Problem, Variable
+from hapax.settings.filed_secret import read_text
 from hapax.settings.model import BY_NAME, VARIABLES, Settings
 from hapax.settings.redaction import hidden
 from hapax.settings.rules import broken_rules
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 Origin = Literal["environment", "file", "default"]
 
 _INSTANCE: Final = f"{PREFIX}INSTANCE"
-_SECRET_BYTES_MAX: Final = 1 << 16
 _QUOTED_CHARACTERS_MAX: Final = 80
 # Old name -> new name. An old one is refused: ignored, its setting would silently be the default.
 RENAMED: Final = {
@@ -100,31 +99,12 @@ def _find(variable: Variable, environ: Mapping[str, str]) -> GivenValue | None:
     if file_name is not None and path:
         if text:
             raise ValueError(f"{name} and {file_name} are both set: keep one of them")
-        return GivenValue(_read_secret(file_name, path), "file", file_name)
+        return GivenValue(read_text(file_name, path), "file", file_name)
     if not variable.form.secret:
         text = text.strip()
     if not text and name == _INSTANCE:
         return _instance(environ)
     return GivenValue(text, "environment", name) if text else None
-
-
-def _read_secret(name: str, path: str) -> str:
-    # A text without a slash may be the secret itself, set in the wrong variable.
-    label = f"{name}={json.dumps(path)}" if "/" in path else name
-    try:
-        with Path(path).open("rb") as file:
-            content = file.read(_SECRET_BYTES_MAX + 1)
-        text = content.decode().rstrip("\r\n")
-    except UnicodeDecodeError:
-        raise ValueError(f"{label}: the file is not UTF-8 text") from None
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "the path is not valid"
-        raise ValueError(f"{label}: the file cannot be read: {why}") from None
-    if len(content) > _SECRET_BYTES_MAX:
-        raise ValueError(f"{label}: the file is too large for a secret")
-    if not text:
-        raise ValueError(f"{label}: the file is empty")
-    return text
 
 
 def _instance(environ: Mapping[str, str]) -> GivenValue:

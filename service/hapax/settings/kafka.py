@@ -59,6 +59,11 @@ class SecuritySettings(SettingsGroup):
         description="File with the token of OAUTHBEARER, read again before the token expires: one "
         "that Kubernetes projects, for instance. In place of URL, client and secret.",
     )
+    oauth_msk_region: Annotated[str | None, TEXT] = Field(
+        default=None,
+        description="Region of an Amazon MSK cluster: tokens of OAUTHBEARER are signed with the "
+        "AWS identity of this process. Needs `pip install 'hapax-kafka[msk-iam]'`.",
+    )
     oauth_ca_file: Annotated[str | None, PATH] = Field(
         default=None,
         description="PEM file of the authorities that may sign the token service's certificate. "

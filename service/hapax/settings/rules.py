@@ -141,9 +141,12 @@ def _sasl(settings: Settings) -> Iterator[Problem]:
         "OAUTH_CLIENT_SECRET": security.oauth_client_secret,
     }
     more = {"OAUTH_CA_FILE": security.oauth_ca_file, "OAUTH_SCOPE": security.oauth_scope}
-    token = {"OAUTH_TOKEN_FILE": security.oauth_token_file}
+    tokens = {
+        "OAUTH_TOKEN_FILE": security.oauth_token_file,
+        "OAUTH_MSK_REGION": security.oauth_msk_region,
+    }
     if not security.protocol.startswith("sasl_"):
-        given = {"SASL_MECHANISM": security.sasl_mechanism, **login, **oauth, **more, **token}
+        given = {"SASL_MECHANISM": security.sasl_mechanism, **login, **oauth, **more, **tokens}
         yield from _idle(settings, given, "sasl_ssl")
         return
     if security.sasl_mechanism is None:
@@ -155,8 +158,9 @@ def _sasl(settings: Settings) -> Iterator[Problem]:
         return
     needed: Mapping[str, object] = login
     if security.sasl_mechanism == "OAUTHBEARER":
-        needed = token if security.oauth_token_file else oauth
-        yield from _two_tokens(security.oauth_token_file, {**oauth, **more})
+        made = [name for name, value in tokens.items() if value is not None]
+        needed = {name: tokens[name] for name in made} or oauth
+        yield from _two_tokens(made, {**oauth, **more})
     for name, value in needed.items():
         if value is None:
             yield Problem(
@@ -166,15 +170,15 @@ def _sasl(settings: Settings) -> Iterator[Problem]:
             )
 
 
-def _two_tokens(token_file: str | None, fetched: Mapping[str, object]) -> Iterator[Problem]:
+def _two_tokens(made: list[str], fetched: Mapping[str, object]) -> Iterator[Problem]:
     """Refuse a token that would have to come from two places."""
-    given = [name for name, value in fetched.items() if value is not None]
-    if token_file is not None and given:
-        name = _SECURITY + given[0]
+    given = made + [name for name, value in fetched.items() if value is not None]
+    if made and len(given) > 1:
+        first, second = (_SECURITY + name for name in given[:2])
         yield Problem(
-            (_SECURITY + "OAUTH_TOKEN_FILE", name),
-            f"{_SECURITY}OAUTH_TOKEN_FILE is set, and so is {name}: a token comes from a file or "
-            "from a token service; unset one of them",
+            (first, second),
+            f"{first} is set, and so is {second}: a token comes from a file, from AWS or from a "
+            "token service; unset one of them",
         )
 
 

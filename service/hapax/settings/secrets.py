@@ -35,9 +35,17 @@ class Strike:
     """Takes secrets out of texts, in whatever spelling they stand there."""
 
     def __init__(self, secrets: Iterable[str], length_min: int = LENGTH_MIN) -> None:
+        self._length_min = length_min
+        self._known: set[str] = set()
+        self._pattern: re.Pattern[str] | None = None
+        self.learn(secrets)
+
+    def learn(self, secrets: Iterable[str]) -> None:
+        """Take out these as well from now on."""
         spelt = {each for secret in secrets for each in _spellings(secret)}
-        known = sorted((each for each in spelt if len(each) >= length_min), key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, known))) if known else None
+        self._known |= {each for each in spelt if len(each) >= self._length_min}
+        longest = sorted(self._known, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, longest))) if longest else None
 
     def __call__(self, text: str) -> str:
         """Return the text without them."""

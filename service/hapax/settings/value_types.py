@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from pydantic_core import core_schema
 
 from hapax.core.durations import DURATION_UNITS, QUANTITY, duration_ms, whole_units
+from hapax.settings.filed_secret import FiledSecret, FileText
 from hapax.settings.redaction import secrets_in
 
 if TYPE_CHECKING:
@@ -67,7 +68,11 @@ class Form:
         return core_schema.no_info_before_validator_function(self._read, handler(source))
 
     def _read(self, value: Any) -> Any:
-        return self.parse(value) if isinstance(value, str) else value
+        if not isinstance(value, str):
+            return value
+        if self.secret and isinstance(value, FileText):
+            return FiledSecret(self.parse(value), value.path, self.parse)
+        return self.parse(value)
 
 
 def duration(low: str, high: str) -> Form:

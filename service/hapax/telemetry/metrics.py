@@ -254,8 +254,8 @@ class Metrics:
     )
     certificate_expiry_timestamp_seconds = Row(
         Gauge,
-        "Unix time at which a certificate expires: of the configured files as they were at the "
-        "start (of authorities the last one), and of those that brokers and Redis present, "
+        "Unix time at which a certificate expires: of the configured files as the process "
+        "uses them (of authorities the last one), and of those that brokers and Redis present, "
         "checked each hour.",
         Label("role", values=ROLES),
         Label("place", limit=100),

@@ -108,6 +108,11 @@ class MemorySource:
         self.paused, self.holding = frozenset(), set()  # the flags end with the client
         _raise(fault, "reopen")
 
+    def renew(self) -> None:
+        """Leave alive, and join again, at the committed offsets."""
+        self._broker.group.leave(self._name)
+        self.reopen()
+
     def mark_processed(self, progress: Mapping[TopicPartition, int]) -> None:
         """Take note that everything below these offsets has had its effect."""
         self._settled.update(progress)

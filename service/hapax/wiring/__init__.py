@@ -42,7 +42,7 @@ from hapax.wiring import calls
 from hapax.wiring.heap import keep_freed_memory
 from hapax.wiring.retry import group_progress, tell_waiting
 from hapax.wiring.tracing import start_tracing
-from hapax.wiring.watches import start_certificate_watch, start_lag_monitor
+from hapax.wiring.watches import start_certificate_watch, start_file_watch, start_lag_monitor
 
 if TYPE_CHECKING:
     from hapax.settings import Settings
@@ -57,11 +57,12 @@ __all__ = ["serve"]
 def serve(settings: Settings) -> ExitCode:
     """Run the service until it is asked to stop; return what to tell the supervisor."""
     troubles = Troubles()
+    strike = Strike({*secrets_of(settings), *secrets_around(os.environ)})
     logger = configure_logs(
         settings.telemetry.log_level,
         settings.telemetry.log_format,
         troubles=troubles,
-        strike=Strike({*secrets_of(settings), *secrets_around(os.environ)}),
+        strike=strike,
         app=settings.app,
         instance=settings.instance,
         engine=settings.engine,
@@ -92,6 +93,7 @@ def serve(settings: Settings) -> ExitCode:
                 librdkafka=library_version(),
                 record_path=str(record_path(settings)),
             )
+            start_file_watch(shared, stack, strike)
             _run(shared, stack)
     except StopError as error:
         if isinstance(error, PreflightError):

@@ -29,7 +29,7 @@ def claim_store(
     dedup = settings.dedup
     if dedup.claims_url is None:
         return None
-    password = None if dedup.key_password is None else dedup.key_password.get_secret_value()
+    password = None if dedup.key_password is None else dedup.key_password.get_secret_value
     options = StoreOptions(
         app=settings.app,
         ttl_ms=dedup.ttl_ms,
@@ -38,6 +38,7 @@ def claim_store(
         cluster_id=cluster_id,
         tls=TlsFiles(dedup.ca_file, dedup.certificate_file, dedup.key_file, password),
         answer_timeout_s=dedup.timeout_ms / 1000,
+        current=None if dedup.redis_url is None else dedup.redis_url.get_secret_value,
     )
     if timeout_s is not None:
         options = options._replace(connect_timeout_s=timeout_s, answer_timeout_s=timeout_s)

@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING
 from hapax.claims.store import kind_of
 from hapax.core.lag import GroupProgress
 from hapax.engines.certificate_watch import CertificateWatch
+from hapax.engines.file_watch import FileWatch
 from hapax.engines.lag_monitor import LagMonitor
 from hapax.kafka.admin.certificates import own_certificates, server_certificates
+from hapax.kafka.client_files import file_digests, files_problem, kafka_files
 from hapax.kafka.properties import consumer_properties
 from hapax.kafka.read.lag_probe import KafkaLagProbe
+from hapax.settings.secrets import secrets_of
 from hapax.telemetry.logs import ClientLogger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import ExitStack
 
+    from hapax.settings.secrets import Strike
     from hapax.wiring.builders import Shared
 
 
@@ -53,6 +57,27 @@ def start_certificate_watch(shared: Shared, stack: ExitStack) -> None:
         return
     watch = CertificateWatch(
         shared.events, partial(own_certificates, settings), partial(server_certificates, settings)
+    )
+    watch.start()
+    stack.callback(watch.stop)
+
+
+def start_file_watch(shared: Shared, stack: ExitStack, strike: Strike) -> None:
+    """Watch the clients' files, before any is built; ``strike`` of the log learns new secrets."""
+    settings, worker = shared.settings, shared.settings.engine == "worker"
+    if not file_digests(settings):
+        return
+
+    def follow(files: list[str]) -> None:
+        strike.learn(secrets_of(settings))
+        of_kafka = not kafka_files(settings).isdisjoint(files)
+        shared.events.client_files_changed(files, restart=of_kafka and not worker)
+        shared.lifecycle.outdated |= of_kafka and worker
+        if worker:
+            shared.events.certificates_seen(own_certificates(settings))
+
+    watch = FileWatch(
+        shared.events, partial(file_digests, settings), partial(files_problem, settings), follow
     )
     watch.start()
     stack.callback(watch.stop)

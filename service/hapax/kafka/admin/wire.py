@@ -248,7 +248,7 @@ def _tls(properties: Mapping[str, Any]) -> ssl.SSLContext:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     if certificate := properties.get("ssl.certificate.location"):
         key, password = properties.get("ssl.key.location"), properties.get("ssl.key.password")
-        context.load_cert_chain(certificate, key, password)
+        context.load_cert_chain(certificate, key, None if password is None else str(password))
     return context
 
 

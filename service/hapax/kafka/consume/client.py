@@ -91,6 +91,7 @@ class GroupConsumer:
             if self.intake is not None:
                 self.intake.close()
             self.client.close()
+            self.intake = None
 
     def _serve_unserved(self) -> None:
         """Serve what the client has queued; a change may wait after many records."""

@@ -86,6 +86,14 @@ class KafkaSource:
         self._consumer.renew()
         self.subscribe()
 
+    def renew(self) -> None:
+        """Leave alive, and join again with a new client, which reads its files.
+
+        A static member is known to the group meanwhile, and its partitions stay with it.
+        """
+        self.close()
+        self.reopen()
+
     def list_topics(self, timeout_s: float) -> Any:
         """Return the cluster's metadata; raises KafkaException when no broker answers."""
         metadata = self._consumer.client.list_topics(timeout=timeout_s)

@@ -151,6 +151,15 @@ class ServiceEvents(Narrator):
                     left_days=round(left_s / 86_400, 1),
                 )
 
+    def client_files_changed(self, files: Sequence[str], *, restart: bool) -> None:
+        """Say that files of the clients hold something else, and whether it takes a restart."""
+        tell = self._logger.warning if restart else self._logger.info
+        tell("client_files_changed", files=files, restart_needed=restart)
+
+    def client_files_refused(self, files: Sequence[str], problem: str) -> None:
+        """Say that what files of the clients hold now is no use; the clients stay as they are."""
+        self._logger.error("client_files_refused", files=files, problem=printable(problem))
+
     def batch_abandoned(self, reason: str) -> None:
         """Say that a stop found a batch unfinished.
 

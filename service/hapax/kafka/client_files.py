@@ -1,0 +1,111 @@
+"""Files that clients read: certificates, their keys, and secrets.
+
+Those of Kafka read them when they are built, and never again: a process that outlives what stands
+in one of them has to build them again (engines/file_watch.py). The claim store's reads its own with
+each connection.
+"""
+
+from __future__ import annotations
+
+import ssl
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hapax.settings.filed_secret import FiledSecret
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hapax.settings import SecuritySettings, Settings
+
+
+class CurrentText(msgspec.Struct, frozen=True):
+    """A property that stands in a file: a client that is built gets what the file holds then.
+
+    The client asks each of its properties for its text.
+    """
+
+    secret: FiledSecret
+
+    def __str__(self) -> str:
+        """Return the secret."""
+        return self.secret.get_secret_value()
+
+    def __repr__(self) -> str:
+        """Return a text without it."""
+        return repr(self.secret)
+
+
+def property_of(secret: Any) -> Any:
+    """Return the property of a secret of the settings; None: it is not set."""
+    if isinstance(secret, FiledSecret):
+        return CurrentText(secret)
+    return secret and secret.get_secret_value()
+
+
+def kafka_files(settings: Settings) -> set[str]:
+    """Return the files of Kafka's clients."""
+    security = settings.kafka.security
+    paths = (
+        security.ca_file,
+        security.certificate_file,
+        security.key_file,
+        security.oauth_ca_file,
+        *(secret.path for _, secret in _filed(security)),
+    )
+    return {path for path in paths if path is not None}
+
+
+def file_digests(settings: Settings) -> dict[str, bytes]:
+    """Return by path a digest of each file of any client; empty where it cannot be read."""
+    dedup = settings.dedup
+    secrets = (dedup.redis_url, dedup.key_password)
+    paths = {
+        *(each.path for each in secrets if isinstance(each, FiledSecret)),
+        *filter(None, (dedup.ca_file, dedup.certificate_file, dedup.key_file)),
+    }
+    return {path: _digest(path) for path in kafka_files(settings) | paths}
+
+
+def files_problem(settings: Settings) -> str:
+    """Return why Kafka's clients cannot be built of their files as they are; empty: they can."""
+    security = settings.kafka.security
+    for name, secret in _filed(security):
+        if problem := secret.problem():
+            return f"{name}: {problem}"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    for path in filter(None, (security.ca_file, security.oauth_ca_file)):
+        try:
+            context.load_verify_locations(path)
+        except (OSError, ValueError) as error:
+            return f"{path}: {_why(error)}"
+    if security.certificate_file is None:
+        return ""
+    password = security.key_password and security.key_password.get_secret_value()
+    try:
+        context.load_cert_chain(security.certificate_file, security.key_file, password or "")
+    except (OSError, ValueError) as error:
+        return f"{security.certificate_file} with {security.key_file}: {_why(error)}"
+    return ""
+
+
+def _filed(security: SecuritySettings) -> Iterator[tuple[str, FiledSecret]]:
+    for name in ("password", "key_password", "oauth_client_secret"):
+        secret = getattr(security, name)
+        if isinstance(secret, FiledSecret):
+            yield f"HAPAX_KAFKA__SECURITY__{name.upper()}_FILE", secret
+
+
+def _digest(path: str) -> bytes:
+    try:
+        return blake2b(Path(path).read_bytes()).digest()
+    except OSError:
+        return b""
+
+
+def _why(error: Exception) -> str:
+    reason = getattr(error, "reason", None) or getattr(error, "strerror", None)
+    return str(reason or "it cannot be used")

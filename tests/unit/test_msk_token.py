@@ -1,0 +1,119 @@
+"""Tokens for Amazon MSK: signed by AWS' own library, with credentials that are nobody's.
+
+The library is no part of the locked ones (it wants an older python-dateutil): two tests run where
+it is installed, the others with one that stands for it.
+"""
+
+from __future__ import annotations
+
+import base64
+import sys
+import time
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from hapax.core.errors import ConfigurationError
+from hapax.kafka.properties import consumer_properties
+from hapax.kafka.tokens import token_problem
+from hapax.settings import load_settings
+from tests.kit.doctor import ENVIRON
+from tests.kit.secured import stand_in
+
+if TYPE_CHECKING:
+    from hapax.settings import Settings
+
+S = "HAPAX_KAFKA__SECURITY__"
+MSK = {
+    f"{S}PROTOCOL": "sasl_ssl",
+    f"{S}SASL_MECHANISM": "OAUTHBEARER",
+    f"{S}OAUTH_MSK_REGION": "eu-central-1",
+}
+NOBODYS = "n0b0dys-s3cr3t"
+
+
+def settings(**more: str) -> Settings:
+    return load_settings({**ENVIRON, **MSK, **more})
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """No identity but what the test gives, and nobody is asked for one."""
+    pytest.importorskip(
+        "aws_msk_iam_sasl_signer", reason="pip install aws-msk-iam-sasl-signer-python"
+    )
+    for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, "/nowhere")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    return monkeypatch
+
+
+def test_a_token_is_a_request_to_the_cluster_of_the_region_signed_for_a_quarter_of_an_hour(
+    alone: pytest.MonkeyPatch,
+) -> None:
+    alone.setenv("AWS_ACCESS_KEY_ID", "NOBODY")
+    alone.setenv("AWS_SECRET_ACCESS_KEY", NOBODYS)
+    token, until_s = consumer_properties(settings())["oauth_cb"]("")
+    assert until_s == pytest.approx(time.time() + 900, abs=60)
+    signed = urlsplit(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode())
+    assert signed.hostname == "kafka.eu-central-1.amazonaws.com"
+    said = parse_qs(signed.query)
+    assert said["Action"] == ["kafka-cluster:Connect"]
+    assert said["X-Amz-Credential"][0].startswith("NOBODY/")
+    assert NOBODYS not in signed.geturl()
+
+
+def test_without_credentials_a_client_is_not_built_and_says_so(alone: pytest.MonkeyPatch) -> None:
+    said = token_problem(consumer_properties(settings()))
+    assert said.startswith(f"{S}OAUTH_MSK_REGION: AWS' libraries find no credentials")
+
+
+def test_what_the_signer_says_goes_to_the_client_in_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stand_in(monkeypatch, lambda region: (f"signed-for-{region}", 1_900_000_000_500))
+    ask = consumer_properties(settings())["oauth_cb"]
+    assert ask("") == ("signed-for-eu-central-1", 1_900_000_000.5)
+
+
+def test_a_signer_that_fails_is_told_by_the_kind_of_its_error_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(_region: str) -> tuple[str, int]:
+        raise TimeoutError(NOBODYS)
+
+    stand_in(monkeypatch, fail)
+    said = token_problem(consumer_properties(settings()))
+    assert said == f"{S}OAUTH_MSK_REGION: no token could be signed: TimeoutError"
+
+
+def test_without_the_extra_the_command_that_installs_it_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
+    assert "pip install 'hapax-kafka[msk-iam]'" in token_problem(consumer_properties(settings()))
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({f"{S}OAUTH_TOKEN_FILE": "/run/token"}, "unset one of them"),
+        ({f"{S}OAUTH_SCOPE": "orders"}, "unset one of them"),
+        ({f"{S}SASL_MECHANISM": "PLAIN"}, "USERNAME"),
+        (
+            {
+                "HAPAX_ENGINE": "spark",
+                "HAPAX_SPARK__DATAFRAME": "orders:frame",
+                "HAPAX_SPARK__CHECKPOINT": "/checkpoint",
+            },
+            "signs no requests",
+        ),
+    ],
+)
+def test_what_does_not_go_with_it_is_refused(more: dict[str, str], words: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        settings(**more)
+    assert words in str(caught.value)

@@ -1,0 +1,208 @@
+"""Clients are built anew when their files change, and what was in work is read again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from hapax.core.errors import BatchAbortedError
+from hapax.engines.file_watch import FileWatch
+from hapax.kafka.client_files import file_digests, files_problem
+from hapax.kafka.properties import consumer_properties
+from hapax.sandbox.tls import Authority
+from hapax.settings import load_settings
+from hapax.settings.secrets import Strike, secrets_of
+from hapax.testing.source import InjectedFault
+from tests.kit.batches import opened, taken
+from tests.kit.doctor import ENVIRON
+from tests.kit.doubles import Script, Told
+from tests.kit.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hapax.settings import Settings
+    from hapax.telemetry.events import Events
+
+S = "HAPAX_KAFKA__SECURITY__"
+LOGIN = {f"{S}PROTOCOL": "sasl_ssl", f"{S}SASL_MECHANISM": "PLAIN", f"{S}USERNAME": "shop"}
+
+
+# -- secrets in files ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def password(tmp_path: Path) -> Path:
+    file = tmp_path / "password"
+    file.write_text("first-secret\n")
+    return file
+
+
+def login(password: Path) -> Settings:
+    return load_settings({**ENVIRON, **LOGIN, f"{S}PASSWORD_FILE": str(password)})
+
+
+def test_a_client_gets_the_password_that_its_file_holds_when_it_is_built(password: Path) -> None:
+    properties = consumer_properties(login(password))
+    assert str(properties["sasl.password"]) == "first-secret"
+    assert "first" not in repr(properties)
+    password.write_text("second-secret\n")
+    assert str(properties["sasl.password"]) == "second-secret"
+
+
+@pytest.mark.parametrize("content", ["", "\n", "zero\0byte", None])
+def test_a_password_file_that_cannot_be_used_leaves_the_password_as_it_was(
+    password: Path, content: str | None
+) -> None:
+    settings = login(password)
+    if content is None:
+        password.unlink()
+    else:
+        password.write_text(content)
+    assert str(consumer_properties(settings)["sasl.password"]) == "first-secret"
+    assert "PASSWORD_FILE" in files_problem(settings)
+
+
+def test_a_log_line_holds_neither_the_old_password_nor_the_new_one(password: Path) -> None:
+    settings = login(password)
+    strike = Strike(secrets_of(settings))
+    password.write_text("second-secret\n")
+    assert strike("second-secret") == "second-secret"
+    strike.learn(secrets_of(settings))
+    assert "secret" not in strike("first-secret second-secret")
+
+
+# -- the watch ----------------------------------------------------------------------------
+
+
+class Watched:
+    """A watch of a certificate and its key, whose looks are counted by hand."""
+
+    def __init__(self, folder: Path) -> None:
+        self.authority = Authority(folder / "authority")
+        self.certificate, self.key = folder / "our.pem", folder / "our.key"
+        self.write("first")
+        files = {
+            f"{S}PROTOCOL": "ssl",
+            f"{S}CA_FILE": str(self.authority.ca_file),
+            f"{S}CERTIFICATE_FILE": str(self.certificate),
+            f"{S}KEY_FILE": str(self.key),
+        }
+        settings = load_settings({**ENVIRON, **files})
+        self.told, self.changed = Told(), list[list[str]]()
+        self.watch = FileWatch(
+            cast("Events", self.told),
+            lambda: file_digests(settings),
+            lambda: files_problem(settings),
+            self.changed.append,
+        )
+
+    def write(self, name: str, *, key: bool = True) -> None:
+        made = self.authority.issue(name)
+        self.certificate.write_bytes(made.certificate_file.read_bytes())
+        if key:
+            self.key.write_bytes(made.key_file.read_bytes())
+
+    def look(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.watch.look()
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Watched:
+    return Watched(tmp_path)
+
+
+def test_a_new_certificate_is_told_once_when_two_looks_have_seen_it(watched: Watched) -> None:
+    watched.look(3)
+    assert watched.changed == []
+    watched.write("second")
+    watched.look()
+    assert watched.changed == []
+    watched.look(3)
+    assert watched.changed == [sorted([str(watched.certificate), str(watched.key)])]
+
+
+def test_a_certificate_without_its_key_is_refused_once_and_used_when_the_key_is_there(
+    watched: Watched,
+) -> None:
+    watched.write("second", key=False)
+    watched.look(4)
+    assert watched.changed == []
+    (refused,) = watched.told.of("client_files_refused")
+    assert refused["files"] == [str(watched.certificate)]
+    assert "mismatch" in refused["problem"].lower()
+    watched.write("third")
+    watched.look(2)
+    assert len(watched.changed) == 1
+
+
+def test_a_file_that_is_away_for_a_look_changes_nothing(watched: Watched) -> None:
+    kept = watched.key.read_bytes()
+    watched.key.unlink()
+    watched.look()
+    watched.key.write_bytes(kept)
+    watched.look(3)
+    assert watched.changed == []
+    assert watched.told.names() == []
+
+
+# -- the worker ---------------------------------------------------------------------------
+
+
+def filled(script: Script) -> Pipeline:
+    pipeline = Pipeline(faults=script)
+    pipeline.write(*(b"%d" % number for number in range(20)))
+    return opened(pipeline)
+
+
+def test_between_two_batches_consumer_and_producer_are_built_anew() -> None:
+    script = Script()
+    pipeline = filled(script)
+    commits = [0]
+
+    def then(step: str) -> None:
+        commits[0] += step == "commit"
+        if step == "commit" and commits[0] == 1:
+            pipeline.lifecycle.outdated = True
+
+    script.then = then
+    opens = script.steps.count("open")
+    pipeline.run(open_first=False)
+    assert not pipeline.lifecycle.outdated
+    assert script.steps.count("reopen") == 1
+    assert script.steps.count("open") == opens + 1
+    assert [each["cause"] for each in pipeline.told.of("producer_rebuilt")] == ["files"]
+    assert "batch_aborted" not in pipeline.told.names()
+    pipeline.judge()
+
+
+def test_clients_are_built_anew_in_an_outage_that_their_old_files_keep_up() -> None:
+    aborted = InjectedFault("aborted")
+    script = Script(committed=[aborted] * 1000)
+    pipeline = filled(script)
+    batch = taken(pipeline)
+
+    def then(step: str) -> None:
+        if script.steps.count("committed") == 10:
+            pipeline.lifecycle.outdated = True
+        if step == "reopen":
+            script.faults.clear()
+
+    script.then = then
+    pipeline.recovery.recover(BatchAbortedError("unknown", resolved=False), batch)
+    assert script.steps.count("reopen") == 1
+    pipeline.run(open_first=False)
+    pipeline.judge()
+
+
+def test_who_is_told_to_stop_builds_no_new_clients() -> None:
+    script = Script()
+    pipeline = filled(script)
+    pipeline.lifecycle.outdated = True
+    pipeline.lifecycle.stop("SIGTERM")
+    pipeline.recovery.check_clients()
+    pipeline.run(open_first=False)
+    assert script.steps.count("reopen") == 0
+    assert "batch_abandoned" not in pipeline.told.names()
