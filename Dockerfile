@@ -16,6 +16,9 @@
 #   --build-arg PYTHON_IMAGE=python@sha256:...    the base by its digest, which never changes
 #   --build-arg REVISION="$(git rev-parse HEAD)"  what it was built from
 #   --build-arg SOURCE=https://...                where that is
+# Where pip may not use the public index, or an authority of one's own signs: secrets, which no
+# layer keeps. What pip.conf says of the authority is: cert = /run/secrets/ca.pem
+#   --secret id=pip.conf,src=pip.conf --secret id=ca.pem,src=ca.pem
 # docs/kubernetes.md is for those who run it; deploy/sbom.py writes what is in it, from the lock.
 
 ARG PYTHON_IMAGE=python:3.13-slim-trixie

@@ -1,7 +1,7 @@
 """Images by their own Dockerfile: ``python -m tests.deploy.image_build`` (``make image``).
 
 What takes minutes (the base, the libraries, the compiler) is built once into the user's cache, for
-each content of the Dockerfile and of the locks. Tests build the rest on it, and nothing where it
+each content of the build stage and of the locks. Tests build the rest on it, and nothing where it
 is not there.
 """
 
@@ -22,7 +22,7 @@ from hapax.sandbox import SandboxError, machine
 from hapax.sandbox.progress import say
 from tests.deploy import base_image, tools
 from tests.deploy.buildah import Buildah
-from tests.deploy.steps import ROOT
+from tests.deploy.steps import ROOT, lineage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tests.deploy.buildah import Image
 
 COMMAND: Final = "make image"
-_DECIDE: Final = ("Dockerfile", "requirements/build.txt", "requirements/worker.txt")
+_LOCKS: Final = ("requirements/build.txt", "requirements/worker.txt")
 _MEGABYTE: Final = 1_000_000
 
 
@@ -62,8 +62,9 @@ def built(target: str = "worker") -> Iterator[Image]:
 
 
 def _name() -> str:
-    decides = [base_image.RECIPE, *((ROOT / each).read_text() for each in _DECIDE)]
-    return f"image-{hashlib.sha256(repr(decides).encode()).hexdigest()[:12]}"
+    locks = [(ROOT / each).read_text() for each in _LOCKS]
+    decides = repr((base_image.RECIPE, lineage("build"), locks))
+    return f"image-{hashlib.sha256(decides.encode()).hexdigest()[:12]}"
 
 
 def _stored() -> Path:

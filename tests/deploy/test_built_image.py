@@ -52,7 +52,7 @@ def settings(sandbox: Sandbox, folder: Path) -> tuple[PipelineUnderTest, dict[st
     """Return a pipeline with a rule of its own, and the whole environment of its worker."""
     app = folder / "app"
     app.mkdir()
-    rule = "def transform(record):\n    return record.value.upper()\n"
+    rule = "from hapax import Output\ntransform = lambda record: Output(record.value.upper())\n"
     (app / "pipeline.py").write_text(rule)
     for path in (folder, app):
         path.chmod(0o755)
@@ -61,7 +61,7 @@ def settings(sandbox: Sandbox, folder: Path) -> tuple[PipelineUnderTest, dict[st
     given = route.environment(
         TRANSFORM="pipeline:transform", STOP_AFTER__AT_END="true", TELEMETRY__TRACING="on"
     )
-    given |= {name: text for name, text in sandbox.environment().items() if "HAPAX_" in name}
+    given = sandbox.environment() | given
     return route, {name: text for name, text in given.items() if name.startswith("HAPAX_")}
 
 
