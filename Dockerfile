@@ -16,6 +16,9 @@
 #   --build-arg PYTHON_IMAGE=python@sha256:...    the base by its digest, which never changes
 #   --build-arg REVISION="$(git rev-parse HEAD)"  what it was built from
 #   --build-arg SOURCE=https://...                where that is
+# Where pip may not use the public index, or an authority of one's own signs: secrets, which no
+# layer keeps. What pip.conf says of the authority is: cert = /run/secrets/ca.pem
+#   --secret id=pip.conf,src=pip.conf --secret id=ca.pem,src=ca.pem
 # docs/kubernetes.md is for those who run it; deploy/sbom.py writes what is in it, from the lock.
 
 ARG PYTHON_IMAGE=python:3.13-slim-trixie
@@ -27,7 +30,8 @@ WORKDIR /build
 # The libraries are in a layer of their own: they change rarely. --only-binary: a wheel that is
 # missing for this platform fails here with its name, instead of asking for a compiler.
 COPY requirements/build.txt requirements/worker.txt requirements/
-RUN python -m venv --without-pip /opt/hapax \
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf --mount=type=secret,id=ca.pem \
+    python -m venv --without-pip /opt/hapax \
     && python -m venv /opt/build \
     && /opt/build/bin/pip install --require-hashes --requirement requirements/build.txt \
     && /opt/build/bin/pip --python /opt/hapax/bin/python install --no-compile \
@@ -59,7 +63,8 @@ FROM build AS build-spark
 COPY requirements/spark.txt requirements/
 # Debian keeps one version of Java at a time, the patched one: a pin would break with every patch.
 # hadolint ignore=DL3008
-RUN apt-get update \
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf --mount=type=secret,id=ca.pem \
+    apt-get update \
     && apt-get install --yes --no-install-recommends openjdk-21-jre-headless \
     && rm -rf /var/lib/apt/lists/* \
     && /opt/build/bin/pip --python /opt/hapax/bin/python install --no-compile \

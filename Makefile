@@ -23,7 +23,7 @@ LANES     ?= 3
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup environment sandbox demo test unit sanitize lint format integration simulate fault fault-long matrix proof \
-        api-server sbom scan release generate site bench guard lock upgrade clean
+        api-server image sbom scan release generate site bench guard lock upgrade clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
@@ -96,6 +96,11 @@ integration: setup  ## tests on a real broker
 # Not a part of CI: it takes a core for ten minutes and more. Once built, `make unit` uses it.
 api-server: setup  ## build the Kubernetes API server that tests of deploy/ use, into the cache; needs Go
 	nice -n 10 $(BIN)/python -m tests.deploy.control_plane
+
+# What takes minutes lies in the cache afterwards, and `make fault` builds and tries the rest on it.
+TARGET ?= worker
+image: setup  ## build the image by its Dockerfile, without an engine, and print its size; root on Debian
+	nice -n 10 $(BIN)/python -m tests.deploy.image_build $(TARGET)
 
 sbom: setup  ## bills of materials of both images, from the locks
 	$(BIN)/python -m deploy.sbom build/sbom
@@ -202,8 +207,8 @@ COMPILE  = $(UV) pip compile pyproject.toml --quiet --universal --generate-hashe
 
 lock:  ## regenerate requirements/ from pyproject.toml, keeping versions where it can
 	@test -n '$(UV)' || { echo 'uv is needed. Type: $(BIN)/pip install uv' >&2; exit 1; }
-	$(COMPILE) -o requirements/worker.txt
-	$(COMPILE) --extra spark -c requirements/worker.txt -o requirements/spark.txt
+	$(COMPILE) --extra tracing -o requirements/worker.txt
+	$(COMPILE) --extra tracing --extra spark -c requirements/worker.txt -o requirements/spark.txt
 	$(COMPILE) --extra sandbox --extra spark --extra tracing --group test --group lint -c requirements/spark.txt \
 	    -o requirements/test.txt
 	$(COMPILE) --extra sandbox -c requirements/test.txt -o requirements/sandbox.txt

@@ -58,6 +58,7 @@ RECORDED: Final = {
 }
 WORDS: Final = {
     "Apache 2": "Apache-2.0",
+    "3-Clause BSD License": "BSD-3-Clause",
     "BSD 3-Clause License": "BSD-3-Clause",
     "ISC License": "ISC",
     "License :: OSI Approved :: Apache Software License": "Apache-2.0",
