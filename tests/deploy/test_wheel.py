@@ -150,7 +150,12 @@ def test_the_metadata_says_what_it_is_and_under_which_licence(wheel: Path) -> No
     assert metadata["License-Expression"] == "Apache-2.0"
     assert licence.split()[:4] == ["Apache", "License", "Version", "2.0,"]
     assert "hapax = hapax.__main__:main" in scripts
-    assert set(metadata.get_all("Provides-Extra") or ()) == {"sandbox", "spark", "tracing"}
+    assert set(metadata.get_all("Provides-Extra") or ()) == {
+        "msk-iam",
+        "sandbox",
+        "spark",
+        "tracing",
+    }
     assert "Typing :: Typed" in (metadata.get_all("Classifier") or ())
     assert str(metadata.get_payload()).startswith("# Hapax")
     for field in ("Summary", "Author", "Keywords", "Requires-Python", "Description-Content-Type"):

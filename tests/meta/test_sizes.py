@@ -8,11 +8,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SERVICE = ROOT / "service/hapax"
 FILE_LINES_MAX = 310
-TOO_LONG = {"kafka/consume/source.py": 392, "engines/recovery.py": 330}
+TOO_LONG = {"kafka/consume/source.py": 388}
 """Still to be split: it only becomes shorter."""
 WIRING_LINES_MAX = 1100
 ARGUMENTS_MAX = 6
-REMARKS_MAX = 81
+REMARKS_MAX = 80
 """Of the kind ``# noqa`` in the service: a rule that does not fit a folder is named for it once."""
 
 

@@ -12,7 +12,7 @@ from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.headers import Retried
 from hapax.core.identity import Identity
 from hapax.core.isolation import Isolation
-from hapax.core.limits import DeadLetterRate, FenceBudget, Pace
+from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, Pace
 from hapax.core.line_calls import with_waits
 from hapax.core.line_window import LineWindow
 from hapax.core.plan import Destinations, Planner
@@ -24,7 +24,7 @@ from hapax.core.window import Window
 from hapax.engines.batch_runner import BatchRunner, Sizing
 from hapax.engines.idle_offsets import Bounds, Ends
 from hapax.engines.lifecycle import Process as Shared
-from hapax.engines.recovery import Limits, Recovery
+from hapax.engines.recovery import Recovery
 from hapax.engines.suspects import Suspects
 from hapax.engines.window_runner import Windowing, WindowRunner
 from hapax.engines.worker import Worker

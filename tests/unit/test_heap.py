@@ -10,7 +10,7 @@ import pytest
 
 _SECOND_TIME = """
 import ctypes, resource
-from hapax.wiring.heap import keep_freed_memory
+from hapax.engines.heap import keep_freed_memory
 {told}
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from hapax.core.errors import DeadLetterLimitError, DuplicateInstanceError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hapax.core.records import Record
+    from hapax.core.retry_policy import RetryPolicy
     from hapax.core.transform import Failure
 
 
@@ -216,7 +219,7 @@ class Pace:
         One that was aborted, or whose producer died, after half its timeout was too large; the
         next one holds half as many records.
         """
-        if transaction_s <= self._half_s or records < 2:  # noqa: PLR2004 - one cannot be halved
+        if transaction_s <= self._half_s or records <= 1:
             return False
         self.records = min(self.records, records // 2)
         if records <= self._proven:
@@ -241,3 +244,18 @@ class Pace:
         if self._commits >= self.COMMITS_MIN:
             ceiling, self._commits = int(ceiling * self.SECOND_TRY) + 1, 0
             self._ceiling = ceiling if ceiling < self._records_max else None
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How often what may go wrong.
+
+    retry                  attempts at a batch that brokers refuse
+    producer_fences        fenced by another process of this name, as it seems
+    member_fences          the same in the group
+    transaction_timeout_s  a transaction that was open for longer explains a fence
+    """
+
+    retry: RetryPolicy
+    producer_fences: FenceBudget
+    member_fences: FenceBudget
+    transaction_timeout_s: float

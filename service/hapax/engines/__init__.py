@@ -15,6 +15,7 @@ certificate_watch  until when certificates are valid
 suspects      records that may kill their process
 isolated_*    calls of the transform in a process that may die
 import_path   where a child process finds business code
+heap          freed memory that the C library keeps for the next batch
 spark         the same promise on Spark, a room of its own
 
 Called by wiring.

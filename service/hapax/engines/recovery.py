@@ -14,8 +14,6 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from hapax.core.errors import (
     BatchAbortedError,
     ClaimsUnavailableError,
@@ -30,9 +28,9 @@ from hapax.core.ports import Batch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from hapax.core.limits import Limits
     from hapax.core.ports import Claims, Source, Transaction
     from hapax.core.records import Progress, TopicPartition
-    from hapax.core.retry_policy import RetryPolicy
     from hapax.engines.idle_offsets import Ends
     from hapax.engines.lifecycle import Process
 
@@ -48,21 +46,6 @@ HOLD_S = 0.2
 BACKOFF_S = 0.02
 BACKOFF_MAX_S = 1.0
 _NOTHING = Batch([], {}, {})
-
-
-class Limits(msgspec.Struct, frozen=True):
-    """How often what may go wrong.
-
-    retry                  attempts at a batch that brokers refuse
-    producer_fences        fenced by another process of this name, as it seems
-    member_fences          the same in the group
-    transaction_timeout_s  a transaction that was open for longer explains a fence
-    """
-
-    retry: RetryPolicy
-    producer_fences: FenceBudget
-    member_fences: FenceBudget
-    transaction_timeout_s: float
 
 
 class Recovery:
@@ -182,12 +165,8 @@ class Recovery:
         ours = self._source.assignment()
         stable = self._source.committed(ours)
         fallback = self._source.processed()
-        progress: Progress = {}
-        for where, offset in stable.items():
-            if offset is not None:
-                progress[where] = offset
-            elif where in fallback:
-                progress[where] = fallback[where]
+        known = fallback | {where: at for where, at in stable.items() if at is not None}
+        progress = {where: known[where] for where in stable if where in known}
         self._source.rewind(progress)
         return progress
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from hapax import __version__
 from hapax.core.errors import ExitCode, PreflightError, StopError
 from hapax.engines.gathered_calls import load_calls
+from hapax.engines.heap import keep_freed_memory
 from hapax.engines.preflight import check
 from hapax.engines.producer_startup import Opening
 from hapax.engines.spark.session import require_pyspark
@@ -39,7 +40,6 @@ from hapax.telemetry.metrics import Metrics
 from hapax.telemetry.recent_errors import Troubles
 from hapax.wiring import builders as parts
 from hapax.wiring import calls
-from hapax.wiring.heap import keep_freed_memory
 from hapax.wiring.retry import group_progress, tell_waiting
 from hapax.wiring.tracing import start_tracing
 from hapax.wiring.watches import start_certificate_watch, start_file_watch, start_lag_monitor

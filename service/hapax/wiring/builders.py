@@ -10,7 +10,7 @@ from hapax.core.claiming import Claiming
 from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.identity import Identity
 from hapax.core.interrupt import Interrupt
-from hapax.core.limits import DeadLetterRate, FenceBudget, Pace
+from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, Pace
 from hapax.core.plan import Destinations, Planner
 from hapax.core.retry_policy import RetryPolicy
 from hapax.engines.batch_runner import BatchRunner, Sizing
@@ -18,7 +18,7 @@ from hapax.engines.gathered_calls import GatheredCalls, retrying
 from hapax.engines.idle_offsets import Bounds, Ends
 from hapax.engines.lifecycle import Lifecycle, Process
 from hapax.engines.preflight import Brokers
-from hapax.engines.recovery import Limits, Recovery
+from hapax.engines.recovery import Recovery
 from hapax.engines.suspects import Suspects
 from hapax.engines.watchdog import Watchdog
 from hapax.engines.window_runner import Windowing, WindowRunner

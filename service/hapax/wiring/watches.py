@@ -30,20 +30,13 @@ def start_lag_monitor(
 ) -> None:
     """OffsetSnapshot until the stack unwinds. Without a progress: only what is written to."""
     settings = shared.settings
-    outputs = [settings.output.topic]
-    if settings.dead_letter.topic is not None:
-        outputs.append(settings.dead_letter.topic)
-    if settings.retry_topic is not None:
-        outputs.append(settings.retry_topic)
+    written = (settings.output.topic, settings.dead_letter.topic, settings.retry_topic)
+    outputs = [topic for topic in written if topic is not None]
     probe = KafkaLagProbe(
         consumer_properties(settings), outputs, logger=ClientLogger(shared.events, "lag-monitor")
     )
-    lag_monitor = LagMonitor(
-        probe,
-        progress,
-        shared.events,
-        interval_s=settings.telemetry.lag_interval_ms / 1000,
-    )
+    interval_s = settings.telemetry.lag_interval_ms / 1000
+    lag_monitor = LagMonitor(probe, progress, shared.events, interval_s=interval_s)
     lag_monitor.start()
     stack.callback(lag_monitor.stop)
 

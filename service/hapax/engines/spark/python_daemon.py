@@ -21,5 +21,8 @@ def print_exc() -> None:
 
 
 if __name__ == "__main__":
-    daemon.traceback = SimpleNamespace(print_exc=print_exc, format_exc=traceback.format_exc)  # type: ignore[assignment, attr-defined] # the name that it prints with
+    # The name that it prints with.
+    vars(daemon)["traceback"] = SimpleNamespace(
+        print_exc=print_exc, format_exc=traceback.format_exc
+    )
     daemon.manager()

@@ -87,10 +87,7 @@ class KafkaSource:
         self.subscribe()
 
     def renew(self) -> None:
-        """Leave alive, and join again with a new client, which reads its files.
-
-        A static member is known to the group meanwhile, and its partitions stay with it.
-        """
+        """Leave alive, and join again with a new client: a static member keeps its partitions."""
         self.close()
         self.reopen()
 
@@ -106,10 +103,7 @@ class KafkaSource:
         return self._consumer.log.topics.cluster
 
     def meet_cluster(self, cluster_id: str | None) -> None:
-        """Compare the cluster that a producer has met. Any thread may call.
-
-        Raises PositionLostError when our positions belong to another one.
-        """
+        """Compare the cluster a producer has met, on any thread; PositionLostError: another."""
         self._consumer.log.topics.meet_cluster(cluster_id)
         if cluster_id != self.cluster_id:
             self._identity.follow()
