@@ -49,6 +49,7 @@ RECORDED: Final = {
     "numpy 2.4.6": "BSD-3-Clause AND 0BSD AND MIT AND Zlib AND CC0-1.0",
     "numpy 2.5.5": "BSD-3-Clause AND 0BSD AND MIT AND Zlib AND CC0-1.0",
     "py4j 0.10.9.9": "BSD-3-Clause",
+    "python-dateutil 2.9.0.post0": "BSD-3-Clause AND (Apache-2.0 OR BSD-3-Clause)",
     "uvloop 0.23.0": "MIT OR Apache-2.0",
     # Read in the POMs of the jars and of their parents.
     "org.apache.commons:commons-pool2 2.13.1": "Apache-2.0",

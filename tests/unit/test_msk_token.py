@@ -1,12 +1,12 @@
 """Tokens for Amazon MSK: signed by AWS' own library, with credentials that are nobody's.
 
-The library is no part of the locked ones (it wants an older python-dateutil): two tests run where
-it is installed, the others with one that stands for it.
+Two tests run with the library itself, the others with one that stands for it.
 """
 
 from __future__ import annotations
 
 import base64
+import re
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from hapax.core.errors import ConfigurationError
+from hapax.kafka.admin.client_check import check_client_properties
 from hapax.kafka.properties import consumer_properties
 from hapax.kafka.tokens import token_problem
 from hapax.settings import load_settings
@@ -40,9 +41,6 @@ def settings(**more: str) -> Settings:
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """No identity but what the test gives, and nobody is asked for one."""
-    pytest.importorskip(
-        "aws_msk_iam_sasl_signer", reason="pip install aws-msk-iam-sasl-signer-python"
-    )
     for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name, raising=False)
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
@@ -94,7 +92,10 @@ def test_without_the_extra_the_command_that_installs_it_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
-    assert "pip install 'hapax-kafka[msk-iam]'" in token_problem(consumer_properties(settings()))
+    command = re.escape("pip install 'hapax-kafka[msk-iam]'")
+    assert re.search(command, token_problem(consumer_properties(settings())))
+    with pytest.raises(ConfigurationError, match=command):  # hapax config check
+        check_client_properties(settings())
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,21 @@ the instance. A token is valid for 15 minutes, and signed again whenever the cli
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import msgspec
 
+from hapax.core.errors import ConfigurationError
 from hapax.kafka.token_file import TokenError
 
+NOT_INSTALLED = "the signer of Amazon MSK is not installed; run: pip install 'hapax-kafka[msk-iam]'"
 _MS = 1000
+
+
+def require_signer() -> None:
+    """Raise ConfigurationError unless AWS' library is there; nothing is imported or asked."""
+    if find_spec("aws_msk_iam_sasl_signer") is None:
+        raise ConfigurationError([f"HAPAX_KAFKA__SECURITY__OAUTH_MSK_REGION: {NOT_INSTALLED}"])
 
 
 class MskToken(msgspec.Struct, frozen=True):
@@ -26,9 +36,7 @@ class MskToken(msgspec.Struct, frozen=True):
         try:
             from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
         except ImportError:
-            raise TokenError(
-                "the signer of Amazon MSK is not installed; run: pip install 'hapax-kafka[msk-iam]'"
-            ) from None
+            raise TokenError(NOT_INSTALLED) from None
         try:
             token, until_ms = MSKAuthTokenProvider.generate_auth_token(self.region)
         except AttributeError:  # the signer asks nothing for its key

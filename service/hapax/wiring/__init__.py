@@ -4,7 +4,6 @@ builders          a builder for each part
 watches           what looks at logs and certificates alongside the engine
 spark             the Spark engine on records; task: what runs in one of its tasks
 dataframe         the Spark engine on DataFrames
-heap              what the C library keeps of freed memory
 tracing, claims   spans around the core, and the claim store, or none
 
 The order of ``serve`` is the order in which a start can fail, cheapest first.

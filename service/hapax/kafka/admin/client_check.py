@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, Producer
 
+from hapax.kafka.msk_token import require_signer
 from hapax.kafka.properties import build, consumer_properties, producer_properties
 
 if TYPE_CHECKING:
@@ -16,7 +17,9 @@ _LEFT_OUT = ("bootstrap.servers", "sasl.oauthbearer.", "oauth_cb", "debug")
 
 
 def check_client_properties(settings: Settings) -> None:
-    """Build both clients; raise ConfigurationError for what one of them does not take."""
+    """Build both clients; raise ConfigurationError for what one of them does not take or find."""
+    if settings.kafka.security.oauth_msk_region is not None:
+        require_signer()
     for client, properties in (
         (Consumer, consumer_properties(settings)),
         (Producer, producer_properties(settings)),
