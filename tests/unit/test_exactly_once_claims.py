@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hapax.core.errors import ClaimsUnavailableError
+from hapax.core.errors import BatchAbortedError, ClaimsUnavailableError
 from hapax.testing.claims import MemoryClaims
+from hapax.testing.source import InjectedFault
 from tests.kit.batches import filled, opened, run, taken
 from tests.kit.doubles import Script, Ticking
 from tests.kit.pipeline import Pipeline
@@ -157,9 +158,9 @@ class Late:
         """Nothing was sent."""
 
 
-def overtaken() -> Pipeline:
+def overtaken(script: Script | None = None) -> Pipeline:
     clock = Ticking()
-    return opened(Pipeline(claims=Overtaken(clock=clock, ttl_ms=3_600_000)))
+    return opened(Pipeline(claims=Overtaken(clock=clock, ttl_ms=3_600_000), faults=script))
 
 
 def test_of_two_records_of_one_id_the_first_counts_when_the_claim_of_the_second_comes_first() -> (
@@ -192,3 +193,24 @@ def test_what_was_asked_ahead_and_read_again_is_a_twin_of_the_first_as_well() ->
     assert run(pipeline, ahead).duplicates == 1
     assert pipeline.outputs() == [b"A/FIRST"]
     pipeline.judge()
+
+
+def test_what_is_asked_again_after_an_abort_and_a_loss_of_all_claims_has_its_effect() -> None:
+    """The first record, of another partition, may be with another member by then."""
+    script = Script(send=[InjectedFault("aborted")])
+    pipeline = overtaken(script)
+    pipeline.write(b"a/first")
+    before = taken(pipeline)
+    asked = pipeline.core.ask(before)
+    pipeline.write(b"a/second")
+    ahead = taken(pipeline)
+    pipeline.core.ask(ahead).drop()
+    with pytest.raises(BatchAbortedError):
+        pipeline.core.run(before, {}, 1, asked)
+    assert not script.unplayed
+    assert pipeline.claims is not None
+    pipeline.claims.empty()
+    pipeline.core.ask(ahead)  # it is the first that claims now
+    again = pipeline.core.run(ahead, {}, 1, pipeline.core.ask(ahead))
+    assert again.duplicates == 0
+    assert pipeline.outputs() == [b"A/SECOND"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -37,6 +37,14 @@ class Claimed(msgspec.Struct, gc=False):
     taken_over: Collection[int] = ()
 
 
+class _UnderWay(NamedTuple):
+    """Claims that were asked for. ``given``: by record of it the earlier one that has its claim."""
+
+    asking: Asking
+    batch: Batch
+    given: dict[Coordinates, Coordinates]
+
+
 class Claiming:
     """Claims the ids of batches. ``claims`` None: no id is claimed and no record a duplicate.
 
@@ -48,10 +56,8 @@ class Claiming:
         self._claims = claims
         self._owners = owners
         self._pass_on_outage = pass_on_outage
-        self._under_way: list[tuple[Asking, Batch]] = []
+        self._under_way: list[_UnderWay] = []
         """What was asked for and is not judged, in the order of the batches."""
-        self._given_back: dict[Coordinates, Coordinates] = {}
-        """By record that was asked for ahead: the earlier record that has its claim now."""
 
     def ask(self, batch: Batch, found: Identified) -> Asking | None:
         """Let the claim of what has an id travel; None: there is nothing to claim.
@@ -70,7 +76,7 @@ class Claiming:
             asking = Asking(wanted, self._claims.ask(found.claims, records, found.replays))
         else:
             asking = Asking(wanted, self._claims.ask(*_chosen(batch, found, wanted)))
-        self._under_way.append((asking, batch))
+        self._under_way.append(_UnderWay(asking, batch, {}))
         return asking
 
     def claim(self, batch: Batch, found: Identified, asking: Asking | None) -> Claimed:
@@ -99,8 +105,7 @@ class Claiming:
         self, claims: Claims, batch: Batch, found: Identified, asking: Asking
     ) -> Claimed:
         """Wait for the answer; take over what belongs to records that are gone, or come later."""
-        ahead = self._ahead_of(asking)
-        given, self._given_back = self._given_back, {}
+        given, ahead = self._taken(asking)
         twins = _placed(asking.wanted, asking.asked.answer())
         if given:
             places = ((index, batch.coordinates(index)) for index in asking.wanted)
@@ -119,40 +124,45 @@ class Claiming:
             twins = {index: twins[index] for index in twins.keys() - gone.keys()} | others
         raise BatchAbortedError("claims of records that are gone change hands all the time")
 
-    def _ahead_of(self, asking: Asking) -> list[Batch]:
-        """Return the batches after this one whose claims are under way as well."""
-        at = next((at for at, (one, _) in enumerate(self._under_way) if one is asking), None)
+    def _taken(self, asking: Asking) -> tuple[Mapping[Coordinates, Coordinates], list[_UnderWay]]:
+        """Take it out; return what of it was given back, and what is under way after it.
+
+        What is before it was dropped, and is asked for anew.
+        """
+        at = next((at for at, one in enumerate(self._under_way) if one.asking is asking), None)
         if at is None:
-            return []
+            return {}, []
+        given = self._under_way[at].given
         del self._under_way[: at + 1]
-        return [batch for _, batch in self._under_way]
+        return given, list(self._under_way)
 
     def _taken_back(
         self,
         claims: Claims,
         batch: Batch,
         found: Identified,
-        ahead: Sequence[Batch],
+        ahead: Sequence[_UnderWay],
         twins: dict[int, Coordinates],
     ) -> dict[int, Coordinates]:
         """Take the claims whose owners are in ``ahead``; return the twins that are left.
 
         None of those owners has had an effect: their batches are judged after this one, and what
-        they were answered is corrected there.
+        they were answered is corrected there, but not what they are answered when asked again.
         """
-        later = {
-            index: owner
+        holders = {
+            index: one
             for index, owner in twins.items()
-            if any(_holds(one, owner) for one in ahead)
+            for one in ahead
+            if _holds(one.batch, owner)
         }
-        if not later:
+        if not holders:
             return twins
-        again = sorted(later)
+        later = {index: twins[index] for index in sorted(holders)}
+        again = list(later)
         chosen = _chosen(batch, found, again)
-        others = _placed(again, claims.claim(*chosen, [later[index] for index in again]))
-        self._given_back = {
-            later[index]: batch.coordinates(index) for index in again if index not in others
-        }
+        others = _placed(again, claims.claim(*chosen, list(later.values())))
+        for index in later.keys() - others.keys():
+            holders[index].given[later[index]] = batch.coordinates(index)
         return {index: twins[index] for index in twins.keys() - later.keys()} | others
 
 
