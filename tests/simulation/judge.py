@@ -6,7 +6,15 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from hapax.core.records import Coordinates
-from tests.simulation.business import DEAD, OUT, RETRY, Effect, event_of, expected
+from tests.simulation.business import (
+    DEAD,
+    OUT,
+    RETRY,
+    Effect,
+    brokers_refuse,
+    event_of,
+    expected,
+)
 from tests.simulation.judge_waits import Waits
 
 if TYPE_CHECKING:
@@ -83,8 +91,8 @@ class Judge:
         ``here``: the last of each key and topic in the transaction that is judged.
         """
         record = self._input(source) if self._by_key else None
-        if record is None:
-            return
+        if record is None or (topic == DEAD and brokers_refuse(record.value)):
+            return  # what is condemned is no output, and needs no turn (core/line_calls.py)
         line = (source.partition, record.key)
         last = max(self._last_of_key.get(line, -1), here.get((*line, topic), -1))
         if last > source.offset:
