@@ -127,7 +127,7 @@ class Claiming:
     def _taken(self, asking: Asking) -> tuple[Mapping[Coordinates, Coordinates], list[_UnderWay]]:
         """Take it out; return what of it was given back, and what is under way after it.
 
-        What is before it was dropped, and is asked for anew.
+        What is before it was dropped, and is asked for again.
         """
         at = next((at for at, one in enumerate(self._under_way) if one.asking is asking), None)
         if at is None:
