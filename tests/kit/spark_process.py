@@ -2,7 +2,7 @@
 
 driver   the Python process: the member of the group; what a supervisor sees
 jvm      Spark itself, its child
-pool     the JVM's child, which forks the workers; a process group of its own
+pool     pyspark.daemon, the JVM's child, which forks the workers; a process group of its own
 worker   a Python process that runs tasks
 
 All are of one session, which is how they are found again when their parents are gone.
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Literal
 
 import psutil  # type: ignore[import-untyped] # it carries no types
 
-from hapax.engines.spark.session import PYTHON_DAEMON
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.waiting import await_
 
@@ -34,7 +33,6 @@ SPARK = {
     # Half the processor time of a start: a JVM that lives for seconds needs no optimised code.
     "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-DAEMONS = {"pyspark.daemon", PYTHON_DAEMON}
 GONE_S = 15.0
 
 
@@ -62,7 +60,7 @@ class SparkProcess(WorkerProcess):
             return [each for each in everything if each.pid == self.process.pid]
         if part == "jvm":
             return [each for each in everything if _name(each).startswith("java")]
-        pythons = {each.pid: each for each in everything if DAEMONS & {*_words(each)}}
+        pythons = {each.pid: each for each in everything if "pyspark.daemon" in _words(each)}
         forked = [each for each in pythons.values() if _parent(each) in pythons]
         if part == "worker":
             return forked

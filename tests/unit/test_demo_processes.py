@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Started = Callable[[str], tuple[Application, int]]
 
-POOL = b"python\0-m\0hapax.engines.spark.python_daemon\0"
+POOL = b"python\0-m\0pyspark.daemon\0"
 # A driver with a child, both in one session; {leave} is what SIGTERM makes of the child.
 FAMILY = """
 import signal, subprocess, sys

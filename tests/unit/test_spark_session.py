@@ -13,7 +13,6 @@ import pyspark.sql
 import pytest
 
 from hapax.core.errors import PreflightError
-from hapax.engines.spark import python_daemon
 from hapax.engines.spark import session as spark_session
 from hapax.engines.spark.session import SparkOptions, open_context, open_session
 from hapax.settings import load_settings
@@ -92,7 +91,6 @@ def test_a_local_master_listens_on_loopback_only_and_runs_our_python(
     # Whoever else inherits it may be another version of Python.
     assert str(Path(os.__file__).parent) not in known
     assert [one for one in known if one.endswith(("lib-dynload", ".zip"))] == []
-    assert started.conf["spark.python.daemon.module"] == python_daemon.__name__
 
 
 @both
@@ -101,8 +99,7 @@ def test_a_cluster_decides_for_itself_where_it_listens(
 ) -> None:
     started = Started(monkeypatch)
     opened(SparkOptions("orders", "spark://spark:7077"))
-    left_to_it = {"spark.driver.host", "spark.driver.memory", "spark.python.daemon.module"}
-    assert not left_to_it & set(started.conf)
+    assert not {"spark.driver.host", "spark.driver.memory"} & set(started.conf)
     assert started.conf["spark.ui.enabled"] == "false"  # its pages show settings and kill jobs
     assert not {"SPARK_LOCAL_IP", "PYTHONPATH"} & set(os.environ)
 
@@ -213,16 +210,3 @@ def test_without_pyspark_the_service_says_what_to_install_before_anything_is_imp
     monkeypatch.setattr(spark_session, "find_spec", lambda _name: None)
     with pytest.raises(PreflightError, match=r"pip install 'hapax-kafka\[spark\]'"):
         spark_session.require_pyspark()
-
-
-@pytest.mark.parametrize(
-    ("error", "traces"), [(BrokenPipeError(32, "Broken pipe"), 0), (ValueError("no"), 1)]
-)
-def test_a_python_worker_whose_connection_has_ended_leaves_no_trace_and_any_other_does(
-    error: Exception, traces: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    try:
-        raise error  # noqa: TRY301 - it is only to be handled
-    except Exception:  # noqa: BLE001 - what the daemon does with all of them
-        python_daemon.print_exc()
-    assert capsys.readouterr().err.count("Traceback") == traces

@@ -10,14 +10,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from hapax.engines.spark.session import PYTHON_DAEMON
-
 if TYPE_CHECKING:
     import signal
     from collections.abc import Iterable
 
 PROC = Path("/proc")
-_POOL = PYTHON_DAEMON.encode()
+_POOL = b"pyspark.daemon"
 _ENDED = frozenset("ZXx")
 
 

@@ -8,6 +8,6 @@ jobs                one Spark job a plan
 reports             reactions to what tasks return
 ports               what the driver knows of the world
 session, jvm_start  Spark as the service starts it
-python_daemon       the parent of its Python workers, without traces of a stop
+jvm_output          what it prints, without traces of a stop
 dataframe           the DataFrame form, a room of its own
 """

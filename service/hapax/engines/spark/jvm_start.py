@@ -14,15 +14,17 @@ import signal
 import subprocess
 import threading
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from hapax.core.errors import HapaxError
+from hapax.engines.spark.jvm_output import pass_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 LOOK_S = 0.05
 END_TIMEOUT_S = 10.0
+STDERR = 2
 
 Opened = TypeVar("Opened")
 
@@ -80,8 +82,11 @@ class _Children:
         with self._lock:
             if self._ending:
                 raise StartAbandonedError
+            options = {"stderr": subprocess.PIPE, **options}
             child = subprocess.Popen(*arguments, **options, process_group=0)
             self._found.append(child)
+            if child.stderr is not None:
+                threading.Thread(target=_show, args=[child.stderr], name="jvm", daemon=True).start()
             return child
 
     def end(self, thread: threading.Thread) -> None:
@@ -94,6 +99,12 @@ class _Children:
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
         thread.join(END_TIMEOUT_S)
+
+
+def _show(output: IO[bytes]) -> None:
+    """Pass on what a child prints to our standard error, until it ends."""
+    with output, open(STDERR, "wb", closefd=False) as target:
+        pass_on(output, target)
 
 
 @contextmanager

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOG4J = Path(__file__).with_name("log4j2.properties")
-PYTHON_DAEMON = "hapax.engines.spark.python_daemon"
 DRIVER_MEMORY = "1g"
 """Enough for ranges and small collects; pipelines with state set spark.driver.memory."""
 
@@ -139,8 +138,6 @@ def _conf(options: SparkOptions) -> SparkConf:
             "spark.driver.memory": DRIVER_MEMORY,
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            # On a cluster its lines go to the log of the executor, which may not have this package.
-            "spark.python.daemon.module": PYTHON_DAEMON,
         }
     if options.jars:
         ours["spark.jars"] = ",".join(options.jars)
