@@ -10,9 +10,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka.admin import ResourceType
 
 from hapax.operations.audit.result import Compare
+from hapax.sandbox import metadata
 from tests.kit.accounted import accounted
+from tests.kit.configs import configure
 from tests.kit.later import assigned
 from tests.kit.night import Desk
 from tests.kit.pipeline_under_test import PipelineUnderTest
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from hapax.sandbox import Sandbox
     from tests.kit.managed_process import WorkerProcess
 
+QUICK = {"consumer.session.timeout.ms": "6000", "consumer.heartbeat.interval.ms": "1000"}
 KEYS, PARTITIONS, AGAIN = 20, 3, 12
 FORMS = {
     "plain": {},
@@ -54,6 +58,9 @@ def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
     route = PipelineUnderTest(sandbox, tmp_path, partitions=PARTITIONS, **given)
     route.create()
     sandbox.create_topic(f"{route.app}-retry", PARTITIONS)
+    # The brokers keep the session of a killed member for 45 s unless the group says otherwise.
+    brokers = metadata.admin(sandbox.bootstrap_servers)
+    configure(brokers, ResourceType.GROUP, [route.app], QUICK)
     route._environment["HAPAX_RETRY__TOPIC"] = f"{route.app}-retry"
     yield route
     route.close()
