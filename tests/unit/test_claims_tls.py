@@ -99,6 +99,17 @@ def test_each_connection_asks_for_the_login_that_the_address_has_then(
     assert made_now.credential_provider.get_credentials() == given
 
 
+def test_a_login_in_the_query_of_the_address_is_read_and_given_as_well() -> None:
+    current = "redis://cache:6380/0?username=shop&password=s3cret&client_name=x"
+    made = connect(current, current=lambda: current).connection_pool
+    assert "s3cret" not in str(made.connection_kwargs)
+    assert made.connection_kwargs["client_name"] == "x"
+    provider = made.connection_kwargs["credential_provider"]
+    assert provider.get_credentials() == ("shop", "s3cret")
+    current = "redis://shop:n%40w@cache:6380/0?password=not-this-one"
+    assert provider.get_credentials() == ("shop", "n@w")
+
+
 def test_sentinels_are_not_given_the_login_of_the_server() -> None:
     url = "redis+sentinel://shop:s3cret@one:1/mymaster?sentinel_password=w4tch"
     made = connect(url, current=lambda: url).connection_pool.connection_kwargs

@@ -10,7 +10,7 @@ import re
 import socket
 import ssl
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from redis import Redis
 from redis.backoff import NoBackoff
@@ -121,9 +121,24 @@ class CurrentLogin(CredentialProvider):
 
     def get_credentials(self) -> tuple[str] | tuple[str, str]:
         """Return user and password, or the password alone."""
-        parts = urlsplit(self._current())
-        user, password = unquote(parts.username or ""), unquote(parts.password or "")
+        user, password = _login(self._current())
         return (user, password) if user else (password,)
+
+
+def _login(url: str) -> tuple[str, str]:
+    """Return user and password of an address, as the client finds them; empty: none."""
+    parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query))
+    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    return user or query.get("username", ""), password or query.get("password", "")
+
+
+def _without_login(url: str) -> str:
+    address, _, query = url.partition("?")
+    login, at, hosts = urlsplit(url).netloc.rpartition("@")
+    kept = [each for each in parse_qsl(query) if each[0] not in {"username", "password"}]
+    address = address.replace(f"{login}{at}{hosts}", hosts, 1)
+    return f"{address}?{urlencode(kept)}" if kept else address
 
 
 def connect(
@@ -156,9 +171,8 @@ def connect(
         "protocol": 2,
         "driver_info": None,
     }
-    login, at, hosts = urlsplit(url).netloc.rpartition("@")
-    if current is not None and login.strip(":"):
-        url = url.replace(f"{login}{at}{hosts}", hosts, 1)
+    if current is not None and any(_login(url)):
+        url = _without_login(url)
         options["credential_provider"] = CurrentLogin(current)
     try:
         url, more = primary_of(url, key, options) or (url, {})
