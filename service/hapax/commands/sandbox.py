@@ -23,6 +23,7 @@ _PARTITIONS = 4
 _PARTITIONS_MAX = 10_000
 _TOPIC = r"[A-Za-z0-9._-]{1,249}"
 _WORKERS = 4
+_SPARK_WORKERS_MAX = 32
 PORT_MAX = 65_535
 _WRITTEN = "# Written by hapax sandbox up, and written again by the next one.\n"
 # The wheel holds no rules: they belong to the checkout that it was installed from, if any.
@@ -74,6 +75,14 @@ def up(
         Path | None,
         typer.Option(help="Its alert rules; default: those of this checkout.", metavar="FILE"),
     ] = None,
+    spark_workers: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=_SPARK_WORKERS_MAX,
+            help="Also start a standalone Spark cluster with so many workers of one core.",
+        ),
+    ] = 0,
     port: Annotated[
         int,
         typer.Option(
@@ -103,6 +112,7 @@ def up(
       hapax sandbox up
       hapax sandbox up --nodes 3 --topic orders:8 --topic invoices:8
       hapax sandbox up --kafka 3.9 --topic orders
+      hapax sandbox up --spark-workers 2 --topic orders --topic orders-clean
       hapax sandbox up --monitoring --topic orders --topic orders-clean
       hapax sandbox up --secure --topic orders --topic orders-clean
       hapax sandbox up --port 19092 --redis-port 16379 --env-file sandbox.env --topic orders
@@ -125,6 +135,7 @@ def up(
         _monitoring(rules, data, wanted=monitoring) as more,
         Sandbox(nodes, redis=redis, data_dir=data, guarded=secure)
         .of_kafka(kafka)
+        .with_spark(spark_workers)
         .listen_on(port, redis_port) as sandbox,
     ):
         for name, partitions in topics:
@@ -135,6 +146,8 @@ def up(
             lines = [f"{name}={value}\n" for name, value in (ours | more).items()]
             env_file.write_text("".join([_WRITTEN, *lines]))
         _print_environment(ours | more, as_json=as_json)
+        if spark_workers:
+            typer.echo(f"Spark: {sandbox.spark.page_url}", err=True)
         typer.echo("Running. Ctrl-C ends it and its processes.", err=True)
         signal.pause()
 

@@ -10,6 +10,7 @@ oauth          a token service for OAUTHBEARER
 login          one user with all rights, and the variables to log in as that user
 rights         users of a guarded sandbox, and what they may do
 redis_server   Redis, with an append-only file
+spark_cluster  a standalone Spark cluster: its master and workers
 prometheus_server  Prometheus, with alert rules
 processes      what both are made of: a server process that can be killed, paused, restarted
 watchdog       ends the servers of a process that was killed
@@ -31,6 +32,7 @@ from hapax.sandbox.prometheus_server import Prometheus, monitoring
 from hapax.sandbox.redis_server import Redis
 from hapax.sandbox.rights import Rights
 from hapax.sandbox.sandbox import Sandbox
+from hapax.sandbox.spark_cluster import SparkCluster
 
 __all__ = [
     "Broker",
@@ -41,6 +43,7 @@ __all__ = [
     "Rights",
     "Sandbox",
     "SandboxError",
+    "SparkCluster",
     "monitoring",
     "secure_environment",
 ]

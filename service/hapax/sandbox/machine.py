@@ -103,6 +103,14 @@ def ivy() -> Path | None:
     return None if jars is None else next(iter(sorted(jars.glob("jars/ivy-*.jar"))), None)
 
 
+def spark_home() -> Path:
+    """Return the folder of the installed PySpark, which holds all of Spark."""
+    found = _package("pyspark")
+    if found is None:
+        raise SandboxError("PySpark is not installed. Run: pip install 'hapax-kafka[spark]'")
+    return found
+
+
 def cache_folder() -> Path:
     """Return the folder that keeps what was fetched, for all sandboxes of this user."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

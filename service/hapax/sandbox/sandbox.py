@@ -16,6 +16,7 @@ from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.ports import Ports
 from hapax.sandbox.redis_server import Redis
 from hapax.sandbox.rights import Rights
+from hapax.sandbox.spark_cluster import SparkCluster
 from hapax.sandbox.watchdog import ChildWatchdog
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ class Sandbox:
         self._data_dir = data_dir
         self._guarded = guarded
         self._guard: Guard | None = None
+        self._spark_workers = 0
+        self._spark: SparkCluster | None = None
         self._extra = Extra(proxied=proxied, properties=properties or {})
         self._kafka: KafkaCluster | None = None
         self._redis: Redis | None = None
@@ -95,6 +98,11 @@ class Sandbox:
         self._extra = self._extra._replace(kafka=jars.chosen(version))
         return self
 
+    def with_spark(self, workers: int) -> Self:
+        """Add a Spark cluster with so many workers of one core, before the start; 0: none."""
+        self._spark_workers = workers
+        return self
+
     def start(self) -> None:
         """Start everything and wait until it answers; when that fails, end what was started."""
         if self._kafka is not None:
@@ -124,6 +132,13 @@ class Sandbox:
         return self._redis
 
     @property
+    def spark(self) -> SparkCluster:
+        """Spark's master and workers."""
+        if self._spark is None:
+            raise SandboxError("This sandbox has no Spark. Use Sandbox().with_spark(2)")
+        return self._spark
+
+    @property
     def rights(self) -> Rights:
         """Users, and what they may do."""
         return Rights(self.bootstrap_servers)
@@ -150,7 +165,7 @@ class Sandbox:
         variables = {"HAPAX_KAFKA__BOOTSTRAP_SERVERS": self.bootstrap_servers}
         if self._with_redis:
             variables["HAPAX_DEDUP__REDIS_URL"] = self.redis_url
-        return variables
+        return variables if self._spark is None else variables | self._spark.environment()
 
     def create_topic(
         self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
@@ -175,13 +190,19 @@ class Sandbox:
         self._kafka = KafkaCluster(self._nodes, folder, ports, watchdog, extra)
         if self._with_redis:
             self._redis = Redis(folder / "redis", ports, watchdog, self._guard, self._redis_port)
+        if self._spark_workers:
+            self._spark = SparkCluster(self._spark_workers, folder / "spark", ports, watchdog)
         self._exits.callback(self._end, kept=kept)
         if self._redis is not None:
             self._redis.start()
         self._kafka.start()
+        if self._spark is not None:
+            self._spark.start()
         if self._redis is not None:
             self._redis.await_ready()
         self._kafka.await_ready()
+        if self._spark is not None:
+            self._spark.await_ready()
 
     def _folder(self) -> tuple[Path, bool]:
         if self._data_dir is not None:
@@ -196,3 +217,5 @@ class Sandbox:
         servers = [*self.kafka.brokers, *([self._redis] if self._redis else [])]
         for server in servers:
             (server.terminate if kept else server.kill)()
+        for daemon in self._spark.daemons if self._spark else []:
+            daemon.kill()  # nothing of theirs is kept

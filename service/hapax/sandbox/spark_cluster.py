@@ -1,0 +1,130 @@
+"""Spark's standalone cluster on this machine: a master and workers, from the installed PySpark."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from hapax.sandbox import machine
+from hapax.sandbox.ports import LOOPBACK
+from hapax.sandbox.processes import READY_TIMEOUT_S, Server
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from hapax.sandbox.ports import Ports
+    from hapax.sandbox.watchdog import ChildWatchdog
+
+EXECUTOR_MEMORY = "512m"
+"""Of the JVM of an executor; its Python processes take as much again."""
+_WORKER_MEMORY = "2g"
+_DAEMON_MEMORY = "192m"
+_WORKER_TIMEOUT_S = 10
+_ANSWER_TIMEOUT_S = 2.0
+
+
+class SparkDaemon(Server):
+    """A master or a worker. What it starts (executors) ends when it notices that it is gone."""
+
+    def __init__(
+        self, kind: str, words: Sequence[str | Path], folder: Path, watchdog: ChildWatchdog
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        home = machine.spark_home()
+        options = [
+            f"-Dspark.worker.timeout={_WORKER_TIMEOUT_S}",
+            "-Dspark.deploy.recoveryMode=FILESYSTEM",
+            f"-Dspark.deploy.recoveryDirectory={folder / 'recovery'}",
+            # An executor that a test kills is no reason to give the application up.
+            "-Dspark.deploy.maxExecutorRetries=-1",
+            "-Dspark.ui.killEnabled=false",
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+        ]
+        environment = {
+            "SPARK_HOME": home,
+            "SPARK_LOCAL_IP": LOOPBACK,
+            "SPARK_DAEMON_MEMORY": _DAEMON_MEMORY,
+            "SPARK_DAEMON_JAVA_OPTS": " ".join(options),
+            "JAVA_HOME": machine.java().parents[1],
+        }
+        command: list[str | Path] = [
+            "/usr/bin/env",
+            # An executor knows what a driver ships to it, and what is installed.
+            *("-u", "PYTHONPATH", "-u", "JAVA_TOOL_OPTIONS"),
+            *(f"{name}={value}" for name, value in environment.items()),
+            *(home / "bin" / "spark-class", f"org.apache.spark.deploy.{kind}", *words),
+        ]
+        super().__init__(f"Spark's {words[-1]}", command, folder / "spark.log", watchdog)
+
+
+class SparkCluster:
+    """A master, and workers of one core each, which start executors for applications.
+
+    master   the daemon that drivers and workers ask; it knows its applications again after a kill
+    workers  the daemons that start executors
+    url      what a driver is given: HAPAX_SPARK__MASTER
+    """
+
+    def __init__(self, workers: int, folder: Path, ports: Ports, watchdog: ChildWatchdog) -> None:
+        port, self.page_port = ports.reserve(), ports.reserve()
+        self.url = f"spark://{LOOPBACK}:{port}"
+        self.page_url = f"http://{LOOPBACK}:{self.page_port}"
+        at = ("--host", LOOPBACK)
+        page = ("--webui-port", str(self.page_port))
+        self.master = SparkDaemon(
+            "master.Master", [*at, "--port", str(port), *page], folder / "master", watchdog
+        )
+        self.master.name = "Spark's master"
+        self.workers = []
+        for number in range(1, workers + 1):
+            place = folder / f"worker-{number}"
+            own = ("--port", str(ports.reserve()), "--webui-port", str(ports.reserve()))
+            size = ("--cores", "1", "--memory", _WORKER_MEMORY, "--work-dir", place / "work")
+            worker = SparkDaemon("worker.Worker", [*at, *own, *size, self.url], place, watchdog)
+            worker.name = f"Spark's worker {number}"
+            self.workers.append(worker)
+
+    @property
+    def daemons(self) -> list[SparkDaemon]:
+        """Master and workers."""
+        return [self.master, *self.workers]
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables of a driver."""
+        properties = {"spark.executor.memory": EXECUTOR_MEMORY}
+        return {
+            "HAPAX_SPARK__MASTER": self.url,
+            "HAPAX_SPARK__PROPERTIES": json.dumps(properties),
+        }
+
+    def start(self) -> None:
+        """Start all daemons together. Does not wait."""
+        for daemon in self.daemons:
+            daemon.start()
+
+    def await_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Wait until every worker that runs is known to the master."""
+        for worker in self.workers:
+            worker.wait_until(self._all_known, timeout_s)
+
+    def _all_known(self) -> bool:
+        running = sum(worker.running for worker in self.workers)
+        return int(self.state().get("aliveworkers", -1)) >= running
+
+    def state(self) -> dict[str, object]:
+        """Return what the master says of workers and applications; nothing while it is away."""
+        connection = http.client.HTTPConnection(LOOPBACK, self.page_port, timeout=_ANSWER_TIMEOUT_S)
+        try:
+            connection.request("GET", "/json/")
+            answer = connection.getresponse()
+            found = json.loads(answer.read()) if answer.status == HTTPStatus.OK else {}
+        except (OSError, ValueError, http.client.HTTPException):
+            return {}
+        else:
+            return dict(found)
+        finally:
+            connection.close()
