@@ -21,7 +21,7 @@ from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
 Part = Literal["all", "driver", "jvm", "pool", "worker"]
@@ -145,3 +145,13 @@ def _send(process: psutil.Process, number: signal.Signals) -> int:
     except psutil.NoSuchProcess:
         return 0
     return 1
+
+
+def executors(daemons: Iterable[int]) -> list[psutil.Process]:
+    """Return the JVMs of executors that these workers of a cluster have started, by their pids."""
+    sessions = set(daemons)
+    return [
+        each
+        for each in psutil.process_iter()
+        if _session(each) in sessions and "CoarseGrainedExecutorBackend" in " ".join(_words(each))
+    ]

@@ -97,6 +97,37 @@ def test_the_driver_spreads_as_its_group_needs_it(second: int, *, sticky: bool) 
     assert driver.plan.starts == {P1: None}
 
 
+@pytest.mark.parametrize(("sticky", "lanes"), [(False, {0, 1, 2}), (True, {0})])
+def test_cores_that_come_later_get_lanes_of_their_own(lanes: set[int], *, sticky: bool) -> None:
+    driver = Driver(lanes=1, sticky=sticky)
+
+    def scenario() -> Scenario:
+        driver.assign({P0: 9, P1: 9, P2: 9})
+        yield from driver.started(0)
+        driver.jobs.lanes, grown_s = 5, driver.clock.monotonic() + 11
+        yield from driver.until(lambda: driver.clock.monotonic() > grown_s, 2000)
+        driver.jobs.end(0)
+        yield from driver.started(*lanes)
+        for lane in lanes:
+            driver.jobs.end(lane)
+
+    driver.play(scenario())
+    spread = {(plan.lane, tuple(plan.starts)) for plan in driver.jobs.plans[1:]}
+    assert spread == ({(0, (P0, P1, P2))} if sticky else {(0, (P0,)), (1, (P1,)), (2, (P2,))})
+
+
+def test_a_range_that_no_executor_takes_is_told() -> None:
+    driver = Driver(lanes=1)
+
+    def scenario() -> Scenario:
+        driver.assign({P0: 9})
+        yield from driver.started(0)
+        yield from driver.until(lambda: driver.told.of("executors_awaited"), 4000)
+        driver.jobs.end(0)
+
+    driver.play(scenario())
+
+
 # -- plans and reports --------------------------------------------------------------------
 
 PLAN = RangePlan(

@@ -368,6 +368,19 @@ CASES = [
         None,
     ),
     Case(
+        "executors_awaited",
+        {"reason": "no executor has answered yet"},
+        {"level": "warning", "reason": "no executor has answered yet"},
+        None,
+    ),
+    Case("code_shipped", {"names": ["shop"]}, {"level": "info", "names": ["shop"]}, None),
+    Case(
+        "executors_ready",
+        {"executors": ["0 on node-1"], "versions": {"Python": "3.11.2"}},
+        {"executors": ["0 on node-1"], "versions": {"Python": "3.11.2"}},
+        None,
+    ),
+    Case(
         "executor_seen",
         {"executor": "node-1", "record_path": "native (librdkafka 2.16.0)"},
         {"executor": "node-1", "record_path": "native (librdkafka 2.16.0)"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hapax.sandbox import machine
 from hapax.sandbox.ports import LOOPBACK
@@ -113,9 +113,9 @@ class SparkCluster:
 
     def _all_known(self) -> bool:
         running = sum(worker.running for worker in self.workers)
-        return int(self.state().get("aliveworkers", -1)) >= running
+        return bool(self.state().get("aliveworkers", -1) >= running)
 
-    def state(self) -> dict[str, object]:
+    def state(self) -> dict[str, Any]:
         """Return what the master says of workers and applications; nothing while it is away."""
         connection = http.client.HTTPConnection(LOOPBACK, self.page_port, timeout=_ANSWER_TIMEOUT_S)
         try:

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from hapax.settings.base import SettingsGroup
 from hapax.settings.properties import SPARK_PROPERTIES
-from hapax.settings.validators import ADDRESS, FUNCTION, PATH
+from hapax.settings.validators import ADDRESS, FUNCTION, PATH, PATHS
 from hapax.settings.value_types import duration, whole
 
 
@@ -25,6 +25,17 @@ class SparkSettings(SettingsGroup):
         description="Further Spark properties. Those that would break the guarantee, or that "
         "have a setting of their own, are refused.",
         json_schema_extra={"default": "{}"},
+    )
+    ship: Annotated[tuple[str, ...] | None, PATHS] = Field(
+        default=None,
+        description="What goes to the executors of a cluster in addition to the module or package "
+        "of the function: folders, .py, .zip and .egg files, and one packed environment "
+        "(.tar.gz), whose Python they run then.",
+    )
+    executor_timeout_ms: Annotated[int, duration("1s", "1h")] = Field(
+        default=30_000,
+        alias="executor_timeout",
+        description="How long a start waits for the master and the first executor of a cluster.",
     )
     lanes: Annotated[int | None, whole(1, 10_000)] = Field(
         default=None,

@@ -93,6 +93,10 @@ def _one_line(text: str) -> str:
     return text
 
 
+def _paths(text: str) -> tuple[str, ...]:
+    return tuple(_one_line(path) for path in _items(text))
+
+
 def _http_url(text: str) -> str:
     parts = _split_url(text)
     if parts is None or parts.scheme not in {"https", "http"} or not parts.hostname:
@@ -159,6 +163,7 @@ ID_SOURCES: Final = Form(
 )
 TEXT: Final = Form("text", _one_line)
 PATH: Final = Form("path", _one_line)
+PATHS: Final = Form("comma list of paths", _paths, show=",".join)
 # Storage and clusters take logins in their addresses, whatever one may think of it.
 ADDRESS: Final = Form("text", _one_line, show=hidden, quotable=False)
 HTTP_URL: Final = Form(

@@ -16,7 +16,7 @@ from hapax.engines.spark.dataframe import query as spark_pipeline
 from hapax.engines.spark.dataframe.run import QueryRun, check_checkpoint
 from hapax.engines.spark.dataframe.source_options import session_properties
 from hapax.engines.spark.dataframe.staging import Place, query_id
-from hapax.engines.spark.jvm_start import StartAbandonedError
+from hapax.engines.spark.executors import Executors
 from hapax.engines.spark.session import SparkOptions, open_session
 from hapax.spark import open_publisher, register
 from hapax.wiring import builders as parts
@@ -40,14 +40,14 @@ def run_pipeline(shared: Shared, stack: ExitStack) -> None:
     if not _check_outside(shared):
         return
     shared.events.preflight_passed()
-    options = SparkOptions(
-        settings.app, spark.master, session_properties(settings), connector_jars(spark.jars)
-    )
-    try:
-        session = open_session(options, lambda: shared.lifecycle.stopping)
-    except StartAbandonedError:
+    options = SparkOptions.of(settings, session_properties(settings), connector_jars(spark.jars))
+    executors = Executors(shared, options, spark.dataframe, stack)
+    session = executors.start(open_session)
+    if session is None:
         return
     stack.callback(spark_pipeline.close, session)
+    if not executors.prepare(session.sparkContext):
+        return
     spark_pipeline.prepare(session, settings)
     register(session)
     records = spark_pipeline.read_input(session, settings)

@@ -10,8 +10,8 @@ from hapax.core.limits import FenceBudget
 from hapax.engines.gathered_calls import load_calls
 from hapax.engines.preflight import check
 from hapax.engines.spark.driver import SparkEngine
+from hapax.engines.spark.executors import Executors
 from hapax.engines.spark.jobs import SparkJobs
-from hapax.engines.spark.jvm_start import StartAbandonedError
 from hapax.engines.spark.ports import Pacing
 from hapax.engines.spark.reports import Reports
 from hapax.engines.spark.session import SparkOptions, open_context
@@ -44,15 +44,14 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
     shared.events.preflight_passed(
         [*remarks, *fence_predecessor(settings, member.of_earlier_version)]
     )
-    options = SparkOptions(settings.app, settings.spark.master, settings.spark.properties)
-    try:
-        context = open_context(options, lambda: shared.lifecycle.stopping)
-    except StartAbandonedError:
+    executors = Executors(shared, SparkOptions.of(settings), settings.transform, stack)
+    context = executors.start(open_context)
+    if context is None:
         return
     run = partial(run_plans, settings, cluster_id=None if claims is None else claims.cluster_id)
-    jobs = SparkJobs(context, run, lanes=settings.spark.lanes)
+    jobs = SparkJobs(context, run, lanes=settings.spark.lanes, executors=executors.remote)
     stack.callback(jobs.close)
-    if shared.lifecycle.stopping:
+    if not jobs.prepare() or shared.lifecycle.stopping:
         return
     stack.callback(member.close)
     member.subscribe()

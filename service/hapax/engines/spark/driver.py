@@ -31,6 +31,7 @@ ENDS_INTERVAL_S = 0.05
 """How soon the ends are asked for again while a lane has nothing to do."""
 DONE_INTERVAL_S = 0.5
 RETRY_S = 0.2
+EXECUTORS_INTERVAL_S = 10.0
 
 
 class SparkEngine:
@@ -62,6 +63,7 @@ class SparkEngine:
         self._ends_seen_s = -LAG_INTERVAL_S
         self._retry_s = 0.0
         self._done_seen_s = 0.0
+        self._looked_s = self._clock.monotonic()
         self._membership = Membership(member, process.events, process.clock)
         self._hold = Hold(process.lifecycle, process.events)
         self._told: Progress = {}
@@ -99,6 +101,7 @@ class SparkEngine:
         self._events.loop_moved()
         self._observe()
         self._collect()
+        self._look_at_executors(self._clock.monotonic())
         if self._lifecycle.stopping or self._bounds.spent or self._hold.on():
             return
         now_s = self._clock.monotonic()
@@ -119,6 +122,19 @@ class SparkEngine:
         if changes.revoked or changes.lost or changes.assigned:
             self._lanes.stale = True
         self._membership.adopt_orphans()
+
+    def _look_at_executors(self, now_s: float) -> None:
+        """Take cores that came later; say so when no executor takes a range."""
+        if now_s < self._looked_s + EXECUTORS_INTERVAL_S:
+            return
+        self._looked_s = now_s
+        self._lanes.grow()
+        since_s = max((now_s - lane.began_s for lane in self._lanes.all if lane.job), default=0.0)
+        if since_s > self._duration_s + EXECUTORS_INTERVAL_S:
+            self._events.executors_awaited(
+                f"a range was planned {since_s:.0f} s ago: no executor is free for its task, or its"
+                " task hangs"
+            )
 
     # -- ranges ---------------------------------------------------------------------------
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped] # comes without types
 
-from hapax.core.errors import StopError
+from hapax.core.errors import ExitCode, StopError
+from hapax.engines.spark.executors import packed
+from hapax.engines.spark.gate import LACKS
+from hapax.engines.spark.plan import RangeOutcome, RangeReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -17,15 +20,19 @@ if TYPE_CHECKING:
 
     from pyspark import SparkContext
 
-    from hapax.engines.spark.plan import RangePlan, RangeReport
+    from hapax.engines.spark.executors import Executors
+    from hapax.engines.spark.plan import RangePlan
 
 CLOSE_TIMEOUT_S = 5.0
+THREADS_MAX = 10_000
+"""As many as there can be lanes; a thread begins with the first job that finds none idle."""
 
 
 class SparkJobs:
     """Runs plans side by side: a job of one lane waits for no other lane.
 
-    ``run`` is what executors import; it gets the plans of a Spark partition.
+    ``run`` is what executors import; it gets the plans of a Spark partition. ``executors``: of a
+    cluster, which are asked first whether they can run it; None: everything is in this container.
     """
 
     def __init__(
@@ -34,15 +41,29 @@ class SparkJobs:
         run: Callable[[Iterable[RangePlan]], Iterator[RangeReport]],
         *,
         lanes: int | None,
+        executors: Executors | None = None,
     ) -> None:
         self._context = context
-        self._run = run
-        self.lanes = lanes or max(1, context.defaultParallelism)
-        self._threads = ThreadPoolExecutor(self.lanes, thread_name_prefix="lane")
+        self._executors = executors
+        self._run: Callable[..., Any] = run if executors is None else executors.before(run)
+        self._lanes = lanes
+        self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="lane")
+
+    @property
+    def lanes(self) -> int:
+        """As many as asked for, else as Spark has cores now; 1 when it does not answer."""
+        cores = 1
+        with suppress(Py4JError, OSError):
+            cores = self._lanes or self._context.defaultParallelism
+        return max(1, cores)
 
     def submit(self, plan: RangePlan) -> Future[RangeReport]:
         """Start a job; its future raises what Spark says when the task did not report."""
         return self._threads.submit(self._job, plan)
+
+    def prepare(self) -> bool:
+        """Give executors what they need and ask them; false when we are to stop meanwhile."""
+        return self._executors is None or self._executors.prepare(self._context)
 
     def call(self, function: Callable[[], None]) -> Future[None]:
         """Run something else beside the jobs, on the driver."""
@@ -81,8 +102,22 @@ class SparkJobs:
     def _job(self, plan: RangePlan) -> RangeReport:
         context = self._context
         context.setJobGroup(_group(plan.lane), f"lane {plan.lane}", interruptOnCancel=True)
-        (report,) = context.parallelize([plan], 1).mapPartitions(self._run).collect()
-        return report
+        row = plan if self._executors is None else packed(plan)
+        (answer,) = context.parallelize([row], 1).mapPartitions(self._run).collect()
+        if not isinstance(answer, tuple):
+            report: RangeReport = answer
+            return report
+        word, text = answer
+        if word == LACKS and self._executors is not None:
+            self._executors.ship_ours(context)
+            return RangeReport(lane=plan.lane, pace=plan.pace)  # nothing was done: plan it again
+        return RangeReport(
+            lane=plan.lane,
+            pace=plan.pace,
+            outcome=RangeOutcome.STOP,
+            reason=text,
+            exit_code=ExitCode.CONFIGURATION,
+        )
 
 
 def _group(lane: int) -> str:

@@ -57,16 +57,20 @@ def start(opening: Callable[[], Opened], abandoned: Callable[[], bool]) -> Opene
     with _children() as children:
         thread.start()
         try:
-            while thread.is_alive():
-                thread.join(LOOK_S)
-                if abandoned():
-                    raise StartAbandonedError  # noqa: TRY301 - one way out with all others
+            _await(thread, abandoned)
         except BaseException:
             children.end(thread)
             raise
     if errors:
         raise errors[0]
     return result[0]
+
+
+def _await(thread: threading.Thread, abandoned: Callable[[], bool]) -> None:
+    while thread.is_alive():
+        thread.join(LOOK_S)
+        if abandoned():
+            raise StartAbandonedError
 
 
 class _Children:

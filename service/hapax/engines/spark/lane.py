@@ -128,7 +128,7 @@ class Homes:
     """
 
     def __init__(self, lanes: int, *, sticky: bool) -> None:
-        self._lanes = lanes
+        self.lanes = lanes
         self._sticky = sticky
         self._known: dict[TopicPartition, int] = {}
 
@@ -136,7 +136,7 @@ class Homes:
         """Return by lane the partitions it has now."""
         ours = sorted(partitions)
         known = self._known if self._sticky else {}
-        homes: dict[int, list[TopicPartition]] = {lane: [] for lane in range(self._lanes)}
+        homes: dict[int, list[TopicPartition]] = {lane: [] for lane in range(self.lanes)}
         for where in ours:
             if where in known:
                 homes[known[where]].append(where)

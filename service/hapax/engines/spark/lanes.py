@@ -35,11 +35,30 @@ class Lanes:
         self._member = member
         self._jobs = jobs
         self._fences = fences
-        self._homes = Homes(jobs.lanes, sticky=sticky)
+        self._sticky = sticky
+        self._attempts_max = attempts_max
+        self._homes = Homes(0, sticky=sticky)
         self._fencing: list[Future[None]] = []
         self._alone = False
-        self.all = [Lane(number, RetryPolicy(attempts_max)) for number in range(jobs.lanes)]
+        self.all: list[Lane] = []
+        self._add(jobs.lanes)
         self.stale = True
+
+    def grow(self) -> None:
+        """Add lanes for cores that came later, where partitions wait for them.
+
+        Not in a KIP-848 group, whose partitions keep their lanes (see Homes).
+        """
+        if not self._sticky and len(self.all) < len(self.partitions):
+            wanted = min(self._jobs.lanes, len(self.partitions))
+            if wanted > len(self.all):
+                self._add(wanted)
+                self.stale = True
+
+    def _add(self, lanes: int) -> None:
+        more = range(len(self.all), lanes)
+        self.all += [Lane(number, RetryPolicy(self._attempts_max)) for number in more]
+        self._homes.lanes = lanes
 
     @property
     def working(self) -> bool:

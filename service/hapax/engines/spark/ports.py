@@ -46,7 +46,9 @@ class DriverSource(Source, Protocol):
 class Jobs(Protocol):
     """What runs plans; see SparkJobs."""
 
-    lanes: int
+    @property
+    def lanes(self) -> int:
+        """How many tasks may work at once."""
 
     def submit(self, plan: RangePlan) -> Future[RangeReport]:
         """Start a task."""

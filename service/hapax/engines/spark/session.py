@@ -8,6 +8,7 @@ broker would not refuse.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +19,7 @@ import msgspec
 from hapax.core.errors import PreflightError
 from hapax.engines.import_path import import_path
 from hapax.engines.spark.jvm_start import StartAbandonedError, never, start
-from hapax.settings.redaction import secret_values
+from hapax.settings.redaction import hidden, secret_values
 from hapax.settings.secrets import Strike
 
 if TYPE_CHECKING:
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
+    from hapax.settings import Settings
+
 LOG4J = Path(__file__).with_name("log4j2.properties")
+_LOOPBACK = re.compile(r"spark://(127\.|localhost:|\[::1\])")
 DRIVER_MEMORY = "1g"
 """Enough for ranges and small collects; pipelines with state set spark.driver.memory."""
 
@@ -50,17 +54,49 @@ class SparkOptions(msgspec.Struct, frozen=True):
     master      local[N], spark://… or k8s://…
     properties  the user's, which come on top of ours
     jars        files for the class path of driver and executors
+    ship        what goes to executors beside the function's own code
+    executor_timeout_s  how long a start waits for the master and the first executor
     """
 
     app: str
     master: str
     properties: dict[str, str] = {}
     jars: tuple[str, ...] = ()
+    ship: tuple[str, ...] = ()
+    executor_timeout_s: float = 30.0
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        properties: dict[str, str] | None = None,
+        jars: tuple[str, ...] = (),
+    ) -> SparkOptions:
+        """Return what the settings say; ``properties`` in place of the user's own."""
+        spark = settings.spark
+        return cls(
+            settings.app,
+            spark.master,
+            spark.properties if properties is None else properties,
+            jars,
+            spark.ship or (),
+            spark.executor_timeout_ms / 1000,
+        )
 
     @property
     def local(self) -> bool:
         """Whether everything runs in this container."""
         return self.master.startswith("local")
+
+    @property
+    def loopback(self) -> bool:
+        """Whether executors are on this machine, and reach the driver nowhere else."""
+        return self.local or bool(_LOOPBACK.match(self.master))
+
+    @property
+    def shown(self) -> str:
+        """The master as anybody may see it."""
+        return hidden(self.master)
 
 
 def open_context(options: SparkOptions, abandoned: Callable[[], bool] = never) -> SparkContext:
@@ -69,7 +105,10 @@ def open_context(options: SparkOptions, abandoned: Callable[[], bool] = never) -
     ``abandoned``: asked meanwhile; StartAbandonedError is raised soon after it has said yes, and no
     process is left.
     """
-    return _context(options, _conf(options), abandoned)
+    conf = _conf(options)
+    # What a task was given is out of date once it has died: the driver plans its range again.
+    conf.setIfMissing("spark.task.maxFailures", "1")
+    return _context(options, conf, abandoned)
 
 
 def open_session(options: SparkOptions, abandoned: Callable[[], bool] = never) -> SparkSession:
@@ -113,7 +152,7 @@ def require_pyspark() -> None:
 
 def _conf(options: SparkOptions) -> SparkConf:
     require_pyspark()
-    _environment(local=options.local)
+    _environment(options)
     from pyspark import SparkConf
 
     ours = {
@@ -134,11 +173,9 @@ def _conf(options: SparkOptions) -> SparkConf:
         "spark.sql.shuffle.partitions": "8",
     }
     if options.local:
-        ours |= {
-            "spark.driver.memory": DRIVER_MEMORY,
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-        }
+        ours["spark.driver.memory"] = DRIVER_MEMORY
+    if options.loopback:
+        ours |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if options.jars:
         ours["spark.jars"] = ",".join(options.jars)
     conf = SparkConf()
@@ -147,7 +184,7 @@ def _conf(options: SparkOptions) -> SparkConf:
     return conf
 
 
-def _environment(*, local: bool) -> None:
+def _environment(options: SparkOptions) -> None:
     """Make Python workers run as this process does.
 
     The configuration alone picks another interpreter on the driver's side (measured), so it goes
@@ -155,8 +192,9 @@ def _environment(*, local: bool) -> None:
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    if local:
+    if options.loopback:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if options.local:
         os.environ["PYTHONPATH"] = import_path()
 
 

@@ -28,6 +28,18 @@ class SparkEvents(Narrator):
             lanes={str(lane): named_all(partitions) for lane, partitions in lanes.items()},
         )
 
+    def executors_awaited(self, reason: str) -> None:
+        """Say what a start on a cluster waits for, now and then."""
+        self._logger.warning("executors_awaited", reason=printable(reason))
+
+    def code_shipped(self, names: list[str]) -> None:
+        """Say what executors are given: modules, packages, environments."""
+        self._logger.info("code_shipped", names=names)
+
+    def executors_ready(self, executors: list[str], versions: Mapping[str, str]) -> None:
+        """Say which executors have answered, and what they run, as the driver does."""
+        self._logger.info("executors_ready", executors=executors, versions=dict(versions))
+
     def executor_seen(self, executor: str, record_path: str) -> None:
         """Note which record path the tasks on a machine take; say so when that is new."""
         known = self._health.record_paths

@@ -1,0 +1,231 @@
+"""The executors of a cluster, before they are given a range: what they get, and what they run.
+
+1. the master is there: asked by a plain connection, because Spark itself says nothing for a minute
+2. the user's code is shipped, and Hapax where an executor lacks it
+3. an executor answers, within a time: with its versions, or with why it cannot run a range
+
+An executor that comes later is asked by its first task (gate.py), before that imports anything.
+"""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYetError
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from hapax.core.errors import ConfigurationError, PreflightError
+from hapax.engines.spark import gate, shipping
+from hapax.engines.spark.jvm_start import StartAbandonedError
+from hapax.engines.spark.reports import cause
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from contextlib import ExitStack
+
+    from pyspark import SparkContext
+
+    from hapax.engines.lifecycle import Process
+    from hapax.engines.spark.session import SparkOptions
+
+TELL_S = 10.0
+"""How long Spark may be silent before we say what we wait for."""
+_LOOK_S = 0.2
+_CONNECT_TIMEOUT_S = 2.0
+Opened = TypeVar("Opened")
+_OTHER_PYTHON = "PYTHON_VERSION_MISMATCH"
+
+
+class Executors:
+    """What is shipped to executors, and asked of them.
+
+    ``function``: ``package.module:function`` of the business rule; None: there is none.
+    """
+
+    def __init__(
+        self, process: Process, options: SparkOptions, function: str | None, stack: ExitStack
+    ) -> None:
+        self._process = process
+        self._options = options
+        self._function = function
+        self._wares = [] if options.local else shipping.named(options.ship)
+        self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hapax-ship-")))
+        self._told_s = process.clock.monotonic()
+        self._shipped_ours = False
+
+    @property
+    def remote(self) -> Executors | None:
+        """These, where they are not this very container."""
+        return None if self._options.local else self
+
+    # -- while Spark starts ---------------------------------------------------------------
+
+    def start(self, opening: Callable[[SparkOptions, Callable[[], bool]], Opened]) -> Opened | None:
+        """Return what ``opening`` starts; None when we are to stop meanwhile.
+
+        Raises PreflightError when the master takes no connections in time, and as ``opening``.
+        """
+        if not self._await_master():
+            return None
+        try:
+            return opening(self._options, self._abandoned)
+        except StartAbandonedError:
+            return None
+
+    def _abandoned(self) -> bool:
+        """Say whether the start of Spark is wanted no more; tell now and then that it lasts."""
+        self._tell(f"Spark starts, with {self._named}")
+        return self._process.lifecycle.stopping
+
+    def _await_master(self) -> bool:
+        """Wait until the master takes connections; false when we are to stop meanwhile."""
+        servers = list(_servers(self._options.master))
+        began_s = self._process.clock.monotonic()
+        while servers and not any(map(_connects, servers)):
+            if self._process.lifecycle.stopping:
+                return False
+            if self._process.clock.monotonic() - began_s > self._options.executor_timeout_s:
+                text = f"{self._named} takes no connections: start Spark's master there, or name"
+                raise PreflightError([f"{text} another one"])
+            self._tell(f"{self._named} takes no connections yet")
+            time.sleep(_LOOK_S)
+        return True
+
+    # -- once it has started --------------------------------------------------------------
+
+    def prepare(self, context: SparkContext) -> bool:
+        """Ship code and wait for an answer; false when we are to stop meanwhile.
+
+        Raises ConfigurationError for an executor that cannot run a range, PreflightError when none
+        answers in time.
+        """
+        if self._options.local:
+            return True
+        from pyspark import cloudpickle
+
+        pickling: Any = cloudpickle
+        pickling.register_pickle_by_value(gate)
+        self._ship(context, [*shipping.code_of(self._function), *self._wares])
+        answers = self._ask(context)
+        if any(word == gate.LACKS for word, _ in answers):
+            self.ship_ours(context)
+            answers = self._ask(context)
+        refused = [text for word, text in answers if word != gate.FOUND]
+        if refused:
+            raise ConfigurationError(sorted(set(refused))[:1])
+        if answers:
+            self._process.events.executors_ready(
+                sorted({text for _, text in answers}), self._wanted
+            )
+        return bool(answers)
+
+    def ship_ours(self, context: SparkContext) -> None:
+        """Ship Hapax itself, once."""
+        if not self._shipped_ours:
+            self._shipped_ours = True
+            self._ship(context, list(shipping.package(shipping.OURS)))
+
+    def before(self, run: Callable[[Iterable[Any]], Iterator[Any]]) -> Callable[..., Any]:
+        """Return ``run`` for rows as bytes, behind the question whether it can run at all."""
+        return partial(gate.gated, self._function, self._wanted, packed(run))
+
+    # -- inside ---------------------------------------------------------------------------
+
+    @property
+    def _named(self) -> str:
+        return f"HAPAX_SPARK__MASTER={self._options.shown}"
+
+    @property
+    def _wanted(self) -> dict[str, str]:
+        wanted = gate.versions()
+        return (
+            wanted if self._function is None else wanted | {"source": gate.source(self._function)}
+        )
+
+    def _ship(self, context: SparkContext, wares: list[shipping.Ware]) -> None:
+        if wares:
+            shipping.ship(context, wares, self._folder)
+            self._process.events.code_shipped([ware.name for ware in wares])
+
+    def _ask(self, context: SparkContext) -> list[gate.Answer]:
+        """Ask executors; no answer when we are to stop meanwhile."""
+        ask = partial(gate.ask, self._function, self._wanted)
+        tasks = max(2, context.defaultParallelism)
+        threads = ThreadPoolExecutor(1, thread_name_prefix="executors")
+        try:
+            job = threads.submit(
+                context.parallelize(range(tasks), tasks).mapPartitions(ask).collect
+            )
+            return list(self._answers(job))
+        finally:
+            threads.shutdown(wait=False)
+
+    def _answers(self, job: Any) -> Iterator[gate.Answer]:
+        clock, options = self._process.clock, self._options
+        began_s = clock.monotonic()
+        while not self._process.lifecycle.stopping:
+            try:
+                yield from job.result(_LOOK_S)
+            except NotYetError:
+                if clock.monotonic() - began_s > options.executor_timeout_s:
+                    raise PreflightError([self._nobody()]) from None
+                self._tell(f"no executor of {self._named} has answered yet")
+            except Exception as error:
+                raise self._refusal(error) from error
+            else:
+                return
+
+    def _nobody(self) -> str:
+        asked = self._options.properties
+        memory = asked.get("spark.executor.memory", "1g")
+        cores = asked.get("spark.executor.cores", "all cores of a worker")
+        return (
+            f"no executor of {self._named} has answered for"
+            f" {self._options.executor_timeout_s:.0f} s: its workers have none free, or none as"
+            f" large as asked for (spark.executor.memory {memory}, spark.executor.cores {cores}),"
+            " or executors cannot reach this driver (spark.driver.host, spark.driver.port). The"
+            " master's page shows which; HAPAX_SPARK__EXECUTOR_TIMEOUT waits longer"
+        )
+
+    def _refusal(self, error: Exception) -> Exception:
+        text = str(error)
+        if _OTHER_PYTHON in text:
+            told = f"an executor runs another Python than the driver: {cause(error)}"
+            return ConfigurationError([f"{told}. PYSPARK_PYTHON names the one of executors"])
+        return PreflightError([f"an executor of {self._named} ran no task: {cause(error)}"])
+
+    def _tell(self, what: str) -> None:
+        clock = self._process.clock
+        if clock.monotonic() - self._told_s >= TELL_S:
+            self._told_s = clock.monotonic()
+            self._process.events.executors_awaited(what)
+
+
+def packed(thing: Any) -> bytes:
+    """Return something as bytes that only an executor which will do unpacks."""
+    from pyspark import serializers
+
+    pickling: Any = serializers
+    return bytes(pickling.CloudPickleSerializer().dumps(thing))
+
+
+def _servers(master: str) -> Iterator[tuple[str, int]]:
+    """Yield the addresses of standalone masters; none for other kinds of cluster."""
+    scheme, _, rest = master.partition("://")
+    if scheme == "spark":
+        for each in rest.split(","):
+            host, _, port = each.rpartition(":")
+            if port.isdecimal():
+                yield host.strip("[]"), int(port)
+
+
+def _connects(server: tuple[str, int]) -> bool:
+    try:
+        with socket.create_connection(server, _CONNECT_TIMEOUT_S):
+            return True
+    except OSError:
+        return False

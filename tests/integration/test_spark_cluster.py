@@ -1,0 +1,323 @@
+"""Records form on a standalone cluster: what executors are given, and what they are asked first.
+
+The executors know the installed libraries and nothing of the driver's import path.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sysconfig
+import venv
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hapax.core.errors import ExitCode
+from hapax.sandbox import Sandbox, SandboxError
+from hapax.sandbox.spark_cluster import EXECUTOR_MEMORY
+from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.spark_process import SparkProcess, executors
+from tests.kit.topics import Given
+from tests.kit.waiting import await_
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+VALUES = [b"v%d" % number for number in range(200)]
+RULE = """
+from hapax import Output
+
+
+def rule(record):
+    return Output(record.value.upper())
+"""
+PACKAGE = """
+from pathlib import Path
+
+from hapax import Output
+from prices import PRICE
+
+MARK = Path(__file__).with_name("mark.txt").read_bytes()
+
+
+def rule(record):
+    return Output(MARK + PRICE + record.value)
+"""
+LEAVE_S = 90.0
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Sandbox]:
+    """A broker, a Redis, and a Spark cluster of two workers."""
+    sandbox = Sandbox().with_spark(2)
+    try:
+        sandbox.start()
+    except SandboxError as error:
+        pytest.fail(str(error), pytrace=False)
+    yield sandbox
+    sandbox.stop()
+
+
+@pytest.fixture
+def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of code that only the driver knows."""
+    folder = tmp_path / "code"
+    folder.mkdir()
+    (folder / "rule.py").write_text(RULE, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    return folder
+
+
+@pytest.fixture
+def route_of(
+    servers: Sandbox, tmp_path: Path, code: Path
+) -> Iterator[Callable[..., PipelineUnderTest]]:
+    routes = []
+
+    def make(**settings: str | None) -> PipelineUnderTest:
+        ours = {
+            "SPARK__MASTER": servers.spark.url,
+            "SPARK__PROPERTIES": properties(),
+            "TRANSFORM": "rule:rule",
+            "STOP_AFTER__AT_END": "true",
+        }
+        route = PipelineUnderTest(
+            servers, tmp_path, partitions=2, kind=SparkProcess, **{**ours, **settings}
+        )
+        route.create()
+        route.write(*(Given(value, partition=number % 2) for number, value in enumerate(VALUES)))
+        routes.append(route)
+        return route
+
+    yield make
+    for route in routes:
+        route.close()
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A Python that has the libraries of this one, and no Hapax."""
+    folder = tmp_path_factory.mktemp("bare")
+    venv.create(folder, with_pip=False)
+    site = next(folder.glob("lib/python*/site-packages"))
+    # A .pth file adds a folder, but does not read the .pth files in it, which name the checkout.
+    (site / "libraries.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    return str(folder / "bin" / "python")
+
+
+def properties(**more: str) -> str:
+    ours = {"spark.executor.memory": EXECUTOR_MEMORY, "spark.driver.memory": "512m"}
+    return json.dumps({**ours, **more})
+
+
+def package(folder: Path) -> None:
+    """Write a package with a file that is no code, and a module beside it that it needs."""
+    shop = folder / "shop"
+    shop.mkdir()
+    (shop / "__init__.py").touch()
+    (shop / "rules.py").write_text(PACKAGE, encoding="utf-8")
+    (shop / "mark.txt").write_bytes(b"shop-")
+    (folder / "prices.py").write_text("PRICE = b'1-'", encoding="utf-8")
+
+
+def values(route: PipelineUnderTest) -> list[bytes]:
+    return sorted(record.value or b"" for record in route.outputs())
+
+
+def refused(route: PipelineUnderTest, code: int, within_s: float = LEAVE_S) -> str:
+    """Run a driver that must leave with this exit code; return its sentence."""
+    driver = route.worker()
+    assert driver.process.wait(within_s) == code, driver.text()
+    (line,) = driver.lines("service_stopped")
+    assert "Traceback" not in driver.text()
+    assert set(route.committed().values()) == {None}, "nothing was consumed"
+    return str(line["reason"])
+
+
+# -- code ---------------------------------------------------------------------------------
+
+
+def test_a_module_that_executors_do_not_have_is_shipped_to_them(
+    route_of: Callable[..., PipelineUnderTest],
+) -> None:
+    route = route_of()
+    driver = route.run_to_end(LEAVE_S)
+    assert values(route) == sorted(value.upper() for value in VALUES)
+    (shipped,) = driver.lines("code_shipped")
+    (ready,) = driver.lines("executors_ready")
+    assert shipped["names"] == ["rule"]
+    assert ready["executors"], "each says its name"
+
+
+def test_a_package_is_shipped_with_its_files_and_what_it_needs_beside_it_is_asked_for(
+    route_of: Callable[..., PipelineUnderTest], code: Path
+) -> None:
+    package(code)
+    route = route_of(TRANSFORM="shop.rules:rule")
+    reason = refused(route, ExitCode.CONFIGURATION)
+    assert "cannot import shop.rules:rule: ModuleNotFoundError: No module named 'prices'" in reason
+    assert "HAPAX_SPARK__SHIP" in reason
+    route.run_to_end(LEAVE_S, SPARK__SHIP=str(code / "prices.py"))
+    assert values(route) == sorted(b"shop-1-" + value for value in VALUES)
+
+
+def test_hapax_itself_is_shipped_to_executors_that_lack_it(
+    route_of: Callable[..., PipelineUnderTest], bare_python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", bare_python)
+    route = route_of()
+    driver = route.run_to_end(LEAVE_S)
+    assert [line["names"] for line in driver.lines("code_shipped")] == [["rule"], ["hapax"]]
+    assert values(route) == sorted(value.upper() for value in VALUES)
+
+
+@pytest.mark.parametrize(
+    ("ship", "told"),
+    [
+        ("nowhere.py", "nowhere.py does not exist"),
+        ("rule.txt", "is no folder, .py, .zip or .egg file"),
+        ("empty.tar.gz", "holds no bin/python"),
+    ],
+)
+def test_what_cannot_be_shipped_is_refused_before_spark_starts(
+    route_of: Callable[..., PipelineUnderTest], code: Path, ship: str, told: str
+) -> None:
+    (code / "rule.txt").touch()
+    (code / "empty.tar.gz").touch()
+    reason = refused(route_of(SPARK__SHIP=str(code / ship)), ExitCode.CONFIGURATION, 20)
+    assert told in reason
+
+
+# -- executors that will not do -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("module", "content", "told"),
+    [
+        ("hapax", '__version__ = "0.0.9"', "runs hapax 0.0.9, and the driver hapax 0.1.0"),
+        (
+            "confluent_kafka",
+            "def libversion(): return ('1.9.0', 0)",
+            "runs librdkafka 1.9.0, and the driver librdkafka 2.",
+        ),
+        ("confluent_kafka", "import absent", "cannot import what hapax needs: No module named"),
+    ],
+)
+def test_executors_with_other_versions_end_the_start_with_both_sides(
+    route_of: Callable[..., PipelineUnderTest],
+    tmp_path: Path,
+    module: str,
+    content: str,
+    told: str,
+) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / f"{module}.py").write_text(content, encoding="utf-8")
+    route = route_of(SPARK__PROPERTIES=properties(**{"spark.executorEnv.PYTHONPATH": str(theirs)}))
+    assert told in refused(route, ExitCode.CONFIGURATION)
+
+
+def test_a_python_that_executors_do_not_have_is_named(
+    route_of: Callable[..., PipelineUnderTest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "/nowhere/python")
+    assert "/nowhere/python" in refused(route_of(), ExitCode.PREFLIGHT)
+
+
+# -- a cluster that gives none ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("asked", [{"spark.executor.memory": "8g"}, {"spark.executor.cores": "4"}])
+def test_a_cluster_without_a_free_executor_ends_the_start_and_says_what_was_asked(
+    route_of: Callable[..., PipelineUnderTest], asked: dict[str, str]
+) -> None:
+    route = route_of(SPARK__PROPERTIES=properties(**asked), SPARK__EXECUTOR_TIMEOUT="12s")
+    reason = refused(route, ExitCode.PREFLIGHT)
+    ((name, value),) = asked.items()
+    assert "no executor of HAPAX_SPARK__MASTER=spark://127.0.0.1" in reason
+    assert f"{name} {value}" in reason
+    assert route.workers[0].lines("executors_awaited"), "it was not silent meanwhile"
+
+
+def test_a_master_that_is_away_ends_the_start_and_one_that_comes_back_continues_it(
+    route_of: Callable[..., PipelineUnderTest], servers: Sandbox
+) -> None:
+    master = servers.spark.master
+    master.kill()
+    try:
+        reason = refused(route_of(SPARK__EXECUTOR_TIMEOUT="11s"), ExitCode.PREFLIGHT, 40)
+        assert "takes no connections: start Spark's master there" in reason
+        route = route_of()
+        driver = route.worker()
+        await_(lambda: bool(driver.lines("executors_awaited")), 40, driver.text)
+    finally:
+        master.start()
+        servers.spark.await_ready()
+    assert driver.process.wait(LEAVE_S) == 0, driver.text()
+    assert values(route) == sorted(value.upper() for value in VALUES)
+
+
+def test_a_start_that_waits_for_executors_can_be_stopped(
+    route_of: Callable[..., PipelineUnderTest],
+) -> None:
+    driver = route_of(SPARK__PROPERTIES=properties(**{"spark.executor.memory": "8g"})).worker()
+    await_(lambda: bool(driver.lines("executors_awaited")), 60, driver.text)
+    assert driver.terminate(20) == 0, driver.text()
+    assert "Traceback" not in driver.text()
+
+
+# -- deaths -------------------------------------------------------------------------------
+
+
+def test_records_are_done_once_when_executors_a_daemon_and_the_master_are_killed(
+    route_of: Callable[..., PipelineUnderTest], servers: Sandbox, code: Path
+) -> None:
+    slow = RULE.replace("    return", "    __import__('time').sleep(0.01)\n    return")
+    (code / "slow.py").write_text(slow, encoding="utf-8")
+    route = route_of(STOP_AFTER__AT_END=None, TRANSFORM="slow:rule")
+    driver = route.worker()
+    await_(lambda: bool(driver.lines("transaction_committed")), LEAVE_S, driver.text)
+    struck = 0
+    written = list(VALUES)
+    for step, strike in enumerate((_kill_executor, _kill_executors, _kill_daemon, _kill_master)):
+        more = [b"more-%d-%d" % (step, number) for number in range(400)]
+        route.write(*(Given(value, partition=number % 2) for number, value in enumerate(more)))
+        written += more
+        struck += strike(servers)
+        route.await_lag_0(LEAVE_S)
+    assert driver.terminate() == 0, driver.text()
+    assert struck >= 5, f"{struck} processes were killed"
+    assert values(route) == sorted(value.upper() for value in written)
+
+
+def _kill_executor(servers: Sandbox) -> int:
+    return _kill(servers, most=1)
+
+
+def _kill_executors(servers: Sandbox) -> int:
+    return _kill(servers, most=2)
+
+
+def _kill_daemon(servers: Sandbox) -> int:
+    worker = servers.spark.workers[0]
+    worker.kill()
+    worker.start()
+    return 1
+
+
+def _kill_master(servers: Sandbox) -> int:
+    servers.spark.master.kill()
+    servers.spark.master.start()
+    return 1
+
+
+def _kill(servers: Sandbox, most: int) -> int:
+    """Kill executors; return how many."""
+    pids = {worker.pid for worker in servers.spark.workers}
+    await_(lambda: len(executors(pids)) >= most, 60, lambda: "executors do not come back")
+    found = executors(pids)[:most]
+    for each in found:
+        each.send_signal(signal.SIGKILL)
+    return len(found)
