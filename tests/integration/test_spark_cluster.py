@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import signal
 import sysconfig
+import tarfile
 import venv
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,7 +25,6 @@ from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 VALUES = [b"v%d" % number for number in range(200)]
 RULE = """
@@ -44,6 +45,26 @@ MARK = Path(__file__).with_name("mark.txt").read_bytes()
 
 def rule(record):
     return Output(MARK + PRICE + record.value)
+"""
+WHERE = """
+import sys
+
+from hapax import Output
+
+
+def rule(record):
+    return Output(sys.prefix.encode())
+"""
+FRAMES = """
+from pyspark.sql import functions as f
+
+
+def upper(value):
+    return bytes(value).upper()
+
+
+def pipeline(records):
+    return records.select(f.udf(upper, "binary")("value").alias("value"))
 """
 LEAVE_S = 90.0
 
@@ -66,6 +87,8 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "code"
     folder.mkdir()
     (folder / "rule.py").write_text(RULE, encoding="utf-8")
+    (folder / "where.py").write_text(WHERE, encoding="utf-8")
+    (folder / "frames.py").write_text(FRAMES, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(folder))
     return folder
 
@@ -170,6 +193,32 @@ def test_hapax_itself_is_shipped_to_executors_that_lack_it(
     route = route_of()
     driver = route.run_to_end(LEAVE_S)
     assert [line["names"] for line in driver.lines("code_shipped")] == [["rule"], ["hapax"]]
+    assert values(route) == sorted(value.upper() for value in VALUES)
+
+
+def test_a_packed_environment_becomes_the_python_of_executors(
+    route_of: Callable[..., PipelineUnderTest], bare_python: str, tmp_path: Path
+) -> None:
+    packed = tmp_path / "their-own.tar.gz"
+    with tarfile.open(packed, "w:gz") as archive:
+        archive.add(Path(bare_python).parents[1], ".")
+    route = route_of(SPARK__SHIP=str(packed), TRANSFORM="where:rule")
+    driver = route.run_to_end(LEAVE_S)
+    (shipped, _) = driver.lines("code_shipped")
+    assert shipped["names"] == ["where", "their-own"]
+    assert {Path(prefix.decode()).name for prefix in values(route)} == {"their-own"}
+
+
+def test_a_dataframe_calls_functions_of_its_package_on_executors(
+    route_of: Callable[..., PipelineUnderTest], tmp_path: Path
+) -> None:
+    route = route_of(
+        TRANSFORM=None,
+        DEAD_LETTER__TOPIC=None,
+        SPARK__DATAFRAME="frames:pipeline",
+        SPARK__CHECKPOINT=(tmp_path / "checkpoint").as_uri(),
+    )
+    route.run_to_end(LEAVE_S)
     assert values(route) == sorted(value.upper() for value in VALUES)
 
 
