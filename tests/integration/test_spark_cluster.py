@@ -66,7 +66,7 @@ def upper(value):
 def pipeline(records):
     return records.select(f.udf(upper, "binary")("value").alias("value"))
 """
-LEAVE_S = 90.0
+LEAVE_S = 180.0
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +105,7 @@ def route_of(
             "SPARK__PROPERTIES": properties(),
             "TRANSFORM": "rule:rule",
             "STOP_AFTER__AT_END": "true",
+            "SPARK__EXECUTOR_TIMEOUT": "2m",  # where many want the same two cores
         }
         route = PipelineUnderTest(
             servers, tmp_path, partitions=2, kind=SparkProcess, **{**ours, **settings}
@@ -250,6 +251,11 @@ def test_what_cannot_be_shipped_is_refused_before_spark_starts(
             "confluent_kafka",
             "def libversion(): return ('1.9.0', 0)",
             "runs librdkafka 1.9.0, and the driver librdkafka 2.",
+        ),
+        (
+            "sitecustomize",
+            "import sys; sys.version_info = (3, 99, 0, 'final', 0)",
+            "another Python than the driver",
         ),
         ("confluent_kafka", "import absent", "cannot import what hapax needs: No module named"),
     ],

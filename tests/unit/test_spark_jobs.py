@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped] # comes without types
+from pyspark import serializers
 
-from hapax.core.errors import StopError
+from hapax.core.errors import ExitCode, StopError
 from hapax.engines.spark import jobs as spark_jobs
+from hapax.engines.spark.gate import LACKS, REFUSED
 from hapax.engines.spark.jobs import SparkJobs
-from hapax.engines.spark.plan import RangePlan, RangeReport
+from hapax.engines.spark.plan import RangeOutcome, RangePlan, RangeReport
 from tests.kit.spark_driver import P0
 
 if TYPE_CHECKING:
@@ -92,8 +94,10 @@ class FakeContext:
             raise self.fail[str(call[0])]
 
 
-def jobs(context: FakeContext, lanes: int | None = None) -> SparkJobs:
-    return SparkJobs(cast("Any", context), run, lanes=lanes)
+def jobs(
+    context: FakeContext, lanes: int | None = None, executors: FakeExecutors | None = None
+) -> SparkJobs:
+    return SparkJobs(cast("Any", context), run, lanes=lanes, executors=cast("Any", executors))
 
 
 def test_there_are_as_many_lanes_as_cores_unless_told_otherwise() -> None:
@@ -113,6 +117,50 @@ def test_a_plan_is_one_row_of_one_job_and_comes_back_as_one_report() -> None:
         ("group", "hapax-lane-2", "lane 2", True),
         ("parallelize", 1, 1),
     ]
+
+
+def loaded(row: bytes) -> Any:
+    pickling: Any = serializers
+    return pickling.CloudPickleSerializer().loads(row)
+
+
+class FakeExecutors:
+    """Executors that answer what a test says, in place of reports."""
+
+    def __init__(self, *answers: tuple[str, str]) -> None:
+        self.answers = list(answers)
+        self.given: list[str] = []
+
+    def before(self, run: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def answer(rows: Iterator[bytes]) -> Iterator[Any]:
+            (row,) = rows
+            if self.answers:
+                yield self.answers.pop(0)
+            else:
+                yield from run([loaded(row)])
+
+        return answer
+
+    def ship_ours(self, _context: object) -> None:
+        self.given.append("hapax")
+
+
+def test_an_executor_that_comes_late_and_will_not_do_ends_the_run() -> None:
+    executors = FakeExecutors((REFUSED, "executor 3 on node-3 runs hapax 0.0.9"))
+    report = jobs(FakeContext(), executors=executors).submit(plan(2)).result(10)
+    assert (report.outcome, report.exit_code) == (RangeOutcome.STOP, ExitCode.CONFIGURATION)
+    assert report.reason == "executor 3 on node-3 runs hapax 0.0.9"
+
+
+def test_an_executor_that_comes_late_without_hapax_is_given_it_and_the_range_planned_again() -> (
+    None
+):
+    executors = FakeExecutors((LACKS, "executor 3 on node-3"))
+    made = jobs(FakeContext(), executors=executors)
+    report = made.submit(plan(2)).result(10)
+    assert executors.given == ["hapax"]
+    assert (report.lane, report.outcome, report.progress) == (2, RangeOutcome.DONE, {})
+    assert made.submit(plan(2)).result(10).reason.startswith("lane"), "the next one has run"
 
 
 def test_a_task_without_report_raises_what_spark_says() -> None:

@@ -29,7 +29,7 @@ def versions() -> dict[str, str]:
     hapax: Any = importlib.import_module("hapax")
     client: Any = importlib.import_module("confluent_kafka")
     return {
-        "Python": platform.python_version(),
+        "Python": "{}.{}".format(*sys.version_info),
         "hapax": hapax.__version__,
         "librdkafka": client.libversion()[0],
     }
