@@ -131,7 +131,9 @@ def open_publisher(settings: Settings) -> Iterator[KafkaPublisher]:
     log = logging.getLogger("hapax.sink")
     watchdog = Watchdog(
         settings.watchdog.timeout_ms / 1000,
-        on_overrun=lambda call, seconds: log.critical("%s hangs for %.0f s", call, seconds),
+        on_overrun=lambda call, seconds: log.critical(
+            "hapax sink: %s hangs for %.0f s", call, seconds
+        ),
     )
     publisher = KafkaPublisher(
         settings, clock=time, forward=_forward, logger=_ClientLines(), watch=watchdog.watch
@@ -153,4 +155,6 @@ class _ClientLines:
 
 def _forward(client: str, level: int, facility: str, text: str) -> None:
     if level >= logging.WARNING:
-        logging.getLogger("hapax.sink").warning("%s: %s: %s", client, facility, text[:300])
+        logging.getLogger("hapax.sink").warning(
+            "hapax sink: %s: %s: %s", client, facility, text[:300]
+        )

@@ -1,7 +1,11 @@
-"""Signals to everything that a terminal or a supervisor takes for ours: the process group."""
+"""Signals to everything that a terminal or a supervisor takes for ours: the process group.
+
+Whatever dies, both streams hold nothing but JSON lines of the service.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from typing import TYPE_CHECKING
@@ -33,13 +37,20 @@ def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
     made.close()
 
 
-def left_in_peace(driver: SparkProcess) -> None:
-    """Check that it leaves with 0, that nothing it started stays, and that no trace is printed."""
-    assert driver.process.wait(60) == 0, driver.text()
+def left_in_peace(driver: SparkProcess, traces: int = 0) -> None:
+    """Check that it leaves with 0, that nothing it started stays, and that it prints no trace."""
+    assert driver.process.wait(120) == 0, driver.text()
     driver.await_gone(GONE_S)
-    said = [line for line in driver.text().splitlines() if not line.startswith("{")]
-    traces = [line for line in said if "Traceback" in line or line.startswith("\tat ")]
-    assert traces == [], driver.text()
+    assert told_in_json(driver)[-1]["event"] == "service_stopped"
+    assert driver.text().count("Traceback") == traces, driver.text()
+
+
+def told_in_json(driver: SparkProcess) -> list[dict[str, object]]:
+    """Return all lines of standard output and error; none is anything but an event."""
+    lines = driver.text().splitlines()
+    other = [line for line in lines if not line.startswith('{"timestamp":')]
+    assert other == [], driver.text()
+    return [json.loads(line) for line in lines]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -67,6 +78,53 @@ def test_a_driver_whose_group_is_told_to_stop_finishes_its_ranges_without_a_trac
     assert not driver.lines("task_lost")
 
 
+def test_what_business_code_prints_in_a_task_is_an_event_of_its_own(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    # One process, one stream: where several print at once, Spark cuts lines into pieces.
+    route = PipelineUnderTest(sandbox, tmp_path, kind=SparkProcess, SPARK__LANES="1")
+    route.create()
+    route.write(*(b"%d" % number for number in range(1_500)))
+    aloud = {"TRANSFORM": "tests.kit.spark_business:spell_aloud", "STOP_AFTER__AT_END": "true"}
+    driver = route.start(SparkProcess, "s-0", **aloud)
+    try:
+        left_in_peace(driver, traces=2)
+    finally:
+        route.close()
+    said = [(line["level"], line["logger"], line["text"]) for line in driver.lines("spark_logged")]
+    assert [each for each in said if each[1] == "output"] == [
+        ("info", "output", f"read {number}") for number in range(1_500)
+    ]
+    traces = [each for each in said if each[1] == "python"]
+    assert [each[0] for each in traces] == ["error"] * 2
+    assert all(str(each[2]).endswith("base 10: 'printed'") for each in traces)
+
+
+def test_a_python_worker_that_is_killed_under_load_prints_nothing_but_events(
+    route: PipelineUnderTest,
+) -> None:
+    driver = route.start(SparkProcess, "s-0")
+    await_(lambda: bool(driver.lines("service_ready")), 90, driver.text)
+    route.write(*(b"%d" % number for number in range(20_000)))
+    at_work(driver, 2)
+    assert driver.strike(signal.SIGKILL, "worker") > 0
+    route.await_lag_0(120)
+    os.killpg(driver.process.pid, signal.SIGTERM)
+    left_in_peace(driver)
+
+
+def test_a_jvm_that_is_killed_under_load_ends_the_driver_with_events_only(
+    route: PipelineUnderTest,
+) -> None:
+    driver = route.start(SparkProcess, "s-0")
+    await_(lambda: bool(driver.lines("service_ready")), 90, driver.text)
+    route.write(*(b"%d" % number for number in range(20_000)))
+    at_work(driver, 2)
+    assert driver.strike(signal.SIGKILL, "jvm") == 1
+    assert driver.process.wait(60) == 1, driver.text()
+    assert told_in_json(driver)[-1]["event"] == "service_stopped"
+
+
 @pytest.mark.row("SP4")
 @pytest.mark.long
 def test_a_pipeline_whose_group_is_told_to_stop_finishes_its_micro_batch_without_a_trace(
@@ -83,5 +141,25 @@ def test_a_pipeline_whose_group_is_told_to_stop_finishes_its_micro_batch_without
         await_(lambda: bool(driver.lines("micro_batch_completed")), 90, driver.text)
         os.killpg(driver.process.pid, signal.SIGTERM)
         left_in_peace(driver)
+    finally:
+        driver.close()
+
+
+@pytest.mark.long
+def test_a_pipeline_whose_jvm_is_killed_prints_nothing_but_events(
+    sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    given, out = unique("in"), unique("out")
+    sandbox.create_topic(given, partitions=2)
+    sandbox.create_topic(out)
+    driver = pipeline_process(tmp_path, environment(sandbox, out, given, out, tmp_path / "c"))
+    driver.start()
+    try:
+        await_(lambda: bool(driver.lines("service_ready")), 90, driver.text)
+        topics.produce(sandbox.bootstrap_servers, given, *(b"%d" % n for n in range(20_000)))
+        await_(lambda: bool(driver.lines("micro_batch_completed")), 90, driver.text)
+        assert driver.strike(signal.SIGKILL, "jvm") == 1
+        assert driver.process.wait(60) == 1, driver.text()
+        assert told_in_json(driver)[-1]["event"] == "service_stopped"
     finally:
         driver.close()

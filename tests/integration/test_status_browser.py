@@ -17,7 +17,7 @@ from hapax.core.partition_offsets import LogOffsets
 from hapax.telemetry.http.server import TelemetryServer
 from tests.kit.browser import opened_browser
 from tests.kit.status_page import Told
-from tests.unit.test_telemetry_events import OUT_LAG, WHERE
+from tests.unit.test_telemetry_events import IDLE, OUT_LAG, WHERE
 from tests.unit.test_telemetry_survey import OURS
 
 if TYPE_CHECKING:
@@ -132,7 +132,33 @@ def dataframe() -> Told:
     return told
 
 
-STATES: list[Callable[[], Told]] = [starting, running, troubled, draining, dataframe]
+def spark() -> Told:
+    """Return a driver with executors and lanes, of which one has a range in flight."""
+    told = Told(engine="spark")
+    told.work()
+    told.events.executors_changed([IDLE], "http://127.0.0.1:4040")
+    told.events.executor_seen("node-1", "native (librdkafka 2.16.0)")
+    told.events.lanes_assigned({lane: {("orders", lane): 40} for lane in range(25)})
+    told.events.range_started(0, {("orders", 0): 40}, {("orders", 0): 45}, 2)
+    told.events.task_lost(1, "its executor is gone", 1, {("orders", 1): 40})
+    return told
+
+
+def waiting() -> Told:
+    told = Told(engine="spark")
+    told.events.executors_changed([], "")
+    return told
+
+
+STATES: list[Callable[[], Told]] = [
+    starting,
+    running,
+    troubled,
+    draining,
+    dataframe,
+    spark,
+    waiting,
+]
 
 
 def violations(page: Page) -> list[str]:

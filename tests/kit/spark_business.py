@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
+import traceback
 from typing import TYPE_CHECKING, Any
 
 from hapax import Output
@@ -23,6 +25,17 @@ def spell(record: Record) -> Any:
     if value.startswith(b"large"):
         return Output(os.urandom(LARGE_BYTES))
     return Output(value.upper())
+
+
+def spell_aloud(record: Record) -> Any:
+    """Do the same, and print: each offset, and a traceback for every thousandth."""
+    sys.stderr.write(f"read {record.offset}\n")
+    if record.offset % 1_000 == 0:
+        try:
+            int("printed")
+        except ValueError:
+            traceback.print_exc()
+    return spell(record)
 
 
 async def spell_later(record: Record) -> Any:

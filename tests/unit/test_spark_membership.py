@@ -51,10 +51,10 @@ def test_partitions_are_spread_evenly_and_a_lane_too_many_stays_idle() -> None:
         driver.jobs.end(0)
 
     driver.play(scenario())
-    assert driver.told.of("lanes_assigned") == [
-        {"lanes": {0: [P0, P3], 1: [P1], 2: [P2]}},
-        {"lanes": {0: [P0]}},
-    ]
+    assert [
+        {number: list(at) for number, at in facts["lanes"].items()}
+        for facts in driver.told.of("lanes_assigned")
+    ] == [{0: [P0, P3], 1: [P1], 2: [P2]}, {0: [P0]}]
     assert [plan.lane for plan in driver.jobs.plans] == [0, 1, 2, 0]
 
 

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyspark
 import pyspark.sql
 import pytest
+from pyspark import java_gateway
 
 from hapax.core.errors import PreflightError
 from hapax.engines.spark import session as spark_session
+from hapax.engines.spark.jvm_start import finish
 from hapax.engines.spark.session import SparkOptions, open_context, open_session
 from hapax.settings import load_settings
 from hapax.settings.properties import SPARK_PROPERTIES
+from tests.kit.doubles import Told
 from tests.unit.test_settings import REQUIRED
 from tests.unit.test_settings_problems import problems
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from hapax.telemetry.events import Events
 
     Open = Callable[[SparkOptions], object]
 
@@ -110,6 +116,63 @@ def test_properties_of_the_user_come_on_top_of_ours(monkeypatch: pytest.MonkeyPa
     open_context(SparkOptions("orders", "local[2]", properties, ("/jars/a.jar", "/jars/b.jar")))
     assert started.conf.items() >= properties.items()
     assert started.conf["spark.jars"] == "/jars/a.jar,/jars/b.jar"
+
+
+def test_java_options_of_the_user_do_not_take_our_form_of_the_log_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started = Started(monkeypatch)
+    open_context(SparkOptions("orders", "local[2]", {spark_session.JAVA_OPTIONS: "-Xss4m"}))
+    ours, theirs = started.conf[spark_session.JAVA_OPTIONS].split()
+    assert ours.endswith("/log4j2.properties")
+    assert theirs == "-Xss4m"
+
+
+# -- what it prints -----------------------------------------------------------------------
+
+PRINTS = [
+    "sh",
+    "-c",
+    "echo out; echo spark ERROR a.B: wrong hunter22 >&2; echo '  more'; read line; echo end",
+]
+
+
+class Printing:
+    """Stands in for Spark: starts something in place of the JVM, and lets it end."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        def start(_conf: pyspark.SparkConf) -> str:
+            gateway: Any = java_gateway
+            child = gateway.Popen(PRINTS, stdin=subprocess.PIPE)
+            finish(child)  # it reads a line, which never comes, until then
+            assert child.wait(10) == 0
+            return "started"
+
+        patch.setattr(pyspark.SparkContext, "getOrCreate", start)
+
+
+def test_what_a_jvm_prints_becomes_events_of_the_service_until_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Printing(monkeypatch)
+    told = Told()
+    open_context(LOCAL, events=cast("Events", told))
+    assert told.of("spark_logged") == [
+        {"level": 20, "logger": "output", "text": "out"},
+        {"level": 40, "logger": "a.B", "text": "wrong hunter22 more"},  # the log knows secrets
+        {"level": 20, "logger": "output", "text": "end"},
+    ]
+
+
+def test_a_command_shows_it_on_standard_error_without_secrets_of_the_properties(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Printing(monkeypatch)
+    open_context(SparkOptions("audit", "local[2]", {"spark.hadoop.fs.s3a.secret.key": "hunter22"}))
+    assert capsys.readouterr() == (
+        "",
+        "spark INFO output: out\nspark ERROR a.B: wrong *** more\nspark INFO output: end\n",
+    )
 
 
 def test_an_interpreter_that_was_chosen_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import io
 import json
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 from hapax.core.batch_result import BatchResult
@@ -19,6 +20,7 @@ from hapax.telemetry.events import Events
 from hapax.telemetry.health import Health
 from hapax.telemetry.logs import Level, configure_logs
 from hapax.telemetry.metrics import Metrics
+from hapax.telemetry.spark_state import Executor
 
 ORDERS = ("orders", 0)
 WHERE = Coordinates("orders", 0, 41)
@@ -35,6 +37,16 @@ OUT_LAG = PartitionLag(
     lag_s=None,
     margin_s=None,
     open_s=12.5,
+)
+IDLE = Executor(
+    name="1",
+    address="10.0.0.9:40001",
+    cores=4,
+    running=1,
+    done=20,
+    failed=2,
+    memory_bytes=2**20,
+    memory_max_bytes=2**30,
 )
 
 
@@ -350,6 +362,12 @@ CASES = [
         None,
     ),
     Case(
+        "spark_logged",
+        {"level": 40, "logger": "org.apache.spark.Lost", "text": "executor 1\nis lost"},
+        {"level": "error", "logger": "org.apache.spark.Lost", "text": "executor 1 is lost"},
+        None,
+    ),
+    Case(
         "telemetry_failed",
         {"error": TypeError("x")},
         {"error": "TypeError"},
@@ -363,7 +381,7 @@ CASES = [
     ),
     Case(
         "lanes_assigned",
-        {"lanes": {0: [("orders", 2), ORDERS], 1: [("orders", 1)]}},
+        {"lanes": {0: {("orders", 2): 7, ORDERS: None}, 1: {("orders", 1): 0}}},
         {"lanes": {"0": ["orders/0", "orders/2"], "1": ["orders/1"]}},
         None,
     ),
@@ -385,6 +403,18 @@ CASES = [
         {"executor": "node-1", "record_path": "native (librdkafka 2.16.0)"},
         {"executor": "node-1", "record_path": "native (librdkafka 2.16.0)"},
         None,
+    ),
+    Case(
+        "executors_changed",
+        {"executors": [IDLE, msgspec.structs.replace(IDLE, name="driver", cores=0)], "ui": ""},
+        {"level": "info", "executors": {"1": "10.0.0.9:40001"}, "cores": 4},
+        ("executors", {}, 1),
+    ),
+    Case(
+        "range_started",
+        {"lane": 3, "positions": {ORDERS: 40}, "ends": {ORDERS: 45}, "attempt": 2},
+        {"level": "debug", "lane": 3, "attempt": 2, "offsets": {"orders/0": [40, 45]}},
+        ("ranges_in_flight", {}, 1),
     ),
     Case(
         "range_completed",

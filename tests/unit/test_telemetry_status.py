@@ -20,12 +20,13 @@ from hapax.core.records import Record
 from hapax.operations.offsets import Look
 from hapax.telemetry.http.page import HEADERS, page
 from tests.kit.status_page import Page, Told
-from tests.unit.test_telemetry_events import ORDERS, OUT_LAG, WHERE
+from tests.unit.test_telemetry_events import IDLE, ORDERS, OUT_LAG, WHERE
 from tests.unit.test_telemetry_survey import OURS
 
 if TYPE_CHECKING:
     from hapax.core.lag import PartitionLag
 
+DASH = "\N{EN DASH}"
 EVIL = '<script>alert("1")</script>&\'"><b>'
 
 
@@ -233,6 +234,143 @@ def test_a_micro_batch_is_the_last_transaction_of_a_pipeline_and_its_lag_is_show
     (row,) = told.status["partitions"]
     assert row == {"topic": "in", "partition": 0, "lag": 7, "stuck": None}
     assert "12 in, 2 out" in told.page.text
+    assert told.status["micro_batch"]["phases_ms"]["total"] == 800.0
+    assert "plan 100.0 ms work 500.0 ms publish 200.0 ms total 800.0 ms" in told.page.text
+
+
+# -- Spark --------------------------------------------------------------------------------
+
+
+def test_other_engines_say_nothing_of_spark(told: Told) -> None:
+    assert told.status["spark"] is None
+    assert "Executors" not in told.page.text
+
+
+def test_executors_are_shown_with_what_they_do_and_how_old_that_is() -> None:
+    told = Told(engine="spark")
+    assert told.status["spark"]["executors_seen_s_ago"] is None
+    assert "Executors not known yet" in told.page.text
+    driver = msgspec.structs.replace(IDLE, name="driver", cores=0)
+    told.events.executors_changed([IDLE, driver], "http://driver:4040")
+    told.events.executor_seen("node-1", "native (librdkafka 2.16.0)")
+    told.wall_s += 3
+    spark = told.status["spark"]
+    assert spark["executors"] == [
+        {
+            "name": "1",
+            "address": "10.0.0.9:40001",
+            "cores": 4,
+            "running": 1,
+            "done": 20,
+            "failed": 2,
+            "memory_bytes": 2**20,
+            "memory_max_bytes": 2**30,
+        }
+    ]
+    assert (spark["executors_seen_s_ago"], spark["waits_for_executors"]) == (3, False)
+    shown = told.page
+    assert "Executors 1, as of 3.0 s ago" in shown.text
+    assert "1 10.0.0.9:40001 4 1 20 2 1.0 MiB of 1.0 GiB" in shown.text
+    assert "record path on node-1: native (librdkafka 2.16.0)" in shown.text
+    assert ("a", "href", "http://driver:4040") in shown.attributes
+
+
+def test_a_driver_that_waits_for_executors_says_so() -> None:
+    told = Told(engine="spark")
+    told.events.executors_changed([msgspec.structs.replace(IDLE, name="driver", cores=0)], "")
+    told.events.executors_awaited("no executor of spark://a has answered yet")
+    spark = told.status["spark"]
+    assert spark["waits_for_executors"]
+    assert spark["waits_because"] == "no executor of spark://a has answered yet"
+    assert "⚠ none: tasks wait until an executor is free for this driver" in told.page.text
+    assert "⚠ no executor of spark://a has answered yet" in told.page.text
+    told.events.executors_changed([IDLE], "")
+    told.events.executors_ready(["node-1"], {"Python": "3.11.2", "hapax": "0.1.0"})
+    spark = told.status["spark"]
+    assert (spark["waits_for_executors"], spark["waits_because"]) == (False, None)
+    assert "all run what the driver runs: Python 3.11.2, hapax 0.1.0" in told.page.text
+    assert "⚠" not in told.page.text.partition("Executors")[2]
+
+
+def test_an_address_that_leads_to_no_page_is_no_link() -> None:
+    told = Told(engine="spark")
+    told.events.executors_changed([IDLE], "javascript:alert(1)")
+    assert "javascript" not in told.page.html
+
+
+def test_a_lane_shows_its_range_in_flight_and_what_the_last_one_came_to() -> None:
+    told = Told(engine="spark")
+    p1 = ("orders", 1)
+    told.events.lanes_assigned({0: {ORDERS: 40, p1: None}, 1: {("orders", 2): 7}})
+    told.events.range_started(0, {ORDERS: 40, p1: None}, {ORDERS: 45}, 2)
+    told.wall_s += 2
+    first, second = told.status["spark"]["lanes"]
+    assert second == {
+        "lane": 1,
+        "partitions": [{"topic": "orders", "partition": 2, "position": 7}],
+        "range": None,
+        "last_range": None,
+    }
+    assert first["range"] == {
+        "since": told.wall_s - 2,
+        "seconds": 2,
+        "attempt": 2,
+        "offsets": [{"topic": "orders", "partition": 0, "from": 40, "to": 45}],
+    }
+    assert "Lanes 2, 1 with a range in flight" in told.page.text
+    row = f"0 orders/0: 40; orders/1: {DASH} orders/0: 40 to 45, attempt 2 5 2.0 s none yet"
+    assert row in told.page.text
+    told.events.range_completed(
+        0,
+        "done",
+        {ORDERS: (40, 45)},
+        transactions=2,
+        records=5,
+        open_s=0.1,
+        work_s=0.3,
+        round_s=0.5,
+    )
+    (first, _) = told.status["spark"]["lanes"]
+    assert first["range"] is None
+    assert first["partitions"][0]["position"] == 45
+    assert (
+        first["last_range"].items()
+        >= {
+            "outcome": "done",
+            "records": 5,
+            "transactions": 2,
+            "open_ms": 100.0,
+            "work_ms": 300.0,
+            "round_ms": 500.0,
+            "s_ago": 0,
+        }.items()
+    )
+    assert (
+        f"0 orders/0: 45; orders/1: {DASH} none {DASH} {DASH} done 5 2 500.0 ms 0 s ago"
+        in told.page.text
+    )
+
+
+def test_a_task_that_is_lost_is_no_range_in_flight() -> None:
+    told = Told(engine="spark")
+    told.events.lanes_assigned({0: {ORDERS: 40}})
+    told.events.range_started(0, {ORDERS: 40}, {ORDERS: 45}, 1)
+    told.events.task_lost(0, "its executor is gone", 1, {ORDERS: 40})
+    (lane,) = told.status["spark"]["lanes"]
+    assert (lane["range"], lane["last_range"]["outcome"]) == (None, "lost")
+    assert "⚠ lost" in told.page.text
+    told.events.task_lost(7, "of a lane that was taken away", 1, {})
+    assert len(told.status["spark"]["lanes"]) == 1
+
+
+def test_lanes_beyond_twenty_are_folded_and_long_ones_are_cut() -> None:
+    told = Told(engine="spark")
+    told.events.lanes_assigned(
+        {lane: {("orders", lane * 9 + at): 1 for at in range(9)} for lane in range(25)}
+    )
+    shown = told.page
+    assert "5 more" in shown.text
+    assert "0 orders/0: 1; orders/1: 1; orders/2: 1; 6 more" in shown.text
 
 
 # -- troubles -----------------------------------------------------------------------------
@@ -251,6 +389,7 @@ def test_warnings_and_errors_are_kept_the_latest_first_and_no_more_than_20(told:
 def test_texts_of_records_and_of_business_code_stay_in_the_log(told: Told) -> None:
     told.events.dead_letter_written(WHERE, "KeyError", 3, "card 4111 1111")
     told.events.library_logged("shop.rules", 30, "card 4111 1111")
+    told.events.spark_logged(40, "python", "card 4111 1111")
     assert "4111" not in json.dumps(told.status)
     assert "record=orders/0/41 reason=KeyError attempts=3" in told.page.text
 
@@ -272,7 +411,11 @@ def test_a_long_text_is_cut_and_made_printable(told: Told) -> None:
 
 
 def test_whatever_comes_from_outside_is_escaped() -> None:
-    told = Told(app=EVIL, instance=EVIL, engine=EVIL, transactional_id=EVIL, version=EVIL)
+    told = Told(app=EVIL, instance=EVIL, engine="spark", transactional_id=EVIL, version=EVIL)
+    told.events.executors_changed([msgspec.structs.replace(IDLE, name=EVIL, address=EVIL)], EVIL)
+    told.events.executor_seen(EVIL, EVIL)
+    told.events.lanes_assigned({0: {(EVIL, 0): 1}})
+    told.events.range_started(0, {(EVIL, 0): 1}, {(EVIL, 0): 2}, 1)
     told.work(
         msgspec.structs.replace(OUT_LAG, topic=EVIL),
         msgspec.structs.replace(OURS, topic=EVIL),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hapax.core.lag import PartitionLag
     from hapax.core.micro_batches import Numbers
     from hapax.core.records import Record, TopicPartition
+    from hapax.telemetry.spark_state import Executor, LaneState
 
 
 STALL_S = 5.0
@@ -73,6 +74,10 @@ class Health:
     of the last probe that all brokers answered. ``lags`` is what a DataFrame pipeline reports,
     which has no offsets of its own; ``paused_s`` is the Unix time since when an operator has
     paused the intake, None: it is not; ``record_paths`` are those of Spark's executors, by machine;
+    ``executors`` are those that Spark named last, with the Unix time; ``executors_awaited`` says
+    what a start on a cluster waits for, empty: nothing; ``executor_versions`` are what executors
+    have answered to run; ``spark_ui`` is where Spark's own pages are, empty: there are none;
+    ``lanes`` by number, as the driver knows them;
     ``last_settled`` is the last transaction, with the Unix time of its end; ``micro_batch`` that
     of a DataFrame pipeline, likewise.
     """
@@ -95,6 +100,11 @@ class Health:
         self.lag_updated_s: float | None = None
         self.lags: Mapping[TopicPartition, int] = {}
         self.record_paths: Mapping[str, str] = {}
+        self.executors: tuple[float, Sequence[Executor]] | None = None
+        self.executors_awaited = ""
+        self.executor_versions: Mapping[str, str] = {}
+        self.spark_ui = ""
+        self.lanes: Mapping[int, LaneState] = {}
         self.last_settled: tuple[float, BatchResult] | None = None
         self.calls: Sequence[tuple[Record, float]] | None = None
         """Records in a call of the transform, and its seconds; None: calls do not overlap."""

@@ -241,6 +241,10 @@ class Metrics:
         _PARTITION,
         Label("offset", limit=10_000),
     )
+    executors = Row(
+        Gauge, "Executors of Spark that can run tasks; 0 while tasks wait for the first one."
+    )
+    ranges_in_flight = Row(Gauge, "Ranges that tasks of the Spark engine work on.")
     state_rows = Row(Gauge, "Rows that a DataFrame pipeline keeps in its state.")
     state_bytes = Row(Gauge, "Memory of that state, on all executors together.")
     last_commit_timestamp_seconds = Row(Gauge, "Unix time of the last commit; 0 before the first.")

@@ -23,6 +23,7 @@ _BOUND: Final = frozenset({"app", "instance", "engine", "event", "level", "exc_i
 _FOREIGN: Final = {
     "dead_letter_written": frozenset({"error"}),
     "library_logged": frozenset({"text"}),
+    "spark_logged": frozenset({"text"}),
 }
 
 

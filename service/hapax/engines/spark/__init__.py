@@ -8,6 +8,7 @@ jobs                one Spark job a plan
 reports             reactions to what tasks return
 ports               what the driver knows of the world
 session, jvm_start  Spark as the service starts it
-jvm_output          what it prints, without traces of a stop
+jvm_output          what it prints, as events
+executor_watch      which executors it has, for the status page
 dataframe           the DataFrame form, a room of its own
 """

@@ -111,7 +111,7 @@ class SparkEngine:
             self._ends, self._ends_seen_s = {}, -ENDS_INTERVAL_S
             self._reports.shared_out()
             self._events.lanes_assigned(
-                {lane.number: list(lane.positions) for lane in self._lanes.all if lane.positions}
+                {lane.number: dict(lane.positions) for lane in self._lanes.all if lane.positions}
             )
         if not self._lanes.stale:
             self._lanes.ask_doubtful()
@@ -171,6 +171,7 @@ class SparkEngine:
             marks=lane.marks,
         )
         lane.began_s = self._clock.monotonic()
+        self._events.range_started(lane.number, lane.positions, ends, plan.attempt)
         lane.job = self._jobs.submit(plan)
 
     def _collect(self) -> None:

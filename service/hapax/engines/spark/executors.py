@@ -64,7 +64,7 @@ class Executors:
 
     # -- while Spark starts ---------------------------------------------------------------
 
-    def start(self, opening: Callable[[SparkOptions, Callable[[], bool]], Opened]) -> Opened | None:
+    def start(self, opening: Callable[..., Opened]) -> Opened | None:
         """Return what ``opening`` starts; None when we are to stop meanwhile.
 
         Raises PreflightError when the master takes no connections in time, and as ``opening``.
@@ -72,7 +72,7 @@ class Executors:
         if not self._await_master():
             return None
         try:
-            return opening(self._options, self._abandoned)
+            return opening(self._options, self._abandoned, self._process.events)
         except StartAbandonedError:
             return None
 

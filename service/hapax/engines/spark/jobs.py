@@ -12,6 +12,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped] # comes with
 from hapax.core.errors import ExitCode, StopError
 from hapax.engines.spark.executors import packed
 from hapax.engines.spark.gate import LACKS
+from hapax.engines.spark.jvm_start import finish
 from hapax.engines.spark.plan import RangeOutcome, RangeReport
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class SparkJobs:
         process = getattr(self._context._gateway, "proc", None)
         if process is not None:
             process.kill()  # a JVM that hangs would keep our threads, and us, for ever
+        finish(process)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _stop(self) -> None:

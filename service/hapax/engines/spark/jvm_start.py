@@ -4,7 +4,7 @@ Spark starts on a thread of its own: it takes seconds and hears no signal meanwh
 thread PySpark would take SIGINT for itself. The JVM gets a process group of its own, so that what a
 terminal or a supervisor sends to our group (Ctrl-C, SIGTERM) ends it no sooner than we do: killed
 beside us, it takes the running ranges along and prints traces. When we die it reads the end of its
-standard input, and ends.
+standard input, and ends. What it prints is told as ``jvm_output`` says.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ import signal
 import subprocess
 import threading
 from contextlib import contextmanager, suppress
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hapax.core.errors import HapaxError
-from hapax.engines.spark.jvm_output import pass_on
+from hapax.engines.spark.jvm_output import JvmOutput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from hapax.engines.spark.jvm_output import Tell
+
 LOOK_S = 0.05
 END_TIMEOUT_S = 10.0
-STDERR = 2
+FINISH_TIMEOUT_S = 2.0
+"""How long a JVM that is over may still print."""
 
 Opened = TypeVar("Opened")
 
@@ -38,8 +41,10 @@ def never() -> bool:
     return False
 
 
-def start(opening: Callable[[], Opened], abandoned: Callable[[], bool]) -> Opened:
+def start(opening: Callable[[], Opened], abandoned: Callable[[], bool], tell: Tell) -> Opened:
     """Return what ``opening`` returns, or raise what it raises.
+
+    ``tell`` gets what the JVM prints, from now until its end, in a thread of its own.
 
     Raises StartAbandonedError once ``abandoned`` says so; like whatever else is raised while we
     wait (KeyboardInterrupt), it leaves no process behind.
@@ -54,7 +59,7 @@ def start(opening: Callable[[], Opened], abandoned: Callable[[], bool]) -> Opene
             errors.append(error)
 
     thread = threading.Thread(target=run, name="spark-start", daemon=True)
-    with _children() as children:
+    with _children(tell) as children:
         thread.start()
         try:
             _await(thread, abandoned)
@@ -73,24 +78,42 @@ def _await(thread: threading.Thread, abandoned: Callable[[], bool]) -> None:
             raise StartAbandonedError
 
 
+def finish(process: object) -> None:
+    """Let a JVM end that has nothing more to do, and tell what it printed."""
+    if not isinstance(process, _Child):
+        return
+    if process.stdin is not None:
+        with suppress(OSError):
+            process.stdin.close()
+    if process.output is not None:
+        process.output.finish(FINISH_TIMEOUT_S)
+
+
+class _Child(subprocess.Popen[bytes]):
+    """A process with what it prints; this is what PySpark keeps as the process of its gateway."""
+
+    output: JvmOutput | None = None
+
+
 class _Children:
     """The processes that PySpark starts for its JVM."""
 
-    def __init__(self) -> None:
-        self._found: list[subprocess.Popen[bytes]] = []
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._found: list[_Child] = []
         self._lock = threading.Lock()
         self._ending = False
 
-    def popen(self, *arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+    def popen(self, *arguments: Any, **options: Any) -> _Child:
         """Start one, in a process group of its own."""
         with self._lock:
             if self._ending:
                 raise StartAbandonedError
-            options = {"stderr": subprocess.PIPE, **options}
-            child = subprocess.Popen(*arguments, **options, process_group=0)
+            options |= {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+            child: _Child = _Child(*arguments, **options, process_group=0)
             self._found.append(child)
-            if child.stderr is not None:
-                threading.Thread(target=_show, args=[child.stderr], name="jvm", daemon=True).start()
+            if child.stdout is not None:
+                child.output = JvmOutput(child.stdout, self._tell)
             return child
 
     def end(self, thread: threading.Thread) -> None:
@@ -105,18 +128,12 @@ class _Children:
         thread.join(END_TIMEOUT_S)
 
 
-def _show(output: IO[bytes]) -> None:
-    """Pass on what a child prints to our standard error, until it ends."""
-    with output, open(STDERR, "wb", closefd=False) as target:
-        pass_on(output, target)
-
-
 @contextmanager
-def _children() -> Iterator[_Children]:
+def _children(tell: Tell) -> Iterator[_Children]:
     """Start the JVM our way; PySpark names its process only once it answers."""
     from pyspark import java_gateway
 
-    children = _Children()
+    children = _Children(tell)
     gateway: Any = java_gateway
     original = gateway.Popen
     gateway.Popen = children.popen

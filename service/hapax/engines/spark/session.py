@@ -7,6 +7,7 @@ broker would not refuse.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -18,6 +19,7 @@ import msgspec
 
 from hapax.core.errors import PreflightError
 from hapax.engines.import_path import import_path
+from hapax.engines.spark.executor_watch import watch_executors
 from hapax.engines.spark.jvm_start import StartAbandonedError, never, start
 from hapax.settings.redaction import hidden, secret_values
 from hapax.settings.secrets import Strike
@@ -28,10 +30,13 @@ if TYPE_CHECKING:
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
+    from hapax.engines.spark.jvm_output import Tell
     from hapax.settings import Settings
+    from hapax.telemetry.events import Events
 
 LOG4J = Path(__file__).with_name("log4j2.properties")
 _LOOPBACK = re.compile(r"spark://(127\.|localhost:|\[::1\])")
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 DRIVER_MEMORY = "1g"
 """Enough for ranges and small collects; pipelines with state set spark.driver.memory."""
 
@@ -99,22 +104,27 @@ class SparkOptions(msgspec.Struct, frozen=True):
         return hidden(self.master)
 
 
-def open_context(options: SparkOptions, abandoned: Callable[[], bool] = never) -> SparkContext:
+def open_context(
+    options: SparkOptions, abandoned: Callable[[], bool] = never, events: Events | None = None
+) -> SparkContext:
     """Start Spark without its SQL part; raise PreflightError when it cannot start.
 
     ``abandoned``: asked meanwhile; StartAbandonedError is raised soon after it has said yes, and no
-    process is left.
+    process is left. ``events``: of the service that needs Spark, told what it prints and which
+    executors it has. Without them the former goes to standard error, a line for each thing.
     """
     conf = _conf(options)
     # What a task was given is out of date once it has died: the driver plans its range again.
     conf.setIfMissing("spark.task.maxFailures", "1")
-    return _context(options, conf, abandoned)
+    return _context(options, conf, abandoned, events)
 
 
-def open_session(options: SparkOptions, abandoned: Callable[[], bool] = never) -> SparkSession:
+def open_session(
+    options: SparkOptions, abandoned: Callable[[], bool] = never, events: Events | None = None
+) -> SparkSession:
     """Start Spark with DataFrames; otherwise as ``open_context``."""
     conf = _conf(options)
-    _context(options, conf, abandoned)
+    _context(options, conf, abandoned, events)
     from pyspark.sql import SparkSession
 
     try:
@@ -124,11 +134,14 @@ def open_session(options: SparkOptions, abandoned: Callable[[], bool] = never) -
         raise _refusal(error, options) from error
 
 
-def _context(options: SparkOptions, conf: SparkConf, abandoned: Callable[[], bool]) -> SparkContext:
+def _context(
+    options: SparkOptions, conf: SparkConf, abandoned: Callable[[], bool], events: Events | None
+) -> SparkContext:
     from pyspark import SparkContext
 
+    tell = _on_stderr(options) if events is None else events.spark_logged
     try:
-        context = start(lambda: SparkContext.getOrCreate(conf), abandoned)
+        context = start(lambda: SparkContext.getOrCreate(conf), abandoned, tell)
     except StartAbandonedError:
         raise
     except Exception as error:
@@ -137,7 +150,20 @@ def _context(options: SparkOptions, conf: SparkConf, abandoned: Callable[[], boo
     server: Any = getattr(context, "_accumulatorServer", None)
     if server is not None:
         server.handle_error = _ignore
+    if events is not None:
+        watch_executors(context, events)
     return context
+
+
+def _on_stderr(options: SparkOptions) -> Tell:
+    """Return what writes an entry as a person reads it."""
+    strike = Strike(secret_values(options.properties))
+
+    def tell(level: int, logger: str, text: str) -> None:
+        sys.stderr.write(strike(f"spark {logging.getLevelName(level)} {logger}: {text}\n"))
+        sys.stderr.flush()
+
+    return tell
 
 
 def _ignore(*_arguments: object) -> None:
@@ -168,7 +194,8 @@ def _conf(options: SparkOptions) -> SparkConf:
         "spark.python.unix.domain.socket.enabled": "true",
         # Environment page, event log: Spark's own list knows neither account keys nor logins.
         "spark.redaction.regex": REDACTED,
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
+        # Whoever adds options keeps our form of the log; a configuration of their own wins.
+        JAVA_OPTIONS: f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "8",
     }
@@ -178,8 +205,11 @@ def _conf(options: SparkOptions) -> SparkConf:
         ours |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if options.jars:
         ours["spark.jars"] = ",".join(options.jars)
+    theirs = dict(options.properties)
+    if JAVA_OPTIONS in theirs:
+        theirs[JAVA_OPTIONS] = f"{ours[JAVA_OPTIONS]} {theirs[JAVA_OPTIONS]}"
     conf = SparkConf()
-    for name, value in (ours | options.properties).items():
+    for name, value in (ours | theirs).items():
         conf.set(name, value)
     return conf
 

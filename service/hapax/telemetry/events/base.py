@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 DEBUG: Final = 10
 INFO: Final = 20
 WARNING: Final = 30
+ERROR: Final = 40
 CRITICAL: Final = 50
 
 TEXT_CHARS_MAX: Final = 300

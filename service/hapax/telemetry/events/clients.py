@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from hapax.telemetry.events.base import CRITICAL, DEBUG, INFO, WARNING, Narrator, printable
+from hapax.telemetry.events.base import CRITICAL, DEBUG, ERROR, INFO, WARNING, Narrator, printable
 
 _VARYING: Final = re.compile(
     r"\((?:[^()]|\([^()]*\))*\)|\b\d+(?:\.\d+)?(?= ?(?:ms|s|requests?|identical)\b)"
 )
 """Where two lines that say the same differ: "(after 2ms, 9 identical error(s) suppressed)"."""
+
+SPARK_CHARS_MAX: Final = 2_100
+"""A traceback of a task stands nowhere else."""
 
 
 class ClientEvents(Narrator):
@@ -38,6 +41,17 @@ class ClientEvents(Narrator):
         """Pass on a line of Python's own logging: business code, redis, and others."""
         facts: dict[str, Any] = {"exc_info": error} if error else {}
         self._tell(level, "library_logged", library=library, text=printable(text), **facts)
+
+    def spark_logged(self, level: int, logger: str, text: str) -> None:
+        """Pass on what Spark, its JVM or a Python process of it printed; ``logger``: which part.
+
+        What is alike is counted only, for a minute, where it is a line of Spark's own log: those
+        have the name of a class. ``level`` counts as in Python's logging.
+        """
+        text = printable(text, SPARK_CHARS_MAX)
+        if "." not in logger or self._first("spark_logged", logger, _VARYING.sub("…", text)):
+            told = CRITICAL if level >= ERROR else level
+            self._tell(told, "spark_logged", logger=logger, text=text)
 
     def telemetry_failed(self, error: Exception) -> None:
         """Say that a client's line could not be told: its callback must not raise."""

@@ -10,19 +10,23 @@ from typing import TYPE_CHECKING
 
 from hapax.core.batch_result import BatchResult
 from hapax.telemetry.events.base import Narrator, named, named_all, printable
+from hapax.telemetry.spark_state import LaneState, RangeDone, RangeInFlight
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
     from hapax.core.micro_batches import Numbers
     from hapax.core.records import Progress, TopicPartition
+    from hapax.telemetry.spark_state import Executor
 
 
 class SparkEvents(Narrator):
     """What happens to lanes and their ranges, and to a streaming query."""
 
-    def lanes_assigned(self, lanes: Mapping[int, Iterable[TopicPartition]]) -> None:
-        """Say which lane has which partitions; every earlier task of theirs is fenced."""
+    def lanes_assigned(self, lanes: Mapping[int, Mapping[TopicPartition, int | None]]) -> None:
+        """Say which lane has which partitions, at which offset; earlier tasks are fenced."""
+        self._health.lanes = {lane: LaneState(dict(at)) for lane, at in lanes.items()}
+        self._metrics.ranges_in_flight.of().set(0)
         self._logger.info(
             "lanes_assigned",
             lanes={str(lane): named_all(partitions) for lane, partitions in lanes.items()},
@@ -30,7 +34,8 @@ class SparkEvents(Narrator):
 
     def executors_awaited(self, reason: str) -> None:
         """Say what a start on a cluster waits for, now and then."""
-        self._logger.warning("executors_awaited", reason=printable(reason))
+        self._health.executors_awaited = told = printable(reason)
+        self._logger.warning("executors_awaited", reason=told)
 
     def code_shipped(self, names: list[str]) -> None:
         """Say what executors are given: modules, packages, environments."""
@@ -38,7 +43,40 @@ class SparkEvents(Narrator):
 
     def executors_ready(self, executors: list[str], versions: Mapping[str, str]) -> None:
         """Say which executors have answered, and what they run, as the driver does."""
+        self._health.executors_awaited, self._health.executor_versions = "", dict(versions)
         self._logger.info("executors_ready", executors=executors, versions=dict(versions))
+
+    def range_started(
+        self,
+        lane: int,
+        positions: Mapping[TopicPartition, int | None],
+        ends: Progress,
+        attempt: int,
+    ) -> None:
+        """Note that a task begins. ``positions``: of all partitions of the lane."""
+        known = self._health.lanes.get(lane)
+        running = RangeInFlight(self._wall_s(), attempt, ends)
+        self._note_lane(lane, LaneState(dict(positions), running, known.last if known else None))
+        if self._tells_debug:
+            self._logger.debug(
+                "range_started",
+                lane=lane,
+                attempt=attempt,
+                offsets={named(where): [positions.get(where), end] for where, end in ends.items()},
+            )
+
+    def executors_changed(self, executors: Sequence[Executor], ui: str) -> None:
+        """Note which executors Spark has, and the address of its own pages; say what is new."""
+        known = self._health.executors
+        self._health.executors, self._health.spark_ui = (self._wall_s(), executors), ui
+        able = {each.name: each for each in executors if each.cores}
+        self._metrics.executors.of().set(len(able))
+        if known is None or {each.name for each in known[1] if each.cores} != able.keys():
+            self._logger.info(
+                "executors_changed",
+                executors={name: each.address for name, each in able.items()},
+                cores=sum(each.cores for each in able.values()),
+            )
 
     def executor_seen(self, executor: str, record_path: str) -> None:
         """Note which record path the tasks on a machine take; say so when that is new."""
@@ -67,6 +105,8 @@ class SparkEvents(Narrator):
         metrics.range_duration_seconds.of("work").observe(work_s)
         metrics.range_duration_seconds.of("round").observe(round_s)
         metrics.range_records.of().observe(records)
+        done = RangeDone(self._wall_s(), outcome, records, transactions, open_s, work_s, round_s)
+        self._end_range(lane, done, {where: end for where, (_, end) in spans.items()})
         if self._tells_info:
             self._logger.info(
                 "range_completed",
@@ -86,6 +126,7 @@ class SparkEvents(Narrator):
         What it had committed is found by the next one, which goes on from there.
         """
         self._metrics.tasks_lost.of().inc()
+        self._end_range(lane, RangeDone(self._wall_s(), "lost"), {})
         self._logger.warning(
             "task_lost",
             lane=lane,
@@ -121,6 +162,17 @@ class SparkEvents(Narrator):
     def marker_refreshed(self, number: int) -> None:
         """Say that the marker of an idle query was committed again, before it expires."""
         self._logger.info("marker_refreshed", next=number)
+
+    def _end_range(self, lane: int, done: RangeDone, progress: Progress) -> None:
+        known = self._health.lanes.get(lane)
+        if known is not None:  # otherwise it has been taken away
+            at = {where: progress.get(where, offset) for where, offset in known.positions.items()}
+            self._note_lane(lane, LaneState(at, None, done))
+
+    def _note_lane(self, lane: int, state: LaneState) -> None:
+        self._health.lanes = lanes = {**self._health.lanes, lane: state}
+        running = sum(each.running is not None for each in lanes.values())
+        self._metrics.ranges_in_flight.of().set(running)
 
 
 def _settled(numbers: Numbers) -> BatchResult:

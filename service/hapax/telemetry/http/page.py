@@ -29,6 +29,8 @@ from hapax.telemetry.http.page_boxes import (
 from hapax.telemetry.http.page_partitions import STYLE as COLUMNS
 from hapax.telemetry.http.page_partitions import inputs, outputs
 from hapax.telemetry.http.page_script import SCRIPT
+from hapax.telemetry.http.page_spark import STYLE as SPARK_COLUMNS
+from hapax.telemetry.http.page_spark import executors, lanes
 from hapax.telemetry.http.page_style import STYLE
 from hapax.telemetry.http.page_values import clock, text
 
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 REFRESH_S: Final = 5
 _LOOKS: Final = {"running": "good", "starting": "warn", "draining": "warn"}
 _LINKS: Final = ("/status.json", "/metrics", "/livez", "/readyz", "/startupz")
-_STYLE: Final = STYLE + COLUMNS
+_STYLE: Final = STYLE + COLUMNS + SPARK_COLUMNS
 
 
 def _hash(content: str) -> str:
@@ -97,6 +99,8 @@ def page(status: Mapping[str, Any]) -> str:
 {micro_batch(status.get("micro_batch"))}
 {card("process", "This process", process(status))}
 </div>
+{executors(status.get("spark"))}
+{lanes(status.get("spark"))}
 {inputs(status)}
 {outputs(status)}
 {members(status)}

@@ -131,6 +131,7 @@ def micro_batch(batch: Mapping[str, Any] | None) -> str:
                     for topic, count in batch["inputs"].items()
                 ),
                 ("input rate", _per_second(batch["in_per_s"])),
+                *((text(phase), f"{ms:,.1f}&nbsp;ms") for phase, ms in batch["phases_ms"].items()),
             )
         ),
     )

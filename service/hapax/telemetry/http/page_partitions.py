@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from hapax.telemetry.http.page_values import (
     NONE,
     UNKNOWN,
+    columns,
+    folded_table,
     margin,
     mark,
     number,
@@ -14,14 +16,12 @@ from hapax.telemetry.http.page_values import (
     section,
     sort_key,
     span,
-    table,
     text,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-UNFOLDED_MAX: Final = 20
 _INPUTS: Final = (
     "partition", "low", "committed", "position", "last stable", "end", "lag", "lag, time",
     "deleted in", "open for", "seen",
@@ -32,15 +32,8 @@ _FIGURES: Final = (
 _WRITTEN: Final = ("partition", "low", "last stable", "end", "undecided", "open for", "seen")
 
 
-def _columns(anchor: str, names: Sequence[str]) -> str:
-    return "".join(
-        f'#{anchor} td:nth-child({at})::before {{ content: "{name}"; }}\n'
-        for at, name in enumerate(names[1:], start=2)
-    )
-
-
 STYLE: Final = f"""@media (max-width: 44rem) {{
-{_columns("inputs", _INPUTS)}{_columns("outputs", _WRITTEN)}}}
+{columns("inputs", _INPUTS)}{columns("outputs", _WRITTEN)}}}
 """
 """Names of columns for narrow screens, written once and not in each cell."""
 
@@ -69,14 +62,8 @@ def _table(
         return section(anchor, title, NONE)
     ago_s = status.get("lag_updated_s_ago")
     asked = "no complete query yet" if ago_s is None else f"last complete query {span(ago_s)} ago"
-    body = table(title, names, map(cells, rows[:UNFOLDED_MAX]))
-    rest = rows[UNFOLDED_MAX:]
-    if rest:
-        folded = table(f"{title}, the others", names, map(cells, rest))
-        body += (
-            f'<details id="{anchor}-folded"><summary>{len(rest):,} more, with less lag</summary>'
-            f"{folded}</details>"
-        )
+    shown = [cells(row) for row in rows]
+    body = folded_table(anchor, title, names, shown, "more, with less lag")
     total = f"{len(rows):,}, the worst first; " if len(rows) > 1 else ""
     return section(anchor, f"{title} <small>{total}{asked}</small>", body)
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 MARGIN_BAD_S, MARGIN_WARN_S = 3_600.0, 6 * 3_600.0
 OPEN_WARN_S: Final = 60.0
+UNFOLDED_MAX: Final = 20
 UNKNOWN: Final = "&ndash;"
 NONE: Final = '<p class="none">none</p>'
 _UNITS: Final = (
@@ -149,6 +150,29 @@ def table(label: str, names: Sequence[str], rows: Iterable[Sequence[str]]) -> st
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="{text(label)}"><table>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def columns(anchor: str, names: Sequence[str]) -> str:
+    """Return style that writes the name of its column before each cell, on narrow screens."""
+    return "".join(
+        f'#{anchor} td:nth-child({at})::before {{ content: "{name}"; }}\n'
+        for at, name in enumerate(names[1:], start=2)
+    )
+
+
+def folded_table(
+    anchor: str, title: str, names: Sequence[str], rows: Sequence[Sequence[str]], rest: str = "more"
+) -> str:
+    """Return a table of the first rows; the others are folded away, as so many ``rest``."""
+    body = table(title, names, rows[:UNFOLDED_MAX])
+    others = rows[UNFOLDED_MAX:]
+    if not others:
+        return body
+    folded = table(f"{title}, the others", names, others)
+    return (
+        f'{body}<details id="{anchor}-folded"><summary>{len(others):,} {rest}</summary>'
+        f"{folded}</details>"
     )
 
 

@@ -16,6 +16,7 @@ import msgspec
 
 from hapax.telemetry.http.history import History, Sample
 from hapax.telemetry.http.partition_rows import ago, partition_rows, total_lag
+from hapax.telemetry.http.spark_rows import spark_state
 from hapax.telemetry.metric_defs import OTHER
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ class Status:
             "last_transaction": self._last(now_s),
             "calls": self._calls(),
             "micro_batch": self._micro_batch(now_s),
+            "spark": spark_state(health, now_s) if identity.engine == "spark" else None,
             "total_lag": total_lag(health),
             "rates": self._history.rates(),
             "partitions": ours,
@@ -232,6 +234,7 @@ class Status:
             "late": numbers.late,
             "inputs": numbers.inputs,
             "in_per_s": round(records / total_s, 1) if total_s else None,
+            "phases_ms": {name: round(1000 * s, 3) for name, s in numbers.phases_s.items()},
         }
 
     def _group(self, now_s: float) -> dict[str, Any] | None:

@@ -18,6 +18,7 @@ from hapax.engines.spark.dataframe.rows import check_columns
 from hapax.engines.spark.dataframe.sink import SinkOptions
 from hapax.engines.spark.dataframe.source_options import java_properties, source_options
 from hapax.engines.spark.dataframe.staging import Place, Spool, StagedReport
+from hapax.engines.spark.jvm_start import finish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -146,7 +147,8 @@ def close(session: SparkSession) -> None:
             query.stop()
         session.stop()
     except DEATHS:
-        return  # the JVM is gone, and everything with it
+        pass  # the JVM is gone, and everything with it
+    finish(getattr(session.sparkContext._gateway, "proc", None))
 
 
 def sink_options(settings: Settings) -> dict[str, str]:
