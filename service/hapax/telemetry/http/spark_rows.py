@@ -18,7 +18,11 @@ def spark_state(health: Health, now_s: float) -> dict[str, Any]:
     at_s, executors = health.executors or (None, ())
     return {
         "ui": health.spark_ui or None,
-        "executors": [msgspec.structs.asdict(each) for each in executors if each.cores],
+        "executors": [
+            msgspec.structs.asdict(each)
+            for each in sorted(executors, key=lambda one: (len(one.name), one.name))
+            if each.cores
+        ],
         "executors_seen_s_ago": ago(at_s, now_s),
         "waits_for_executors": at_s is not None and not any(each.cores for each in executors),
         "waits_because": health.executors_awaited or None,
