@@ -13,18 +13,12 @@ def point_ms(option: str, text: str) -> int:
 
     Raises ConfigurationError that names the ``option``.
     """
-    from hapax.core.durations import duration_ms
+    from hapax.core.moments import moment_ms
 
     try:
-        return int(time.time() * 1000) - duration_ms(text)
-    except ValueError:
-        pass
-    try:
-        return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
-    except (ValueError, OverflowError, OSError):
-        raise ConfigurationError(
-            [f"{option} {text}: write an age like 24h or a time like 2030-01-31T12:00:00Z"]
-        ) from None
+        return moment_ms(text, int(time.time() * 1000))
+    except ValueError as error:
+        raise ConfigurationError([f"{option} {text}: {error}"]) from None
 
 
 def span_ms(option: str, text: str) -> int:

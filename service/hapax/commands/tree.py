@@ -9,6 +9,7 @@ import typer
 from hapax import __version__
 from hapax.commands import claims, config, dead_letters, offsets, sandbox, transactions
 from hapax.commands.audit import audit
+from hapax.commands.backfill import backfill
 from hapax.commands.consume import consume
 from hapax.commands.demo import demo
 from hapax.commands.dev import dev
@@ -37,6 +38,7 @@ app.add_typer(offsets.app, name="offsets")
 app.add_typer(sandbox.app, name="sandbox")
 app.add_typer(transactions.app, name="transactions")
 app.command()(audit)
+app.command()(backfill)
 app.command()(consume)
 app.command()(demo)
 app.command()(dev)

@@ -1,7 +1,8 @@
 """What is written with a committed offset, in the text that Kafka keeps for it.
 
-``hapax topic=<id> cluster=<id> began=<partitions> deaths=<n> until=<offset>``: words with a value,
-separated by spaces, in this order, each left out when it is not known. Offsets that Kafka's own
+``hapax topic=<id> cluster=<id> began=<partitions> span=<start>:<stop>:<name> deaths=<n>
+until=<offset>``: words with a value, separated by spaces, in this order, each left out when it is
+not known. Offsets that Kafka's own
 tools wrote have none of them, and earlier versions wrote only ``topic``; both are read as "not
 known". Brokers keep 4096 bytes of it (``offset.metadata.max.bytes``).
 """
@@ -9,6 +10,8 @@ known". Brokers keep 4096 bytes of it (``offset.metadata.max.bytes``).
 from __future__ import annotations
 
 import msgspec
+
+from hapax.core.span import Span
 
 _FORM = "hapax"
 
@@ -20,6 +23,7 @@ class CommittedMetadata(msgspec.Struct, frozen=True, gc=False):
     cluster_id  Kafka's id of the cluster that the offset belongs to
     began       how many partitions the topic had when the group began to read it: a partition
                 with a higher number was added later and is read from its first record
+    span        what the group was asked to read of the partition (HAPAX_INPUT__END)
     deaths      how many processes died with the record at this offset in the batch they worked on
     until       the end (exclusive) of the range that was being worked on when the first died
     """
@@ -29,6 +33,7 @@ class CommittedMetadata(msgspec.Struct, frozen=True, gc=False):
     began: int | None = None
     deaths: int = 0
     until: int | None = None
+    span: Span | None = None
 
     def encode(self) -> str:
         """Return the text to commit; empty without any fact."""
@@ -36,6 +41,7 @@ class CommittedMetadata(msgspec.Struct, frozen=True, gc=False):
             "topic": self.topic_id,
             "cluster": self.cluster_id,
             "began": self.began,
+            "span": None if self.span is None else self.span.encode(),
             "deaths": self.deaths or None,
             "until": self.until,
         }
@@ -55,6 +61,7 @@ class CommittedMetadata(msgspec.Struct, frozen=True, gc=False):
             began=_number(facts.get("began")),
             deaths=_number(facts.get("deaths")) or 0,
             until=_number(facts.get("until")),
+            span=Span.decode(facts.get("span")),
         )
 
 

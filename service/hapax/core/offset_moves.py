@@ -107,6 +107,7 @@ def beside(placed: Placed, topic_id: str | None, cluster_id: str | None) -> Comm
         topic_id=topic_id or placed.beside.topic_id,
         cluster_id=placed.beside.cluster_id or cluster_id,
         began=placed.beside.began,
+        span=placed.beside.span,
     )
 
 

@@ -139,8 +139,11 @@ class Source(Protocol):
         One that leaves while it is held is delivered when it is back.
         """
 
-    def ends(self) -> Progress:
-        """Return the ends of all partitions of the input topics, as a reader may see them."""
+    def ends(self) -> Progress | None:
+        """Return where a bounded run ends in each input partition; None: ask again soon.
+
+        That is the stop of a span, else the end of the log as a reader may see it now.
+        """
 
     def adopt_orphans(self) -> list[TopicPartition] | None:
         """Make the group rebalance when partitions are unassigned; return those.

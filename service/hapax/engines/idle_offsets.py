@@ -91,9 +91,9 @@ class Bounds:
         """Whether the ends of the log are still to be told."""
         return self.at_end and self._ends is None
 
-    def start(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Fix the ends; partitions without records need no reading."""
-        self._ends = dict(ends)
+    def start(self, ends: Mapping[TopicPartition, int] | None) -> None:
+        """Fix the ends; partitions without records need no reading. None: not known yet."""
+        self._ends = None if ends is None else dict(ends)
 
     def limit(self, records_max: int) -> int:
         """Return how many records the next intake may bring."""

@@ -95,8 +95,7 @@ class Brokers:
         self.process = process
         self.settings = settings
         self._kafka = kafka
-        stop_after = settings.stop_after
-        self._bounded = stop_after.at_end or stop_after.records is not None
+        self._bounded = settings.bounded
         self._away = False
         self._suspicions = 0
         self._settled_s = self._good_until_s = self._away_s = 0.0

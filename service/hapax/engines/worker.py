@@ -208,6 +208,8 @@ class Worker:
         self._done_seen_s = now_s
         if self._bounds.wants_ends:
             self._bounds.start(self._source.ends())
+        if self._bounds.wants_ends:
+            return False
         self._commit_ends(self._ends.pending())
         # The group's word counts, not ours: other members may have done the rest, and a position
         # that is only known to us (START=latest) is forgotten when we leave.

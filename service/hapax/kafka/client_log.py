@@ -117,10 +117,21 @@ class TopicIds:
         return self._known.get(topic)
 
     def offset(
-        self, where: Where, offset: int, *, began: int | None = None, epoch: int | None = None
+        self,
+        where: Where,
+        offset: int,
+        *,
+        beside: CommittedMetadata | None = None,
+        epoch: int | None = None,
     ) -> GroupOffset:
-        """Return an offset to commit, with the ids of its cluster and topic in its metadata."""
-        metadata = CommittedMetadata(self._known.get(where[0]), self.cluster, began).encode()
+        """Return an offset to commit, with the ids of its cluster and topic in its metadata.
+
+        ``beside``: where the group's beginning and its span stand, which are carried on.
+        """
+        known = beside or CommittedMetadata()
+        metadata = CommittedMetadata(
+            self._known.get(where[0]), self.cluster, known.began, span=known.span
+        ).encode()
         return GroupOffset(*where, offset, metadata or None, epoch)
 
     def other(self, topic: str, beside: CommittedMetadata) -> str | None:

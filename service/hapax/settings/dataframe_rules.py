@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from hapax.core.span import WORDS
 from hapax.settings.base import Problem
 from hapax.settings.redaction import hidden
 
@@ -82,6 +83,16 @@ def _foreign(settings: Settings) -> Iterator[tuple[str, object, str]]:
         "HAPAX_DEAD_LETTER__TOPIC",
         settings.dead_letter.topic,
         "a row that fails has no input record; let the pipeline give bad rows a topic column",
+    )
+    yield (
+        "HAPAX_INPUT__START",
+        None if settings.input.start in WORDS else settings.input.start,
+        "positions of a query are in its checkpoint; run the span in the records form",
+    )
+    yield (
+        "HAPAX_INPUT__END",
+        settings.input.end,
+        "a query has no end in time; use HAPAX_STOP_AFTER__AT_END, or the records form",
     )
     yield (
         "HAPAX_STOP_AFTER__RECORDS",

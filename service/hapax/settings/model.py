@@ -5,6 +5,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from hapax.core.guarantees import MODES, Guarantee, Mode
+from hapax.core.span import WORDS, SpanWords
 from hapax.settings.base import SettingsGroup, variables
 from hapax.settings.kafka import GroupSettings, KafkaSettings, TransactionSettings
 from hapax.settings.pipeline import (
@@ -81,6 +82,22 @@ class Settings(SettingsGroup):
         """Return those of ``effective`` that differ from their defaults: one log line at start."""
         defaults = {variable.name: variable.value_unset for variable in VARIABLES}
         return {name: text for name, text in self.effective().items() if text != defaults[name]}
+
+    @property
+    def start(self) -> str | SpanWords:
+        """Where a group without offsets starts, and the end where there is one."""
+        start, end = self.input.start, self.input.end
+        return start if end is None and start in WORDS else SpanWords(start, end)
+
+    @property
+    def at_ends(self) -> bool:
+        """Whether the run is done when the group has come to the ends of all partitions."""
+        return self.stop_after.at_end or self.input.end is not None
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the run ends by itself."""
+        return self.at_ends or self.stop_after.records is not None
 
     @property
     def retry_topic(self) -> str | None:

@@ -7,17 +7,18 @@ from pydantic import Field, SecretStr
 from hapax.settings.base import SettingsGroup
 from hapax.settings.validators import (
     CLAIMS_URL,
+    END,
     ERRORS,
     ID_SOURCES,
     PATH,
     SECRET,
+    START,
     TEXT,
     TOPIC,
     TOPICS,
 )
 from hapax.settings.value_types import choice, duration, flag, share, whole
 
-Start = Literal["earliest", "latest", "refuse"]
 Partitioner = Literal["murmur2", "consistent_random", "round_robin", "random"]
 RetryOrder = Literal["none", "key"]
 OnOutage = Literal["pause", "pass"]
@@ -35,10 +36,18 @@ class InputSettings(SettingsGroup):
     topics: Annotated[tuple[str, ...], TOPICS] = Field(
         description="Topics to read.", examples=["orders"]
     )
-    start: Annotated[Start, choice(Start)] = Field(
+    start: Annotated[str, START] = Field(
         default="earliest",
         description="Where a group without offsets starts. earliest loses nothing; refuse is for "
-        "pipelines that must never start over.",
+        "pipelines that must never start over. A time, or an age: at the first record of that time "
+        "or later.",
+    )
+    end: Annotated[str | None, END] = Field(
+        default=None,
+        description="Where the run ends, before the first record of that time or later, and exits "
+        "with 0: a backfill. latest: at the ends that were there when the group began. The ends "
+        "are looked up once and kept with the group's offsets, so a restart goes on to the same. "
+        "Unset: never.",
     )
 
 
@@ -214,7 +223,7 @@ class RetrySettings(SettingsGroup):
 
 
 class StopAfterSettings(SettingsGroup):
-    """Bounded runs."""
+    """Bounded runs; HAPAX_INPUT__END is another."""
 
     records: Annotated[int | None, whole(1, _OFFSET_MAX)] = Field(
         default=None, description="Stop after this many input records."

@@ -38,10 +38,21 @@ def broken_rules(settings: Settings) -> Iterator[Problem]:
     yield from dataframe_problems(settings)
     yield from retry_problems(settings)
     yield from _membership(settings)
+    yield from _span(settings)
     yield from _topics(settings)
     yield from _sasl(settings)
     yield from _tls(settings)
     yield from _claim_store(settings)
+
+
+def _span(settings: Settings) -> Iterator[Problem]:
+    start, end = settings.input.start, settings.input.end
+    if end is not None and start in {"latest", "refuse"}:
+        yield Problem(
+            ("HAPAX_INPUT__START", "HAPAX_INPUT__END"),
+            f"HAPAX_INPUT__START={start} leaves nothing before HAPAX_INPUT__END={end}: start at"
+            " earliest, at a time, or at offsets",
+        )
 
 
 def _times(settings: Settings) -> Iterator[Problem]:

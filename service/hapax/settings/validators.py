@@ -9,6 +9,8 @@ from urllib.parse import SplitResult, urlsplit
 
 from hapax.claims.store import KINDS, kind_of
 from hapax.core.id_sources import id_source
+from hapax.core.moments import moment_ms
+from hapax.core.span import WORDS, offsets_of
 from hapax.settings.redaction import HIDDEN, hidden, secrets_in
 from hapax.settings.value_types import Form
 
@@ -21,6 +23,9 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _SERVER: Final = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?")
 _PORT_MAX: Final = 65_535
+_POINT: Final = (
+    "a time (`2030-01-31T12:00Z`) · an age (`7d`) · comma list of `topic/partition/offset`"
+)
 _FORMS: Final = [f"`{scheme}://…`" for scheme in KINDS]
 
 
@@ -97,6 +102,25 @@ def _paths(text: str) -> tuple[str, ...]:
     return tuple(_one_line(path) for path in _items(text))
 
 
+def _start(text: str) -> str:
+    word = text.lower()
+    return word if word in WORDS else _point(text, WORDS)
+
+
+def _end(text: str) -> str:
+    word = text.lower()
+    return word if word == "latest" else _point(text, ("latest",))
+
+
+def _point(text: str, words: tuple[str, ...]) -> str:
+    try:
+        if offsets_of(text) is None:
+            moment_ms(text, 0)
+    except ValueError as error:
+        raise ValueError(f"choose one of {', '.join(words)}, or {error}") from None
+    return text
+
+
 def _http_url(text: str) -> str:
     parts = _split_url(text)
     if parts is None or parts.scheme not in {"https", "http"} or not parts.hostname:
@@ -155,6 +179,8 @@ TOPICS: Final = Form("comma list of topic names", _topics, show=",".join)
 # Not quotable: people put logins into addresses.
 SERVERS: Final = Form("comma list of `host:port`", _servers, quotable=False)
 FUNCTION: Final = Form("`package.module:function`", _function)
+START: Final = Form(f"{' · '.join(WORDS)} · {_POINT}", _start)
+END: Final = Form(f"latest · {_POINT}", _end)
 ERRORS: Final = Form("comma list of types of exceptions", _errors, show=",".join)
 ID_SOURCES: Final = Form(
     "comma list of `cloudevents`, `header:<name>`, `json:/pointer`, `key`",

@@ -94,7 +94,7 @@ def source(shared: Shared, kind: type[Consuming]) -> Consuming:
     return kind(
         consumer_properties(shared.settings),
         shared.settings.input.topics,
-        start=shared.settings.input.start,
+        start=shared.settings.start,
         logger=ClientLogger(shared.events, "consumer"),
         clock=shared.clock,
         watch=shared.watchdog.watch,
@@ -241,7 +241,7 @@ def dead_letter_rate(settings: Settings) -> DeadLetterRate:
 
 def bounds(settings: Settings) -> Bounds:
     """Return what ends a bounded run."""
-    return Bounds(records_max=settings.stop_after.records, at_end=settings.stop_after.at_end)
+    return Bounds(records_max=settings.stop_after.records, at_end=settings.at_ends)
 
 
 def sizing(

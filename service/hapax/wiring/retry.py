@@ -38,7 +38,7 @@ def retry_source(shared: Shared, topic: RetryTopic) -> KafkaSource:
     settings = shared.settings
     parts: dict[str, Any] = {
         "now_ms": _now_ms,
-        "start": settings.input.start,
+        "start": settings.start,
         "logger": ClientLogger(shared.events, "consumer"),
         "clock": shared.clock,
         "watch": shared.watchdog.watch,
@@ -77,8 +77,7 @@ def group_progress(shared: Shared, source: KafkaSource) -> GroupProgress:
 
 def tell_waiting(shared: Shared, source: KafkaSource) -> None:
     """Say how many records wait when a bounded run ends: it does not wait for them."""
-    stop_after = shared.settings.stop_after
-    if isinstance(source, WaitingSource) and (stop_after.at_end or stop_after.records):
+    if isinstance(source, WaitingSource) and shared.settings.bounded:
         with suppress(BatchAbortedError):  # it is only a remark
             topic = str(shared.settings.retry_topic)
             shared.events.records_left_waiting(source.waiting(), source.unread(), topic)

@@ -103,7 +103,7 @@ class RangeParts:
             plan.starts,
             member=plan.member,
             cluster_id=plan.cluster_id,
-            start=settings.input.start,
+            start=settings.start,
             logger=lines,
             clock=self._clock,
             watch=self.watchdog.watch,

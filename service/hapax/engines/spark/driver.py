@@ -206,6 +206,8 @@ class SparkEngine:
         self._done_seen_s = now_s
         if self._bounds.wants_ends:
             self._bounds.start(self._member.ends())
+        if self._bounds.wants_ends:
+            return False
         for lane in self._lanes.all:
             self._told |= {where: known for where, known in lane.positions.items() if known}
         # Other members may have done the rest; the group tells. What our own running tasks have

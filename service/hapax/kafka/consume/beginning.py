@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING
 
 from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import BatchAbortedError, MemberFencedError, PositionLostError
+from hapax.core.span import Span, SpanWords
 from hapax.kafka.offset_commit import client_offsets
+from hapax.kafka.read.offset_client import unjoined
+from hapax.kafka.read.offset_queries import OffsetQueries
+from hapax.kafka.read.spans import spans
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from hapax.core.records import Progress
     from hapax.core.records import TopicPartition as Where
@@ -26,15 +30,21 @@ if TYPE_CHECKING:
 class Beginning:
     """Places partitions for which the group has no offset. One thread only.
 
-    start   where a group without offsets begins: earliest, latest or refuse
+    start   where a group without offsets begins: earliest, latest, refuse, or a span
     whole   topics that are read from their first record all the same: we write them ourselves
     """
 
-    def __init__(self, consumer: GroupConsumer, *, start: str) -> None:
+    def __init__(self, consumer: GroupConsumer, *, start: str | SpanWords) -> None:
         self._consumer = consumer
         self._start = start
+        self._span = start if isinstance(start, SpanWords) else None
         self.whole: frozenset[str] = frozenset()
         self._breaks: int | None = None
+
+    @property
+    def commits(self) -> bool:
+        """Whether a beginning is committed, by one member for all."""
+        return self._span is not None or self._start == "latest"
 
     def check(self) -> None:
         """Raise MemberFencedError when the beginning may have been committed twice.
@@ -61,11 +71,11 @@ class Beginning:
                 f"{where[0]}/{where[1]}: group {self._consumer.group} has no committed offset and"
                 " HAPAX_INPUT__START=refuse; set the group's offset, or choose earliest or latest"
             )
-        if self._start == "latest":
-            return self._latest(where)
+        if self.commits:
+            return self._once(where)
         return {where: self._consumer.watermarks(where)[0]}
 
-    def _latest(self, where: Where) -> Progress:
+    def _once(self, where: Where) -> Progress:
         every = [(where[0], number) for number in self._consumer.numbers(where[0])]
         known = {
             each: answer
@@ -80,21 +90,41 @@ class Beginning:
             if began is None or where[1] >= began:
                 # Added later, or the group is of a version that did not count: nobody has seen
                 # any of its records.
-                return self._commit({where: self._consumer.watermarks(where)[0]}, began)
+                return self._commit(self._added(where), began)
             # It has begun once, and its offset was deleted by hand: it begins again.
-            return self._commit(self._ends([where]), began)
+            return self._commit(self._places([where]), began)
         if every[0] not in self._consumer.assignment():
             return {}
-        return self._commit(self._ends(every), len(every))
+        return self._commit(self._places(every), len(every))
 
-    def _ends(self, partitions: Iterable[Where]) -> Progress:
-        return {where: self._consumer.watermarks(where)[1] for where in partitions}
+    def _added(self, where: Where) -> dict[Where, Span]:
+        """Return the first record of a partition; nothing of it is in a span of those before it."""
+        low = self._consumer.watermarks(where)[0]
+        return {where: Span(low, low, "" if self._span is None else self._span.name)}
 
-    def _commit(self, places: Progress, began: int | None) -> Progress:
+    def _places(self, partitions: Iterable[Where]) -> dict[Where, Span]:
+        """Return where the group begins, and where its span stops."""
+        if self._span is None:
+            ends = {where: self._consumer.watermarks(where)[1] for where in partitions}
+            return {where: Span(end, end, "") for where, end in ends.items()}
+        queries = OffsetQueries(unjoined(self._consumer.properties))
+        try:
+            return spans(queries, partitions, self._span)
+        finally:
+            queries.close()
+
+    def _commit(self, begun: Mapping[Where, Span], began: int | None) -> Progress:
         """Commit where the group begins; outside of transactions."""
         ids = self._consumer.log.topics
+        bounded = self._span is not None and self._span.end is not None
+        places = {where: span.start for where, span in begun.items()}
         offsets = client_offsets(
-            ids.offset(where, offset, began=began) for where, offset in places.items()
+            ids.offset(
+                where,
+                span.start,
+                beside=CommittedMetadata(began=began, span=span if bounded else None),
+            )
+            for where, span in begun.items()
         )
         self._breaks = self._consumer.log.breaks
         with self._consumer.asking("commit"):

@@ -77,13 +77,13 @@ def read(
     return batch
 
 
-def read_native(records: RecordPath, states: PartitionStates) -> Batch | None:
+def read_native(records: RecordPath | None, states: PartitionStates) -> Batch | None:
     """Return the batch of native records, and let the states follow; None: the rule does not hold.
 
     The rule: nothing but records and ends of partitions, none handed out before, and nothing in
     doubt about any partition. Everything else is for ``read``, message by message.
     """
-    if not records.regular or states.stale or states.stuck.known:
+    if records is None or not records.regular or states.stale or states.stuck.known:
         return None
     runs = records.runs
     reached: Progress = {}

@@ -43,16 +43,16 @@ class KafkaMember(KafkaSource):
         ends = self._stable_ends.of(partitions)
         self._changes.errors += self._stable_ends.errors
         self._stable_ends.errors.clear()
-        return ends
+        return self._stops.limit(ends)
 
     def begin(self, partitions: Iterable[Where]) -> Progress | None:
         """Return what was committed as the beginning of partitions without an offset.
 
-        None: another member is about to; ask again soon. Only ``latest`` commits: elsewhere a
-        partition without an offset is read from its first record whoever reads it first.
+        None: another member is about to; ask again soon. Only ``latest`` and spans commit:
+        elsewhere a partition without an offset is read from its first record whoever reads first.
         """
         begun: Progress = {}
-        if self._start != "latest":
+        if not self._positions.beginning.commits:
             return begun
         for where in partitions:
             if where not in begun:

@@ -36,6 +36,7 @@ class PartitionState:
                      which reading went on without a look at the epoch
     first_epoch      of the first record of the last batch
     proven           the log still holds what was read before the anchor
+    stop             where a bounded span stops
     """
 
     next: int | None = None
@@ -51,6 +52,7 @@ class PartitionState:
     anchor: tuple[int, int] | None = None
     first_epoch: int | None = None
     proven: bool = False
+    stop: int | None = None
 
     @property
     def committed(self) -> CommittedMetadata:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from hapax.core.ports import Clock
     from hapax.core.records import TopicPartition as Where
+    from hapax.core.span import SpanWords
     from hapax.kafka.consume.client import GroupConsumer
     from hapax.kafka.consume.partition_state import PartitionStates
 
@@ -28,11 +29,16 @@ _CUT_AT = re.compile(r"broker end offset is (\d+)")
 class Positions:
     """Moves the states of a consumer's partitions. One thread only.
 
-    start         where a group without offsets begins: earliest, latest or refuse
+    start         where a group without offsets begins: earliest, latest, refuse, or a span
     """
 
     def __init__(
-        self, consumer: GroupConsumer, states: PartitionStates, clock: Clock, *, start: str
+        self,
+        consumer: GroupConsumer,
+        states: PartitionStates,
+        clock: Clock,
+        *,
+        start: str | SpanWords,
     ) -> None:
         self._consumer = consumer
         self._states = states

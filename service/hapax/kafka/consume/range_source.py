@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import OFFSET_INVALID, TopicPartition
 
 from hapax.core.errors import BatchAbortedError, PositionLostError, StopError
+from hapax.kafka.consume.beginning import Beginning
 from hapax.kafka.consume.client import parse_metadata
 from hapax.kafka.consume.source import KafkaSource
 
@@ -42,8 +43,9 @@ class KafkaRange(KafkaSource):
         # Committed offsets are looked up under the group's name; it is not joined here.
         alone = {name: value for name, value in properties.items() if name != "group.instance.id"}
         topics = sorted({topic for topic, _partition in starts})
-        start = "earliest" if parts["start"] == "latest" else parts["start"]
-        super().__init__(alone, topics, **(parts | {"start": start}))
+        super().__init__(alone, topics, **parts)
+        if self._positions.beginning.commits:
+            self._positions.beginning = Beginning(self._consumer, start="earliest")
         self._consumer.log.topics.meet_cluster(cluster_id)
         self._starts = dict(starts)
         self._member = member

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hapax.core.ports import Batch
-    from hapax.core.records import Progress
 
 
 SHORT_QUEUE = {"queued.min.messages": 5000, "fetch.message.max.bytes": 128 << 10}
@@ -51,10 +50,6 @@ class WaitingSource(KafkaSource, ABC):
     @abstractmethod
     def unread(self) -> int:
         """Return how many offsets of our partitions lie behind what was read, markers included."""
-
-    def ends(self) -> Progress:
-        """Return the ends of the inputs: a bounded run does not wait for what waits."""
-        return {where: end for where, end in super().ends().items() if where[0] != self._retry}
 
 
 class KafkaRetrySource(WaitingSource):

@@ -23,6 +23,7 @@ from hapax.kafka.consume.decode import read, read_native, without
 from hapax.kafka.consume.native_intake import messages_of
 from hapax.kafka.consume.partition_state import PartitionStates
 from hapax.kafka.consume.positions import Positions
+from hapax.kafka.consume.span_stops import SpanStops
 from hapax.kafka.consume.topic_check import TopicIdentity
 from hapax.kafka.offset_commit import client_offsets
 
@@ -37,9 +38,9 @@ if TYPE_CHECKING:
     from hapax.core.ports import Clock
     from hapax.core.records import Progress
     from hapax.core.records import TopicPartition as Where
+    from hapax.core.span import SpanWords
     from hapax.core.suspicion import Marks
     from hapax.kafka.consume.native_intake import NativeIntake
-
 
 WAITING_MAX, WAITING_BYTES_MAX = 500, 16 << 20
 """Records that wait for the first take, and their bytes: no more than a first batch holds."""
@@ -53,16 +54,16 @@ class KafkaSource:
         properties: Mapping[str, Any],
         topics: Sequence[str],
         *,
-        start: str,
+        start: str | SpanWords,
         clock: Clock,
         **client: Any,
     ) -> None:
         """Connect, join nothing yet. ``client``: the rest of what GroupConsumer takes."""
         self._consumer = GroupConsumer(properties, clock=clock, **client)
         self._topics = list(topics)
-        self._start = start
         self._states = PartitionStates(clock)
         self._positions = Positions(self._consumer, self._states, clock, start=start)
+        self._stops = SpanStops(self._consumer, self._states, self._positions, start)
         self._identity = TopicIdentity(self._consumer, self._states, self._positions)
         self._events = ConsumerEvents(self._consumer, self._states, clock)
         self._clock = clock
@@ -111,8 +112,9 @@ class KafkaSource:
     def strangers(self) -> list[str]:
         """Return a sentence when the group's offsets were committed on another cluster.
 
-        Before joining. Raises BatchAbortedError when the offsets cannot be told now.
+        Before joining. BatchAbortedError: they cannot be told; PreflightError: of another span.
         """
+        self._stops.require(self._every_partition())
         return self._identity.strangers(self._every_partition())
 
     def assignment(self) -> frozenset[Where]:
@@ -193,14 +195,13 @@ class KafkaSource:
             return [] if head is None else [head, *more]
 
         messages, records = intake.arrivals(serve, count, wait_s)
-        if records is not None and (batch := read_native(records, self._states)) is not None:
+        if (batch := read_native(self._stops.before(records), self._states)) is not None:
             return self._finish(batch)
         messages = messages if records is None else messages_of(records)
         return self._read(messages) if messages or self._states.unplaced else Batch([], {}, {})
 
     def _read(self, messages: Sequence[Any]) -> Batch:
-        batch = read(messages, self._states, self._changes.repeated, self._events.meet)
-        return self._finish(batch)
+        return self._finish(read(messages, self._states, self._changes.repeated, self._events.meet))
 
     def attend(self, wait_s: float = 0.0) -> None:
         """Serve rebalances without taking records; one that arrives waits for the next take.
@@ -241,7 +242,7 @@ class KafkaSource:
             if end >= (states[where].next or 0):
                 states[where].next = batch.next[where] = end
                 states[where].learn_epoch(self._consumer.log.topics.epoch(where), end)
-        return batch
+        return self._stops.cut(batch)
 
     def stuck(self) -> Mapping[Where, Stuck]:
         """Return the partitions of ours that are held up by a set that cannot be decoded."""
@@ -298,6 +299,7 @@ class KafkaSource:
     def rewind(self, progress: Mapping[Where, int]) -> None:
         """Read again from these offsets; partitions that are no longer assigned are ignored."""
         self._positions.rewind(progress)
+        self._stops.release(progress)
 
     def committed(self, partitions: Iterable[Where]) -> dict[Where, int | None]:
         """Return the group's stable committed offsets; None where there is none.
@@ -329,10 +331,10 @@ class KafkaSource:
         if state is None:
             return ids.offset(where, offset)
         epoch = state.epoch_of(offset)
-        return ids.offset(where, offset, began=state.committed.began, epoch=epoch)
+        return ids.offset(where, offset, beside=state.committed, epoch=epoch)
 
     def beside(self, where: Where) -> CommittedMetadata:
-        """Return what stood beside the group's offset when it was last asked for."""
+        """Return what stood beside the group's offset when it was last asked."""
         if self._states[where].beside is None:
             self.committed([where])
         return self._states[where].committed
@@ -354,9 +356,9 @@ class KafkaSource:
         """
         return self._consumer.of_earlier_version(self._every_partition())
 
-    def ends(self) -> Progress:
-        """Return the ends of all partitions of the input topics, as a reader may see them."""
-        return {where: self._consumer.watermarks(where)[1] for where in self._every_partition()}
+    def ends(self) -> Progress | None:
+        """Return where a bounded run ends in each input partition; None: ask again soon."""
+        return self._stops.ends(self._every_partition())
 
     def _every_partition(self) -> list[Where]:
         return [(topic, one) for topic in self._topics for one in self._consumer.numbers(topic)]

@@ -9,20 +9,22 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from hapax.core.committed_metadata import CommittedMetadata
-from hapax.core.errors import PreflightError
+from hapax.core.errors import BatchAbortedError, PreflightError
 from hapax.core.partition_offsets import LogOffsets
 from hapax.kafka.connection import no_broker, require_listener
 from hapax.kafka.errors import COORDINATOR_MOVES, FORBIDDEN, UNKNOWN_TOPIC, describe
 from hapax.kafka.properties import admin_properties, consumer_properties
 from hapax.kafka.read.offset_queries import EARLIEST, LATEST, OffsetQueries, list_offsets
+from hapax.kafka.read.spans import spans
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from confluent_kafka import Consumer, TopicPartition
 
     from hapax.core.records import Progress
     from hapax.core.records import TopicPartition as Where
+    from hapax.core.span import Span, SpanWords
     from hapax.settings import Settings
 
 ANSWER_TIMEOUT_S, BROKERS_TIMEOUT_S = 30.0, 10.0
@@ -38,12 +40,13 @@ _MEMBERSHIP = (
 
 def reader_properties(settings: Settings) -> dict[str, Any]:
     """Return those of a consumer that belongs to no group, on the service's own way to Kafka."""
-    properties = {
-        name: value
-        for name, value in consumer_properties(settings).items()
-        if name not in _MEMBERSHIP
-    }
+    properties = unjoined(consumer_properties(settings))
     return properties | {"client.id": f"{settings.app}-audit", "log_level": 0}
+
+
+def unjoined(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a consumer's properties without those of its membership."""
+    return {name: value for name, value in properties.items() if name not in _MEMBERSHIP}
 
 
 class OffsetClient:
@@ -131,6 +134,17 @@ class OffsetClient:
         """Return the first offsets from that time on; partitions without any are left out."""
         return self._offsets(self._queries.read_committed, partitions, max(time_ms, 0))
 
+    def spans(self, partitions: Iterable[Where], words: SpanWords) -> dict[Where, Span]:
+        """Return what a span comes to now."""
+        give_up_s = time.monotonic() + BROKERS_TIMEOUT_S
+        while True:
+            try:
+                return spans(self._queries, partitions, words)
+            except BatchAbortedError as error:
+                if time.monotonic() > give_up_s:
+                    raise PreflightError([str(error)]) from error
+            time.sleep(_REST_S)
+
     def committed(
         self, partitions: Iterable[Where], *, stable: bool = True
     ) -> dict[Where, int | None]:
@@ -142,9 +156,11 @@ class OffsetClient:
         answers = self._answers(partitions, stable=stable)
         return {where: one.offset if one.offset >= 0 else None for where, one in answers.items()}
 
-    def beside(self, partitions: Iterable[Where]) -> dict[Where, CommittedMetadata]:
-        """Return what stands beside the group's offsets."""
-        answers = self._answers(partitions, stable=True)
+    def beside(
+        self, partitions: Iterable[Where], *, stable: bool = True
+    ) -> dict[Where, CommittedMetadata]:
+        """Return what stands beside the group's offsets; ``stable`` as above."""
+        answers = self._answers(partitions, stable=stable)
         return {where: CommittedMetadata.decode(one.metadata) for where, one in answers.items()}
 
     def _answers(self, partitions: Iterable[Where], *, stable: bool) -> dict[Where, TopicPartition]:

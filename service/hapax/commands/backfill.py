@@ -1,0 +1,227 @@
+"""``hapax backfill``: a bounded span of existing topics under an app of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from contextlib import contextmanager, redirect_stdout
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from hapax.commands.run import import_from_here
+from hapax.commands.screen import (
+    JsonFlag,
+    environment_settings,
+    print_table,
+    progress_line,
+    refusals,
+)
+from hapax.commands.times import age_text
+from hapax.core.errors import ConfigurationError, ExitCode, HapaxError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hapax.operations.backfill import Backfill, Part, Progress
+    from hapax.settings import Settings
+
+INTERVAL_S = 2.0
+SPAN = ("HAPAX_INPUT__START", "HAPAX_INPUT__END")
+_LOG_LEVEL = "HAPAX_TELEMETRY__LOG_LEVEL"
+
+Engine = Literal["worker", "spark"]
+
+
+def backfill(
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="WHERE",
+            help="earliest, 7d (ago), 2030-01-31T12:00Z, or TOPIC/PARTITION/OFFSET of every"
+            " partition, separated by commas. Default: HAPAX_INPUT__START.",
+        ),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHERE",
+            help="Before the first record of that time or later; written alike. latest: all that"
+            " is there at the first start. Default: HAPAX_INPUT__END, else latest.",
+        ),
+    ] = None,
+    engine: Annotated[
+        Engine | None, typer.Option(help="What runs it. Default: HAPAX_ENGINE.")
+    ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option(help="Where Spark runs. Default: HAPAX_SPARK__MASTER."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would be read.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run the pipeline over a span of its topics, and stop at the end of it.
+
+    Settings are those of hapax run, with a HAPAX_APP that has no offsets yet:
+    claims, transactional ids and progress are the app's own. The first start
+    looks up both ends of each partition and keeps them with the group's offsets.
+    Stopped or killed, the same command goes on to the same ends; done, it leaves
+    at once. Then workers of the same app take over at exactly these offsets.
+
+    Figures are offsets: records, and the markers and aborted records between them.
+    Progress and logs go to standard error; with --json one object a line to
+    standard output. Exit code 1: it was stopped before the end.
+
+    Examples:
+      hapax backfill --from 2026-11-01 --until 2026-11-20T12:00Z --dry-run
+      hapax backfill --from 30d --engine spark --master spark://spark:7077
+      hapax backfill --from orders/0/100,orders/1/250 --until latest --json
+    """
+    with refusals(as_json=as_json):
+        settings = environment_settings(_changes(start, until, engine, master))
+        if settings.spark.dataframe is not None:
+            raise ConfigurationError(["a DataFrame pipeline has no span: unset it"])
+        import_from_here()
+        from hapax.operations.backfill import backfill as opened
+
+        with opened(settings) as look:
+            parts = look.look()
+            begun = look.progress(parts)
+            _plan(parts, begun, as_json=as_json)
+            if dry_run:
+                return
+            from hapax.wiring import serve
+
+            with _shown(look, as_json=as_json), redirect_stdout(sys.stderr):
+                code = int(serve(settings))
+            if code:
+                raise typer.Exit(code)
+            done = look.progress(look.look())
+    _end(settings, done, as_json=as_json)
+    raise typer.Exit(0 if done.complete else int(ExitCode.UNEXPECTED))
+
+
+def _changes(
+    start: str | None, until: str | None, engine: str | None, master: str | None
+) -> dict[str, str]:
+    if master is not None and (engine or os.environ.get("HAPAX_ENGINE")) != "spark":
+        raise ConfigurationError(["--master is an option of --engine spark: name both"])
+    given = {
+        "HAPAX_INPUT__START": start,
+        "HAPAX_INPUT__END": until or os.environ.get("HAPAX_INPUT__END") or "latest",
+        "HAPAX_ENGINE": engine,
+        "HAPAX_SPARK__MASTER": master,
+        _LOG_LEVEL: os.environ.get(_LOG_LEVEL) or "warning",
+    }
+    return {name: text for name, text in given.items() if text is not None}
+
+
+# -- what is shown ------------------------------------------------------------------------------
+
+
+def _plan(parts: list[Part], progress: Progress, *, as_json: bool) -> None:
+    if as_json:
+        _line(
+            "planned",
+            progress,
+            partitions=[
+                {
+                    "topic": one.topic,
+                    "partition": one.partition,
+                    "start": one.span.start,
+                    "end": one.span.stop,
+                    "offsets": one.total,
+                    "done": one.done,
+                }
+                for one in parts
+            ],
+        )
+        return
+    columns = ("topic", "partition", "start", "end", "offsets", "done")
+    rows = [
+        (
+            one.topic,
+            *(
+                f"{number:,}"
+                for number in (one.partition, one.span.start, one.span.stop, one.total, one.done)
+            ),
+        )
+        for one in parts
+    ]
+    print_table(columns, rows, numbers=columns[1:])
+    typer.echo(f"{progress.total:,} offsets in all, {progress.done:,} of them done")
+
+
+@contextmanager
+def _shown(look: Backfill, *, as_json: bool) -> Iterator[None]:
+    """Show progress in a thread of its own while the block runs."""
+    over = threading.Event()
+    with progress_line() as line:
+
+        def show(progress: Progress) -> None:
+            if as_json:
+                _line("running", progress)
+            else:
+                line.show(_text(progress))
+
+        thread = threading.Thread(target=_watch, args=(look, show, over), name="progress")
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
+def _watch(look: Backfill, show: Callable[[Progress], None], over: threading.Event) -> None:
+    while not over.wait(INTERVAL_S):
+        try:
+            show(look.progress(look.look()))
+        except HapaxError:
+            continue  # brokers that are away: the service says so itself
+
+
+def _text(progress: Progress) -> str:
+    share = 100 * progress.done / progress.total if progress.total else 100.0
+    left = "" if progress.left_s is None else f", {age_text(progress.left_s)} left"
+    return (
+        f"{progress.done:,} of {progress.total:,} offsets ({share:.1f}%),"
+        f" {progress.rate:,.0f} a second{left}"
+    )
+
+
+def _end(settings: Settings, progress: Progress, *, as_json: bool) -> None:
+    if as_json:
+        state = "done" if progress.complete else "stopped"
+        hand_over = {"app": settings.app, "unset": list(SPAN), "command": "hapax run"}
+        _line(state, progress, **({"hand_over": hand_over} if progress.complete else {}))
+    elif progress.complete:
+        typer.echo(
+            f"done: {progress.total:,} offsets. Workers take over where each partition ends:\n"
+            f"  unset {' '.join(SPAN)}\n  HAPAX_APP={settings.app} HAPAX_ENGINE=worker hapax run"
+        )
+    else:
+        typer.echo(
+            f"stopped: {progress.done:,} of {progress.total:,} offsets are done. The same command"
+            " goes on from there"
+        )
+
+
+def _line(state: str, progress: Progress, **more: Any) -> None:
+    figures = {
+        "state": state,
+        "done": progress.done,
+        "total": progress.total,
+        "offsets_per_s": round(progress.rate, 1),
+        "left_s": None if progress.left_s is None else round(progress.left_s, 1),
+        **more,
+    }
+    # Past a redirection: logs of the service go to standard error meanwhile.
+    stream = sys.__stdout__ or sys.stdout
+    stream.write(json.dumps(figures) + "\n")
+    stream.flush()

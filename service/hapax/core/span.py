@@ -1,0 +1,147 @@
+"""A bounded part of topics: how it was asked for, and what that came to in one partition.
+
+Whoever begins a topic looks both ends up once, for all of its partitions, and commits the starts as
+the group's offsets with the span beside each. Every later commit carries it on. So the ends stay
+the same however often processes start again, and whatever retention, compaction or late timestamps
+would make of the same words later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hapax.core.moments import moment_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hapax.core.records import TopicPartition
+
+WORDS = ("earliest", "latest", "refuse")
+"""What ``HAPAX_INPUT__START`` takes beside points in time and offsets."""
+
+_DIGITS_MAX = 19
+"""Of an offset."""
+
+
+class Span(msgspec.Struct, frozen=True, gc=False):
+    """What one partition has of it. ``start`` inclusive, ``stop`` exclusive, ``name`` of the words.
+
+    ``stop`` is never below ``start``.
+    """
+
+    start: int
+    stop: int
+    name: str
+
+    def encode(self) -> str:
+        """Return one word for the metadata of a committed offset."""
+        return f"{self.start}:{self.stop}:{self.name}"
+
+    @classmethod
+    def decode(cls, word: str | None) -> Span | None:
+        """Read that word; one that is damaged counts as none."""
+        start, _, rest = (word or "").partition(":")
+        stop, _, name = rest.partition(":")
+        return cls(int(start), int(stop), name) if _number(start) and _number(stop) else None
+
+    def done(self, committed: int) -> int:
+        """Return how many offsets of it lie below a committed one."""
+        return min(max(committed - self.start, 0), self.stop - self.start)
+
+
+class SpanWords(msgspec.Struct, frozen=True):
+    """Start and end as they were set. ``end`` None: the group goes on for ever."""
+
+    start: str
+    end: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The same for all words that mean the same; an age is one thing whenever it is said."""
+        text = f"{_meaning(self.start)} {_meaning(self.end or '')}"
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def problems(self, now_ms: int) -> list[str]:
+        """Return what is wrong with the span at this time, in sentences."""
+        start, end = time_of(self.start, now_ms), time_of(self.end or "", now_ms)
+        found = []
+        if end is not None and end > now_ms:
+            found.append(
+                f"HAPAX_INPUT__END={self.end} lies in the future: name a time that has passed, or"
+                " latest for all that is there now"
+            )
+        if start is not None and start > now_ms:
+            found.append(f"HAPAX_INPUT__START={self.start} lies in the future")
+        if start is not None and end is not None and start >= end:
+            found.append(
+                f"HAPAX_INPUT__START={self.start} is not before HAPAX_INPUT__END={self.end}: the"
+                " span between them is empty"
+            )
+        return found
+
+
+def other_span(group: str, known: Mapping[TopicPartition, Span | None], name: str) -> str | None:
+    """Return the sentence when a group's offsets are not of the span of this name.
+
+    Partitions without a span are those that were added when others had the group's word: they count
+    where no partition of their topic has one.
+    """
+    way_out = "give this run a HAPAX_APP of its own"
+    for (topic, number), span in known.items():
+        if span is not None and span.name != name:
+            return (
+                f"group {group} reads another span ({topic}/{number}: {span.start} to {span.stop}):"
+                f" {way_out}, or the words that began it"
+            )
+    spanned = {topic for (topic, _number), span in known.items() if span is not None}
+    for topic, number in known:
+        if topic not in spanned:
+            return (
+                f"group {group} has an offset in {topic}/{number} already, which no span began:"
+                f" {way_out}"
+            )
+    return None
+
+
+def time_of(text: str, now_ms: int) -> int | None:
+    """Return the point in time that a start or an end names, in Unix ms; None: it names none."""
+    if text in WORDS or not text or offsets_of(text) is not None:
+        return None
+    return moment_ms(text, now_ms)
+
+
+def offsets_of(text: str) -> dict[tuple[str, int], int] | None:
+    """Return the offsets of a list of TOPIC/PARTITION/OFFSET; None: it is none.
+
+    Raises ValueError for a partition that is named twice.
+    """
+    found: dict[tuple[str, int], int] = {}
+    for one in text.split(","):
+        topic, *numbers = one.strip().split("/")
+        if not topic or len(numbers) != 2 or not all(map(_number, numbers)):  # noqa: PLR2004 - partition and offset
+            return None
+        partition, offset = map(int, numbers)
+        if (topic, partition) in found:
+            raise ValueError(f"{topic}/{partition} is named twice")
+        found[topic, partition] = offset
+    return found
+
+
+def _meaning(text: str) -> str:
+    """Return a point in time as Unix ms, so that two spellings of it are the same."""
+    try:
+        offsets = offsets_of(text)
+        if offsets is not None:
+            return ",".join(f"{t}/{p}/{offset}" for (t, p), offset in sorted(offsets.items()))
+        early, late = moment_ms(text, 0), moment_ms(text, 1)
+    except ValueError:
+        return text
+    return f"{early}" if early == late else f"{-early} ago"
+
+
+def _number(word: str) -> bool:
+    return word.isascii() and word.isdecimal() and len(word) <= _DIGITS_MAX

@@ -1,0 +1,180 @@
+"""Where a bounded span stops: not one record beyond it is handed out, and no progress is."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+
+from hapax.core.committed_metadata import CommittedMetadata
+from hapax.core.errors import BatchAbortedError, PreflightError
+from hapax.core.ports import Batch
+from hapax.core.span import SpanWords, other_span
+from hapax.kafka.consume.client import ANSWER_TIMEOUT_S
+from hapax.kafka.errors import describe
+from hapax.kafka.read.offset_client import unjoined
+from hapax.kafka.read.offset_queries import OffsetQueries
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from hapax.core.record_path import RecordPath
+    from hapax.core.records import Progress
+    from hapax.core.records import TopicPartition as Where
+    from hapax.core.span import Span
+    from hapax.kafka.consume.client import GroupConsumer
+    from hapax.kafka.consume.partition_state import PartitionStates
+    from hapax.kafka.consume.positions import Positions
+
+
+class SpanStops:
+    """Cuts what a consumer hands out. One thread only; of no effect without a span that ends."""
+
+    def __init__(
+        self,
+        consumer: GroupConsumer,
+        states: PartitionStates,
+        positions: Positions,
+        start: str | SpanWords,
+    ) -> None:
+        self._consumer = consumer
+        self._states = states
+        self._positions = positions
+        words = start if isinstance(start, SpanWords) else None
+        self._words = None if words is None or words.end is None else words
+        self._held: set[Where] = set()
+
+    # -- what the group has -------------------------------------------------------------------
+
+    def require(self, partitions: Iterable[Where]) -> None:
+        """Raise PreflightError where there is no such span, or the group's offsets are of none."""
+        if self._words is None:
+            return
+        if problems := self._words.problems(int(time.time() * 1000)):
+            raise PreflightError(problems)
+        self._known(partitions)
+
+    def ends(self, partitions: Iterable[Where]) -> Progress | None:
+        """Return where all partitions stop, those of other members as well.
+
+        Without a span: the ends of the logs, as a reader may see them now. None: the group has not
+        begun in all of them; ask again soon. Raises as ``require``.
+        """
+        asked = self.of_inputs(partitions)
+        if self._words is None:
+            return {where: self._consumer.watermarks(where)[1] for where in asked}
+        known = self._known(asked)
+        if any(where not in known for where in asked):
+            return None
+        return {where: span.stop for where, span in known.items() if span is not None}
+
+    def of_inputs(self, partitions: Iterable[Where]) -> list[Where]:
+        """Return those that are read for their own sake: what waits in the retry topic is not."""
+        whole = self._positions.beginning.whole
+        return [where for where in partitions if where[0] not in whole]
+
+    def _known(self, partitions: Iterable[Where]) -> dict[Where, Span | None]:
+        """Return the spans beside the group's offsets; no transaction is waited for.
+
+        A span stands beside every offset from the beginning on, so any of them tells it.
+        """
+        assert self._words is not None
+        asked, queries = (
+            self.of_inputs(partitions),
+            OffsetQueries(unjoined(self._consumer.properties)),
+        )
+        try:
+            answers = queries.group_offsets(asked, ANSWER_TIMEOUT_S, stable=False)
+        except KafkaException as error:
+            reason = describe(error.args[0])
+            raise BatchAbortedError(f"committed: {reason}", resolved=False) from error
+        finally:
+            queries.close()
+        for one in answers.values():
+            if one.error is not None:
+                raise BatchAbortedError(f"committed: {describe(one.error)}", resolved=False)
+        known = {
+            where: CommittedMetadata.decode(one.metadata).span
+            for where, one in answers.items()
+            if one.offset >= 0
+        }
+        if problem := other_span(self._consumer.group, known, self._words.name):
+            raise PreflightError([problem])
+        return known
+
+    # -- records --------------------------------------------------------------------------------
+
+    def stop(self, where: Where) -> int | None:
+        """Return where a partition of ours stops; None: nowhere.
+
+        Where the group is further already, for workers have taken over, it stops there.
+        """
+        if self._words is None or where[0] in self._positions.beginning.whole:
+            return None
+        state = self._states[where]
+        if state.stop is None:
+            offset = self._positions.committed([where])[where]
+            if offset is None:
+                raise BatchAbortedError(f"{where[0]}/{where[1]} has not begun", resolved=False)
+            span = state.committed.span
+            state.stop = offset if span is None else max(span.stop, offset)
+        return state.stop
+
+    def before(self, records: RecordPath | None) -> RecordPath | None:
+        """Return native records if all of them lie before the stops; others are read one by one."""
+        if self._words is None or records is None:
+            return records
+        for topic, partition, _start, _count, _first, next_offset, *_ in records.runs:
+            stop = self.stop((topic, partition))
+            if stop is not None and next_offset > stop:
+                return None
+        return records
+
+    def cut(self, batch: Batch) -> Batch:
+        """Return a batch without what lies beyond; partitions that have come there are held."""
+        if self._words is None:
+            return batch
+        stops = {where: stop for where in batch.next if (stop := self.stop(where)) is not None}
+        met = {where: stop for where, stop in stops.items() if batch.next[where] >= stop}
+        over = {where for where, stop in met.items() if batch.next[where] > stop}
+        for where, stop in met.items():
+            self._states[where].next = batch.next[where] = stop
+            self._consumer.hold(where, held=True)
+        self._held |= met.keys()
+        if over.isdisjoint(batch.first):
+            return batch  # only ends were beyond
+        return _before(batch, met, over)
+
+    def release(self, progress: Mapping[Where, int]) -> None:
+        """Read on in partitions that are read again from before their stop."""
+        for where in self._held & progress.keys():
+            self._held.discard(where)
+            self._consumer.hold_ours(where, held=False)
+
+    def limit(self, ends: Progress) -> Progress:
+        """Return ends of partitions of ours that are not beyond a stop."""
+        stops = {where: self.stop(where) for where in ends}
+        return {
+            where: end if (stop := stops[where]) is None else min(end, stop)
+            for where, end in ends.items()
+        }
+
+
+def _before(batch: Batch, stops: Mapping[Where, int], over: Collection[Where]) -> Batch:
+    """Return a batch without the records at and beyond the stops of some partitions."""
+    kept = [
+        index
+        for index, record in enumerate(batch.records)
+        if (where := (record.topic, record.partition)) not in over or record.offset < stops[where]
+    ]
+    return Batch(
+        [batch.records[index] for index in kept],
+        {w: first for w, first in batch.first.items() if w not in over or first < stops[w]},
+        batch.next,
+        {
+            place: batch.unreadable[index]
+            for place, index in enumerate(kept)
+            if index in batch.unreadable
+        },
+    )

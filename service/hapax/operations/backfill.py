@@ -1,0 +1,105 @@
+"""``hapax backfill``: what a bounded span comes to, and how far the group is in it."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hapax.core.errors import PreflightError
+from hapax.core.span import Span, SpanWords, other_span
+from hapax.kafka.read.offset_client import OffsetClient
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hapax.settings import Settings
+
+_RATE_OVER_S = 30.0
+"""The rate is that of so many seconds before: it follows what goes on, without every pause."""
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One partition of a backfill. ``committed`` None: the group has not begun there."""
+
+    topic: str
+    partition: int
+    span: Span
+    committed: int | None
+
+    @property
+    def done(self) -> int:
+        """Offsets of the span that have had their effect."""
+        return 0 if self.committed is None else self.span.done(self.committed)
+
+    @property
+    def total(self) -> int:
+        """Offsets of the span: records, and what lies between them, so no fewer than records."""
+        return self.span.stop - self.span.start
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far all partitions are; ``left_s`` None: it cannot be told yet."""
+
+    done: int
+    total: int
+    rate: float
+    left_s: float | None
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything has had its effect."""
+        return self.done >= self.total
+
+
+class Backfill:
+    """Looks at one backfill, as often as it is asked to. One thread at a time."""
+
+    def __init__(self, settings: Settings, client: OffsetClient, words: SpanWords) -> None:
+        self._settings = settings
+        self._client = client
+        self._words = words
+        self._seen: list[tuple[float, int]] = []
+
+    def look(self) -> list[Part]:
+        """Return every partition; where the group has not begun, as its beginning would find it.
+
+        Raises PreflightError when the group has offsets that are not of this span.
+        """
+        places = self._client.partitions(self._settings.input.topics)
+        committed = self._client.committed(places, stable=False)
+        beside = self._client.beside(places, stable=False)
+        begun = [where for where in places if committed[where] is not None]
+        known = {where: beside[where].span for where in begun}
+        if problem := other_span(self._settings.app, known, self._words.name):
+            raise PreflightError([problem])
+        fresh = [where for where in places if where not in known]
+        found = self._client.spans(fresh, self._words) if fresh else {}
+        return [
+            Part(*where, span, committed[where])
+            for where in places
+            if (span := found.get(where) or known.get(where)) is not None
+        ]
+
+    def progress(self, parts: Sequence[Part]) -> Progress:
+        """Return how far it is, and at which rate since the looks before."""
+        now_s = time.monotonic()
+        done, total = sum(one.done for one in parts), sum(one.total for one in parts)
+        self._seen = [(at_s, n) for at_s, n in self._seen if now_s - at_s < _RATE_OVER_S]
+        self._seen.append((now_s, done))
+        first_s, before = self._seen[0]
+        rate = (done - before) / (now_s - first_s) if now_s > first_s else 0.0
+        return Progress(done, total, rate, (total - done) / rate if rate > 0 else None)
+
+
+@contextmanager
+def backfill(settings: Settings) -> Iterator[Backfill]:
+    """Open it for the block; close its connections afterwards. Raises PreflightError."""
+    words = settings.start
+    assert isinstance(words, SpanWords)  # the command sets an end
+    if problems := words.problems(int(time.time() * 1000)):
+        raise PreflightError(problems)
+    with closing(OffsetClient(settings)) as client:
+        yield Backfill(settings, client, words)
