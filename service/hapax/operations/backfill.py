@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hapax.core.errors import PreflightError
+from hapax.core.errors import BatchAbortedError, PreflightError
 from hapax.core.span import Span, SpanWords, other_span
-from hapax.kafka.read.offset_client import OffsetClient
+from hapax.kafka.read.offset_client import OffsetClient, reader_properties
+from hapax.kafka.read.spans import spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from hapax.core.records import TopicPartition
     from hapax.settings import Settings
 
+_PATIENCE_S = 20.0
 _RATE_OVER_S = 30.0
 """The rate is that of so many seconds before: it follows what goes on, without every pause."""
 
@@ -62,6 +65,7 @@ class Backfill:
         self._client = client
         self._words = words
         self._seen: list[tuple[float, int]] = []
+        self._found: dict[TopicPartition, Span] = {}
 
     def look(self) -> list[Part]:
         """Return every partition; where the group has not begun, as its beginning would find it.
@@ -76,12 +80,25 @@ class Backfill:
         if problem := other_span(self._settings.app, known, self._words.name):
             raise PreflightError([problem])
         fresh = [where for where in places if where not in known]
-        found = self._client.spans(fresh, self._words) if fresh else {}
+        found = self._found = self._look_up(fresh)
         return [
             Part(*where, span, committed[where])
             for where in places
-            if (span := found.get(where) or known.get(where)) is not None
+            if (span := known.get(where) or found.get(where)) is not None
         ]
+
+    def _look_up(self, fresh: list[TopicPartition]) -> dict[TopicPartition, Span]:
+        """Return what the words come to where the group has not begun: once, to be shown."""
+        missing = [where for where in fresh if where not in self._found]
+        give_up_s = time.monotonic() + _PATIENCE_S
+        while missing:
+            try:
+                properties = reader_properties(self._settings)
+                return self._found | spans(properties, missing, self._words)
+            except BatchAbortedError as error:
+                if time.monotonic() > give_up_s:
+                    raise PreflightError([str(error)]) from error
+        return self._found
 
     def progress(self, parts: Sequence[Part]) -> Progress:
         """Return how far it is, and at which rate since the looks before."""

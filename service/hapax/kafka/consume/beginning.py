@@ -16,7 +16,6 @@ from hapax.core.errors import BatchAbortedError, MemberFencedError, PositionLost
 from hapax.core.span import Span, SpanWords
 from hapax.kafka.offset_commit import client_offsets
 from hapax.kafka.read.offset_client import unjoined
-from hapax.kafka.read.offset_queries import OffsetQueries
 from hapax.kafka.read.spans import spans
 
 if TYPE_CHECKING:
@@ -39,6 +38,7 @@ class Beginning:
         self._start = start
         self._span = start if isinstance(start, SpanWords) else None
         self.whole: frozenset[str] = frozenset()
+        self._looked_up: dict[Where, Span] = {}
         self._breaks: int | None = None
 
     @property
@@ -97,6 +97,12 @@ class Beginning:
             return {}
         return self._commit(self._places(every), len(every))
 
+    def look_up(self, partitions: Iterable[Where]) -> None:
+        """Look up what a span comes to. Before joining: it may take a while in odd logs."""
+        if self._span is not None:
+            properties = unjoined(self._consumer.properties)
+            self._looked_up |= spans(properties, partitions, self._span)
+
     def _added(self, where: Where) -> dict[Where, Span]:
         """Return the first record of a partition; nothing of it is in a span of those before it."""
         low = self._consumer.watermarks(where)[0]
@@ -107,11 +113,10 @@ class Beginning:
         if self._span is None:
             ends = {where: self._consumer.watermarks(where)[1] for where in partitions}
             return {where: Span(end, end, "") for where, end in ends.items()}
-        queries = OffsetQueries(unjoined(self._consumer.properties))
-        try:
-            return spans(queries, partitions, self._span)
-        finally:
-            queries.close()
+        places = list(partitions)
+        if not self._looked_up.keys() >= set(places):
+            self.look_up(places)
+        return {where: self._looked_up.pop(where) for where in places}
 
     def _commit(self, begun: Mapping[Where, Span], began: int | None) -> Progress:
         """Commit where the group begins; outside of transactions."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
@@ -41,19 +42,25 @@ class SpanStops:
         self._consumer = consumer
         self._states = states
         self._positions = positions
-        words = start if isinstance(start, SpanWords) else None
-        self._words = None if words is None or words.end is None else words
+        self._given = start if isinstance(start, SpanWords) else None
+        self._words = self._given if self._given is not None and self._given.end else None
         self._held: set[Where] = set()
 
     # -- what the group has -------------------------------------------------------------------
 
     def require(self, partitions: Iterable[Where]) -> None:
-        """Raise PreflightError where there is no such span, or the group's offsets are of none."""
-        if self._words is None:
+        """Look up where the group begins, where it has not.
+
+        Raises PreflightError where there is no such span, or the group's offsets are of none.
+        """
+        if self._given is None:
             return
-        if problems := self._words.problems(int(time.time() * 1000)):
+        if problems := self._given.problems(int(time.time() * 1000)):
             raise PreflightError(problems)
-        self._known(partitions)
+        asked = self.of_inputs(partitions)
+        known = self._known(asked)
+        if fresh := [where for where in asked if where not in known]:
+            self._positions.beginning.look_up(fresh)
 
     def ends(self, partitions: Iterable[Where]) -> Progress | None:
         """Return where all partitions stop, those of other members as well.
@@ -79,18 +86,12 @@ class SpanStops:
 
         A span stands beside every offset from the beginning on, so any of them tells it.
         """
-        assert self._words is not None
-        asked, queries = (
-            self.of_inputs(partitions),
-            OffsetQueries(unjoined(self._consumer.properties)),
-        )
         try:
-            answers = queries.group_offsets(asked, ANSWER_TIMEOUT_S, stable=False)
+            with closing(OffsetQueries(unjoined(self._consumer.properties))) as queries:
+                answers = queries.group_offsets(partitions, ANSWER_TIMEOUT_S, stable=False)
         except KafkaException as error:
             reason = describe(error.args[0])
             raise BatchAbortedError(f"committed: {reason}", resolved=False) from error
-        finally:
-            queries.close()
         for one in answers.values():
             if one.error is not None:
                 raise BatchAbortedError(f"committed: {describe(one.error)}", resolved=False)
@@ -99,8 +100,10 @@ class SpanStops:
             for where, one in answers.items()
             if one.offset >= 0
         }
-        if problem := other_span(self._consumer.group, known, self._words.name):
-            raise PreflightError([problem])
+        if self._words is not None:
+            problem = other_span(self._consumer.group, known, self._words.name)
+            if problem is not None:
+                raise PreflightError([problem])
         return known
 
     # -- records --------------------------------------------------------------------------------

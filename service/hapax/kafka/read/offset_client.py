@@ -9,13 +9,12 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from hapax.core.committed_metadata import CommittedMetadata
-from hapax.core.errors import BatchAbortedError, PreflightError
+from hapax.core.errors import PreflightError
 from hapax.core.partition_offsets import LogOffsets
 from hapax.kafka.connection import no_broker, require_listener
 from hapax.kafka.errors import COORDINATOR_MOVES, FORBIDDEN, UNKNOWN_TOPIC, describe
 from hapax.kafka.properties import admin_properties, consumer_properties
 from hapax.kafka.read.offset_queries import EARLIEST, LATEST, OffsetQueries, list_offsets
-from hapax.kafka.read.spans import spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
     from hapax.core.records import Progress
     from hapax.core.records import TopicPartition as Where
-    from hapax.core.span import Span, SpanWords
     from hapax.settings import Settings
 
 ANSWER_TIMEOUT_S, BROKERS_TIMEOUT_S = 30.0, 10.0
@@ -133,17 +131,6 @@ class OffsetClient:
     def at_time(self, partitions: Iterable[Where], time_ms: int) -> Progress:
         """Return the first offsets from that time on; partitions without any are left out."""
         return self._offsets(self._queries.read_committed, partitions, max(time_ms, 0))
-
-    def spans(self, partitions: Iterable[Where], words: SpanWords) -> dict[Where, Span]:
-        """Return what a span comes to now."""
-        give_up_s = time.monotonic() + BROKERS_TIMEOUT_S
-        while True:
-            try:
-                return spans(self._queries, partitions, words)
-            except BatchAbortedError as error:
-                if time.monotonic() > give_up_s:
-                    raise PreflightError([str(error)]) from error
-            time.sleep(_REST_S)
 
     def committed(
         self, partitions: Iterable[Where], *, stable: bool = True

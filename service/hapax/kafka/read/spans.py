@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from hapax.core.errors import BatchAbortedError, ConfigurationError
-from hapax.core.span import WORDS, Span, offsets_of, time_of
+from hapax.core.span import Span, offsets_of, time_of
 from hapax.kafka.errors import describe
-from hapax.kafka.read.offset_queries import EARLIEST, LATEST
+from hapax.kafka.properties import build
+from hapax.kafka.read.offset_queries import EARLIEST, LATEST, OffsetQueries
+from hapax.kafka.read.range_reader import RangeFetch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -18,63 +21,109 @@ if TYPE_CHECKING:
     from hapax.core.records import Progress
     from hapax.core.records import TopicPartition as Where
     from hapax.core.span import SpanWords
-    from hapax.kafka.read.offset_queries import OffsetQueries
+
+SILENCE_S = 10.0
 
 
-def spans(queries: OffsetQueries, places: Iterable[Where], words: SpanWords) -> dict[Where, Span]:
-    """Return the span of each partition.
+def spans(
+    properties: Mapping[str, Any], places: Iterable[Where], words: SpanWords
+) -> dict[Where, Span]:
+    """Return the span of each partition. ``properties``: of a consumer that joins nothing.
 
-    A point in time is the first record at or after it, of an open transaction as well: what it
-    holds before the end belongs to the span, if it is ever committed. Without such a record it is
-    the end of the log. Raises BatchAbortedError when brokers do not answer: ask again.
+    A point in time is the first record at or after it, also of a transaction that is open or was
+    aborted: what an open one holds before the end belongs to the span, if it is ever committed.
+    Without such a record it is the end of the log. Raises BatchAbortedError when brokers do not
+    answer: ask again.
     """
-    wanted = list(places)
-    now_ms = int(time.time() * 1000)
-    # Ends before times: of what arrives in between, nothing is beyond an end and before a time.
-    lows = _offsets(queries, dict.fromkeys(wanted, EARLIEST))
-    highs = _offsets(queries, dict.fromkeys(wanted, LATEST))
-    starts = lows
-    if words.start == "latest" or words.start not in WORDS:
-        starts = highs | _points(queries, wanted, words.start, now_ms)
-    stops = highs
-    if words.end == "latest":
-        stops = _offsets(queries, dict.fromkeys(wanted, LATEST), committed=True)
-    elif words.end is not None:
-        stops = highs | _points(queries, wanted, words.end, now_ms)
-    return {
-        where: Span(min(starts[where], stops[where]), stops[where], words.name) for where in wanted
-    }
+    with closing(OffsetQueries(properties)) as queries:
+        return _Lookup(properties, queries, list(places)).spans(words)
 
 
-def _points(queries: OffsetQueries, wanted: list[Where], text: str, now_ms: int) -> Progress:
-    """Return the offsets of a point in time, without partitions that have no such record."""
-    named = offsets_of(text)
-    if named is not None:
-        missing = [f"{topic}/{number}" for topic, number in wanted if (topic, number) not in named]
+class _Lookup:
+    """One look at the logs."""
+
+    def __init__(
+        self, properties: Mapping[str, Any], queries: OffsetQueries, places: list[Where]
+    ) -> None:
+        self._properties = properties
+        self._queries = queries
+        self._places = places
+        self._now_ms = int(time.time() * 1000)
+        # Before all else: what arrives in the meantime is beyond the end.
+        self._highs = self._offsets(LATEST)
+
+    def spans(self, words: SpanWords) -> dict[Where, Span]:
+        starts = self._offsets(EARLIEST) if words.start == "earliest" else self._at(words.start)
+        stops = self._highs
+        if words.end == "latest":
+            stops = self._offsets(LATEST, committed=True)
+        elif words.end is not None:
+            stops = self._at(words.end)
+        return {
+            where: Span(min(starts[where], stops[where]), stops[where], words.name)
+            for where in self._places
+        }
+
+    def _at(self, text: str) -> Progress:
+        """Return the offsets of a point, of all partitions."""
+        named = offsets_of(text)
+        if named is None:
+            time_ms = time_of(text, self._now_ms)
+            return self._highs | self._from(0 if time_ms is None else max(0, time_ms))
+        missing = [f"{topic}/{n}" for topic, n in self._places if (topic, n) not in named]
         if missing:
             raise ConfigurationError(
                 [f"{text} names no offset of {', '.join(missing)}: name one of every partition"]
             )
-        return {where: named[where] for where in wanted}
-    time_ms = time_of(text, now_ms)
-    assert time_ms is not None  # the settings take nothing else
-    found = _answers(queries, dict.fromkeys(wanted, max(time_ms, 0)))
-    return {where: offset for where, offset in found.items() if offset is not None}
+        return {where: named[where] for where in self._places}
+
+    def _from(self, time_ms: int) -> Progress:
+        """Return the first records from that time on, of the partitions that have one.
+
+        Brokers also take a transaction's marker for a record, with the time at which it ended:
+        behind one there may be records that are older. So what they answer is only where to look.
+        """
+        asked = self._answers(dict.fromkeys(self._places, time_ms))
+        ranges = {
+            where: (offset, self._highs[where])
+            for where, offset in asked.items()
+            if offset is not None
+        }
+        found: Progress = {}
+        own = {**self._properties, "isolation.level": "read_uncommitted", "log_level": 0}
+        with closing(build(Consumer, own, None)) as consumer:
+            fetch = RangeFetch(consumer, ranges, refused=_refused)
+            while fetch.ends:
+                due = set(fetch.ends)
+                for message in fetch.poll():
+                    where = (message.topic() or "", message.partition() or 0)
+                    if where not in found and message.timestamp()[1] >= time_ms:
+                        found[where] = message.offset() or 0
+                for where in fetch.ends.keys() & fetch.undecodable.keys():
+                    found.setdefault(where, fetch.undecodable[where].offset)
+                for where in fetch.ends.keys() & found.keys():
+                    del fetch.ends[where]
+                fetch.pause(due - fetch.ends.keys())
+                if fetch.silent(SILENCE_S):
+                    raise BatchAbortedError("records of a span: nothing came", resolved=False)
+        return found
+
+    def _offsets(self, at: int, *, committed: bool = False) -> Progress:
+        found = self._answers(dict.fromkeys(self._places, at), committed=committed)
+        return {where: offset or 0 for where, offset in found.items()}
+
+    def _answers(
+        self, wanted: Mapping[Where, int], *, committed: bool = False
+    ) -> dict[Where, int | None]:
+        try:
+            found = self._queries.offsets(wanted, committed=committed)
+        except KafkaException as error:
+            reason = describe(error.args[0])
+            raise BatchAbortedError(f"offsets of a span: {reason}", resolved=False) from error
+        if errors := self._queries.take_errors():
+            raise BatchAbortedError(f"offsets of a span: {errors[0]}", resolved=False)
+        return found
 
 
-def _offsets(queries: OffsetQueries, wanted: Mapping[Where, int], **how: bool) -> Progress:
-    found = _answers(queries, wanted, **how)
-    return {where: offset or 0 for where, offset in found.items()}
-
-
-def _answers(
-    queries: OffsetQueries, wanted: Mapping[Where, int], **how: bool
-) -> dict[Where, int | None]:
-    try:
-        found = queries.offsets(wanted, **how)
-    except KafkaException as error:
-        reason = describe(error.args[0])
-        raise BatchAbortedError(f"offsets of a span: {reason}", resolved=False) from error
-    if errors := queries.take_errors():
-        raise BatchAbortedError(f"offsets of a span: {errors[0]}", resolved=False)
-    return found
+def _refused(place: str, error: KafkaError) -> BatchAbortedError:
+    return BatchAbortedError(f"{place} cannot be read: {describe(error)}", resolved=False)
