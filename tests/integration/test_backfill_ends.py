@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +11,6 @@ from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import FOREVER, Given, produce_aborted, produce_committed, produce_open
-
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,8 +80,6 @@ def test_each_partition_begins_and_ends_at_the_record_of_the_time(
 
 
 def await_exit(process: WorkerProcess, within_s: float) -> None:
-    import subprocess
-
     try:
         process.process.wait(within_s)
     except subprocess.TimeoutExpired:

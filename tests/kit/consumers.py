@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from hapax.core.span import SpanWords
+
 
 class FakeConsumer:
     """Holds messages, an assignment, committed offsets and watermarks; notes seeks."""
@@ -108,7 +110,7 @@ class FakeConsumer:
 
 
 def source(
-    patch: pytest.MonkeyPatch, *, start: str = "earliest"
+    patch: pytest.MonkeyPatch, *, start: str | SpanWords = "earliest"
 ) -> tuple[KafkaSource, FakeConsumer, Ticking]:
     """Return a real KafkaSource on a fake consumer."""
     patch.setattr(kafka_consumer, "Consumer", FakeConsumer)
