@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.kit.accounted import accounted
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.spark_process import SparkProcess
@@ -77,6 +78,8 @@ def test_each_partition_begins_and_ends_at_the_record_of_the_time(
     # 1: offsets 0 record, 1 marker, 2 aborted, 3 marker, 4 and 5 records, 6 marker, 7 and 8
     # aborted, 9 marker, 10 aborted and beyond the end.
     assert route.committed() == {0: 5, 1: 10, 2: 0, 3: 2, 4: 0, 5: 2}
+    found = accounted(route)
+    assert (found.clean, found.totals["records"]) == (True, len(EXPECTED)), found.counts
 
 
 def await_exit(process: WorkerProcess, within_s: float) -> None:

@@ -25,7 +25,7 @@ from hapax.core.errors import ConfigurationError, ExitCode, HapaxError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hapax.operations.backfill import Backfill, Part, Progress
+    from hapax.operations.backfill import Advance, Backfill, Part
     from hapax.settings import Settings
 
 INTERVAL_S = 2.0
@@ -50,7 +50,7 @@ def backfill(
         typer.Option(
             metavar="WHERE",
             help="Before the first record of that time or later; written alike. latest: all that"
-            " is there at the first start. Default: HAPAX_INPUT__END, else latest.",
+            " exists at the first start. Default: HAPAX_INPUT__END, else latest.",
         ),
     ] = None,
     engine: Annotated[
@@ -70,11 +70,11 @@ def backfill(
     Settings are those of hapax run, with a HAPAX_APP that has no offsets yet:
     claims, transactional ids and progress are the app's own. The first start
     looks up both ends of each partition and keeps them with the group's offsets.
-    Stopped or killed, the same command goes on to the same ends; done, it leaves
+    Stopped or killed, the same command continues to the same ends; done, it leaves
     at once. Then workers of the same app take over at exactly these offsets.
 
     Figures are offsets: records, and the markers and aborted records between them.
-    Progress and logs go to standard error; with --json one object a line to
+    Advance and logs go to standard error; with --json one object a line to
     standard output. Exit code 1: it was stopped before the end.
 
     Examples:
@@ -124,7 +124,7 @@ def _changes(
 # -- what is shown ------------------------------------------------------------------------------
 
 
-def _plan(parts: list[Part], progress: Progress, *, as_json: bool) -> None:
+def _plan(parts: list[Part], progress: Advance, *, as_json: bool) -> None:
     if as_json:
         _line(
             "planned",
@@ -163,7 +163,7 @@ def _shown(look: Backfill, *, as_json: bool) -> Iterator[None]:
     over = threading.Event()
     with progress_line() as line:
 
-        def show(progress: Progress) -> None:
+        def show(progress: Advance) -> None:
             if as_json:
                 _line("running", progress)
             else:
@@ -178,7 +178,7 @@ def _shown(look: Backfill, *, as_json: bool) -> Iterator[None]:
             thread.join()
 
 
-def _watch(look: Backfill, show: Callable[[Progress], None], over: threading.Event) -> None:
+def _watch(look: Backfill, show: Callable[[Advance], None], over: threading.Event) -> None:
     while not over.wait(INTERVAL_S):
         try:
             show(look.progress(look.look()))
@@ -186,7 +186,7 @@ def _watch(look: Backfill, show: Callable[[Progress], None], over: threading.Eve
             continue  # brokers that are away: the service says so itself
 
 
-def _text(progress: Progress) -> str:
+def _text(progress: Advance) -> str:
     share = 100 * progress.done / progress.total if progress.total else 100.0
     left = "" if progress.left_s is None else f", {age_text(progress.left_s)} left"
     return (
@@ -195,7 +195,7 @@ def _text(progress: Progress) -> str:
     )
 
 
-def _end(settings: Settings, progress: Progress, *, as_json: bool) -> None:
+def _end(settings: Settings, progress: Advance, *, as_json: bool) -> None:
     if as_json:
         state = "done" if progress.complete else "stopped"
         hand_over = {"app": settings.app, "unset": list(SPAN), "command": "hapax run"}
@@ -208,11 +208,11 @@ def _end(settings: Settings, progress: Progress, *, as_json: bool) -> None:
     else:
         typer.echo(
             f"stopped: {progress.done:,} of {progress.total:,} offsets are done. The same command"
-            " goes on from there"
+            " continues from there"
         )
 
 
-def _line(state: str, progress: Progress, **more: Any) -> None:
+def _line(state: str, progress: Advance, **more: Any) -> None:
     figures = {
         "state": state,
         "done": progress.done,

@@ -140,10 +140,7 @@ class Source(Protocol):
         """
 
     def ends(self) -> Progress | None:
-        """Return where a bounded run ends in each input partition; None: ask again soon.
-
-        That is the stop of a span, else the end of the log as a reader may see it now.
-        """
+        """Return where a bounded run ends in each input partition; None: ask again soon."""
 
     def adopt_orphans(self) -> list[TopicPartition] | None:
         """Make the group rebalance when partitions are unassigned; return those.

@@ -1,14 +1,15 @@
 """A bounded part of topics: how it was asked for, and what that came to in one partition.
 
-Whoever begins a topic looks both ends up once, for all of its partitions, and commits the starts as
-the group's offsets with the span beside each. Every later commit carries it on. So the ends stay
-the same however often processes start again, and whatever retention, compaction or late timestamps
-would make of the same words later.
+The member that begins a topic looks both ends up once, for all of its partitions, and commits the
+starts as the group's offsets with the span in the metadata of each. Every later commit carries it
+on. So the ends stay the same however often processes start again, and whatever retention,
+compaction or late timestamps would make of the same words later.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
     from hapax.core.records import TopicPartition
 
 WORDS = ("earliest", "latest", "refuse")
-"""What ``HAPAX_INPUT__START`` takes beside points in time and offsets."""
+"""What ``HAPAX_INPUT__START`` takes apart from points in time and offsets."""
 
-_DIGITS_MAX = 19
-"""Of an offset."""
+_NUMBER = re.compile(r"[0-9]{1,19}")
+_PLACE = re.compile(rf"([A-Za-z0-9._-]+)/([0-9]{{1,9}})/({_NUMBER.pattern})")
 
 
 class Span(msgspec.Struct, frozen=True, gc=False):
@@ -46,7 +47,8 @@ class Span(msgspec.Struct, frozen=True, gc=False):
         """Read that word; one that is damaged counts as none."""
         start, _, rest = (word or "").partition(":")
         stop, _, name = rest.partition(":")
-        return cls(int(start), int(stop), name) if _number(start) and _number(stop) else None
+        whole = _NUMBER.fullmatch(start) and _NUMBER.fullmatch(stop)
+        return cls(int(start), int(stop), name) if whole else None
 
     def done(self, committed: int) -> int:
         """Return how many offsets of it lie below a committed one."""
@@ -54,7 +56,7 @@ class Span(msgspec.Struct, frozen=True, gc=False):
 
 
 class SpanWords(msgspec.Struct, frozen=True):
-    """Start and end as they were set. ``end`` None: the group goes on for ever."""
+    """Start and end as they were set. ``end`` None: the run never ends by itself."""
 
     start: str
     end: str | None = None
@@ -72,7 +74,7 @@ class SpanWords(msgspec.Struct, frozen=True):
         if end is not None and end > now_ms:
             found.append(
                 f"HAPAX_INPUT__END={self.end} lies in the future: name a time that has passed, or"
-                " latest for all that is there now"
+                " latest for all that exists now"
             )
         if start is not None and start > now_ms:
             found.append(f"HAPAX_INPUT__START={self.start} lies in the future")
@@ -121,13 +123,13 @@ def offsets_of(text: str) -> dict[tuple[str, int], int] | None:
     """
     found: dict[tuple[str, int], int] = {}
     for one in text.split(","):
-        topic, *numbers = one.strip().split("/")
-        if not topic or len(numbers) != 2 or not all(map(_number, numbers)):  # noqa: PLR2004 - partition and offset
+        match = _PLACE.fullmatch(one.strip())
+        if match is None:
             return None
-        partition, offset = map(int, numbers)
-        if (topic, partition) in found:
-            raise ValueError(f"{topic}/{partition} is named twice")
-        found[topic, partition] = offset
+        where = (match[1], int(match[2]))
+        if where in found:
+            raise ValueError(f"{match[1]}/{match[2]} is named twice")
+        found[where] = int(match[3])
     return found
 
 
@@ -141,7 +143,3 @@ def _meaning(text: str) -> str:
     except ValueError:
         return text
     return f"{early}" if early == late else f"{-early} ago"
-
-
-def _number(word: str) -> bool:
-    return word.isascii() and word.isdecimal() and len(word) <= _DIGITS_MAX

@@ -43,7 +43,7 @@ class Part(msgspec.Struct, frozen=True):
         return self.span.stop - self.span.start
 
 
-class Progress(msgspec.Struct, frozen=True):
+class Advance(msgspec.Struct, frozen=True):
     """How far all partitions are; ``left_s`` None: it cannot be told yet."""
 
     done: int
@@ -100,7 +100,7 @@ class Backfill:
                     raise PreflightError([str(error)]) from error
         return self._found
 
-    def progress(self, parts: Sequence[Part]) -> Progress:
+    def progress(self, parts: Sequence[Part]) -> Advance:
         """Return how far it is, and at which rate since the looks before."""
         now_s = time.monotonic()
         done, total = sum(one.done for one in parts), sum(one.total for one in parts)
@@ -108,7 +108,7 @@ class Backfill:
         self._seen.append((now_s, done))
         first_s, before = self._seen[0]
         rate = (done - before) / (now_s - first_s) if now_s > first_s else 0.0
-        return Progress(done, total, rate, (total - done) / rate if rate > 0 else None)
+        return Advance(done, total, rate, (total - done) / rate if rate > 0 else None)
 
 
 @contextmanager

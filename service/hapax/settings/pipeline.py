@@ -46,7 +46,7 @@ class InputSettings(SettingsGroup):
         default=None,
         description="Where the run ends, before the first record of that time or later, and exits "
         "with 0: a backfill. latest: at the ends that were there when the group began. The ends "
-        "are looked up once and kept with the group's offsets, so a restart goes on to the same. "
+        "are looked up once and kept with the group's offsets, so a restart continues to the same. "
         "Unset: never.",
     )
 

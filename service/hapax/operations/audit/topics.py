@@ -53,11 +53,16 @@ class AuditTopics:
         client.partitions(self._outputs(set()))  # refuses those that are not there
 
     def lows(self) -> Progress:
-        """Return the first input offsets to read."""
+        """Return the first input offsets to read: of what the group was asked to read."""
         lows = self._client.log_starts(self.places)
         since_ms = self._options.since_ms
         if since_ms is None:
-            return lows
+            found = self._client.beside(self.places, stable=False)
+            spans = {where: one.span for where, one in found.items() if one.span is not None}
+            return {
+                where: max(low, spans[where].start) if where in spans else low
+                for where, low in lows.items()
+            }
         late = self._client.at_time(self.places, since_ms)
         return {where: late.get(where, end) for where, end in self.ends().items()}
 
