@@ -63,7 +63,7 @@ def test_a_reader_waits_before_an_open_transaction_also_for_plain_records_behind
     upstream.end(commit=commit)
     reading.values.clear()
     reading.take(*([b"t1", b"t2"] if commit else []), b"behind")
-    assert source.ends()[places(world)[0]] == 5  # four records and a marker
+    assert (source.ends() or {})[places(world)[0]] == 5  # four records and a marker
 
 
 def test_what_is_committed_behind_an_open_transaction_waits_for_its_end(rulebook: Make) -> None:
@@ -72,7 +72,7 @@ def test_what_is_committed_behind_an_open_transaction_waits_for_its_end(rulebook
     first, second = world.upstream(b"f"), world.upstream(b"s")
     second.end(commit=True)
     reading.linger()
-    assert (reading.values, source.ends()[places(world)[0]]) == ([], 0)
+    assert (reading.values, (source.ends() or {})[places(world)[0]]) == ([], 0)
     first.end(commit=False)
     reading.take(b"s")
 
@@ -88,7 +88,7 @@ def test_the_older_of_two_open_transactions_frees_what_lies_before_the_newer(
     first.end(commit=True)
     reading.take(b"f")
     reading.linger()
-    assert (reading.values, source.ends()[places(world)[0]]) == ([b"f"], 1)
+    assert (reading.values, (source.ends() or {})[places(world)[0]]) == ([b"f"], 1)
     second.end(commit=True)
     reading.take(b"f", b"s")
 

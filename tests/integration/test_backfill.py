@@ -71,8 +71,8 @@ def backfilling(
     moment = datetime.now(UTC)
     end_ms = int(moment.timestamp() * 1000)
     flow.feed_beside(300)
-    stops = {}
-    await_(lambda: stops.update(first_from(flow, end_ms)) or len(stops) == 4, 30)
+    await_(lambda: len(first_from(flow, end_ms)) == 4, 30)
+    stops = first_from(flow, end_ms)
     process = request.param(flow.environment(), "b-0", tmp_path / "backfill.log")
     flow.workers.append(process)
     words = (*COMMAND, moment.isoformat(timespec="milliseconds"))

@@ -79,7 +79,7 @@ def test_each_partition_begins_and_ends_at_the_record_of_the_time(
     # aborted, 9 marker, 10 aborted and beyond the end.
     assert route.committed() == {0: 5, 1: 10, 2: 0, 3: 2, 4: 0, 5: 2}
     found = accounted(route)
-    assert (found.clean, found.totals["records"]) == (True, len(EXPECTED)), found.counts
+    assert (found.clean, found.totals["records"]) == (True, len(EXPECTED)), found.totals
 
 
 def await_exit(process: WorkerProcess, within_s: float) -> None:
