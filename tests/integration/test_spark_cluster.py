@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 import sysconfig
 import tarfile
 import venv
@@ -19,7 +21,7 @@ from hapax.core.errors import ExitCode
 from hapax.sandbox import Sandbox, SandboxError
 from hapax.sandbox.spark_cluster import EXECUTOR_MEMORY
 from tests.kit.pipeline_under_test import PipelineUnderTest
-from tests.kit.spark_process import SparkProcess, executors
+from tests.kit.spark_process import SPARK, SparkProcess, executors
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
 
@@ -208,6 +210,26 @@ def test_a_packed_environment_becomes_the_python_of_executors(
     (shipped, _) = driver.lines("code_shipped")
     assert shipped["names"] == ["where", "their-own"]
     assert {Path(prefix.decode()).name for prefix in values(route)} == {"their-own"}
+
+
+def test_a_backfill_and_its_audit_run_the_shipped_function(
+    route_of: Callable[..., PipelineUnderTest], servers: Sandbox
+) -> None:
+    route = route_of(STOP_AFTER__AT_END=None, SPARK__EXECUTOR_TIMEOUT="2m")
+    environment = {**SPARK, **route.environment(), "HAPAX_INSTANCE": "b-0"}
+    for command in ("backfill", "audit"):
+        words = ["--engine", "spark", "--master", servers.spark.url, "--json"]
+        end = subprocess.run(
+            [sys.executable, "-m", "hapax", command, *words],
+            env=environment,
+            capture_output=True,
+            check=False,
+            text=True,
+            timeout=2 * LEAVE_S,
+        )
+        assert end.returncode == 0, end.stdout[-2000:] + end.stderr[-2000:]
+    assert values(route) == sorted(value.upper() for value in VALUES)
+    assert json.loads(end.stdout)["totals"]["with_outputs"] == len(VALUES)
 
 
 def test_a_dataframe_calls_functions_of_its_package_on_executors(

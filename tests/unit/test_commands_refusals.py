@@ -23,6 +23,7 @@ DEAD = {"HAPAX_DEAD_LETTER__TOPIC": "dead"}
 ENVIRONMENT = {**REQUIRED, "HAPAX_INPUT__TOPICS": "orders"}
 COMMANDS: dict[str, dict[str, str]] = {
     "offsets": {},
+    "backfill": {},
     "dead-letters list": DEAD,
     "dead-letters show dead/0/1": DEAD,
     "dead-letters replay --yes": DEAD,
@@ -35,6 +36,10 @@ COMMANDS: dict[str, dict[str, str]] = {
     "claims adopt --yes": REDIS,
 }
 WRONG = {
+    "backfill --from soon": "choose one of earliest, latest, refuse, or write an age",
+    "backfill --until soon": "choose one of latest, or write an age",
+    "backfill --from latest": "leaves nothing before HAPAX_INPUT__END=latest",
+    "backfill --master spark://here:7077": "--master is an option of --engine spark",
     "offsets --interval 2": "--interval 2: the unit is missing",
     "offsets --watch --interval 0s": "--interval 0s: at least 200ms",
     "offsets set": "Missing argument",

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from hapax.core.errors import HapaxError
 from hapax.engines.spark.reports import cause
 from hapax.engines.spark.session import SparkOptions, open_session
+from hapax.engines.spark.shipping import code_of, named, ship
 from hapax.operations.audit.result import IncompleteError
 from hapax.operations.audit.spark import AuditJudgement, Tables
 from hapax.operations.audit.spark_frames import EFFECTS, INPUTS, read_frame, reporting
@@ -37,13 +42,13 @@ _SHUFFLES = "spark.sql.shuffle.partitions"
 def opened(settings: Settings, report: Report) -> Iterator[SparkAudit]:
     """Start Spark for the block, and stop it."""
     report("starting Spark", 0, 0)
-    spark = open_session(
-        SparkOptions(
-            f"{settings.app}-audit", settings.spark.master, dict(settings.spark.properties)
-        )
-    )
+    options = msgspec.structs.replace(SparkOptions.of(settings), app=f"{settings.app}-audit")
+    wares = [] if options.local else [*code_of(settings.transform), *named(options.ship)]
+    spark = open_session(options)
     try:
-        yield SparkAudit(spark, report)
+        with tempfile.TemporaryDirectory(prefix="hapax-ship-") as folder:
+            ship(spark.sparkContext, wares, Path(folder))
+            yield SparkAudit(spark, report)
     except HapaxError:
         raise
     except Exception as error:  # a task that failed comes in many disguises, none of them short
