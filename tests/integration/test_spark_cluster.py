@@ -212,6 +212,8 @@ def test_a_packed_environment_becomes_the_python_of_executors(
     assert {Path(prefix.decode()).name for prefix in values(route)} == {"their-own"}
 
 
+@pytest.mark.long
+@pytest.mark.timeout(900)
 def test_a_backfill_and_its_audit_run_the_shipped_function(
     route_of: Callable[..., PipelineUnderTest], servers: Sandbox
 ) -> None:
@@ -225,7 +227,7 @@ def test_a_backfill_and_its_audit_run_the_shipped_function(
             capture_output=True,
             check=False,
             text=True,
-            timeout=2 * LEAVE_S,
+            timeout=4 * LEAVE_S,
         )
         assert end.returncode == 0, end.stdout[-2000:] + end.stderr[-2000:]
     assert values(route) == sorted(value.upper() for value in VALUES)

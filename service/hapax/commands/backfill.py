@@ -84,8 +84,6 @@ def backfill(
     """
     with refusals(as_json=as_json):
         settings = environment_settings(_changes(start, until, engine, master))
-        if settings.spark.dataframe is not None:
-            raise ConfigurationError(["a DataFrame pipeline has no span: unset it"])
         import_from_here()
         from hapax.operations.backfill import backfill as opened
 
