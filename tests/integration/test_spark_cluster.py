@@ -219,7 +219,8 @@ def test_a_backfill_and_its_audit_run_the_shipped_function(
 ) -> None:
     route = route_of(STOP_AFTER__AT_END=None, SPARK__EXECUTOR_TIMEOUT="2m")
     environment = {**SPARK, **route.environment(), "HAPAX_INSTANCE": "b-0"}
-    for command in ("backfill", "audit"):
+
+    def typed(command: str) -> str:
         words = ["--engine", "spark", "--master", servers.spark.url, "--json"]
         end = subprocess.run(
             [sys.executable, "-m", "hapax", command, *words],
@@ -230,8 +231,11 @@ def test_a_backfill_and_its_audit_run_the_shipped_function(
             timeout=4 * LEAVE_S,
         )
         assert end.returncode == 0, end.stdout[-2000:] + end.stderr[-2000:]
+        return end.stdout
+
+    typed("backfill")
     assert values(route) == sorted(value.upper() for value in VALUES)
-    assert json.loads(end.stdout)["totals"]["with_outputs"] == len(VALUES)
+    assert json.loads(typed("audit"))["totals"]["with_outputs"] == len(VALUES)
 
 
 def test_a_dataframe_calls_functions_of_its_package_on_executors(
