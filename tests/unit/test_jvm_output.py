@@ -87,6 +87,7 @@ def test_each_thing_is_one_entry_with_level_and_speaker(text: str, told: list[En
     [
         "WARNING: Using incubator modules: jdk.incubator.vector\n",
         'Setting default log level to "WARN".\n',
+        "Starting Streaming TransformWithStateInPandas Python worker.\n\n",
         "To adjust logging level use sc.setLogLevel(newLevel). For SparkR, use it\n",
         "Picked up JAVA_TOOL_OPTIONS: -Xmx1g\nNOTE: Picked up JDK_JAVA_OPTIONS: -Xmx1g\n",
         "26/11/24 15:00:00 WARN NativeCodeLoader: Unable to load native-hadoop library for you\n",

@@ -58,6 +58,7 @@ _SILENT: Final = re.compile(
     "WARNING: Using incubator modules|Setting default log level to|To adjust logging level use"
     r"|Using Spark's default log4j profile|(?:NOTE: )?Picked up \w*JAVA\w*OPTIONS"
     "|PySpark worker failed with exception:$"
+    "|(?:Starting )?Streaming TransformWithStateInPandas Python worker"  # five lines for each start
 )
 _SILENT_LOGS: Final = re.compile(
     r"Unable to load native-hadoop library|Your hostname, .* resolves to a loopback address"
