@@ -13,7 +13,8 @@ from hapax.spark import HapaxSink
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hapax.engines.spark.dataframe.sink import Publishing, SinkOptions
+    from hapax.engines.spark.dataframe.publication import Publishing
+    from hapax.engines.spark.dataframe.sink import SinkOptions
 
 STEPS = ("open", "begin", "send", "send_offsets", "commit", "published")
 
@@ -36,7 +37,7 @@ class DyingSink(HapaxSink):
                 publish = publisher.publish
                 publisher.publish = lambda *arguments: _then_die(publish(*arguments))
             else:
-                setattr(publisher._transaction, step, _die)
+                setattr(publisher._marked.transaction, step, _die)
             yield publishing
 
 

@@ -51,14 +51,16 @@ def check_columns(schema: StructType) -> None:
 
 
 class Writing:
-    """Turns rows of one micro-batch into messages, numbered through."""
+    """Turns rows of one micro-batch into messages, numbered through from ``first``."""
 
-    def __init__(self, batch: MicroBatch, app: str, topic: str, inputs: frozenset[str]) -> None:
+    def __init__(
+        self, batch: MicroBatch, app: str, topic: str, inputs: frozenset[str], first: int = 0
+    ) -> None:
         self._batch = batch
         self._app = app
         self._topic = topic
         self._inputs = inputs
-        self._numbers = count()
+        self._numbers = count(first)
 
     def messages(self, rows: pa.RecordBatch) -> list[Message]:
         """Return a message for each row, in order; refuse rows for a topic that is read."""
