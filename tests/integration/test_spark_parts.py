@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
+from hapax.spark import HapaxSink, register
 from tests.kit import topics
+from tests.kit.dying_sinks import PART_STEPS, DyingPartsSink, LosingSink
 from tests.kit.spark_queries import records, run
 
 if TYPE_CHECKING:
@@ -83,3 +86,60 @@ def test_every_row_is_published_once_in_parts_and_in_the_order_of_its_task(
         assert topics.committed(stage.servers, f"{stage.out}--sink", stage.out)[0] == batch + 1
     assert list(stage.lanes().values()) == [2, 2, None, None]
     assert list(stage.spool.iterdir()) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["parallel", "together"])
+def test_a_micro_batch_in_parts_is_published_once_wherever_it_is_killed(
+    spark: SparkSession, stage: Stage, mode: str
+) -> None:
+    register(spark, DyingPartsSink)
+    stage.checkpoint.mkdir()
+    for step in PART_STEPS:
+        stage.write(2000)
+        (stage.checkpoint / "step").write_text(step)
+        killed = "the micro-batch in parts failed" if step == "task" else "crashed"
+        with pytest.raises(StreamingQueryException, match=killed):
+            stage.run(spark, "dying-parts")
+        # Whichever way the next start publishes, the rows that were fixed come first.
+        stage.run(spark, publish=mode)
+        stage.check()
+    assert topics.committed(stage.servers, f"{stage.out}--sink", stage.out)[0] == len(PART_STEPS)
+    assert list(stage.spool.iterdir()) == []
+
+
+def test_a_fixed_file_that_is_gone_stops_the_query_until_it_is_back(
+    spark: SparkSession, stage: Stage
+) -> None:
+    register(spark, LosingSink)
+    stage.write(2000)
+    lost = r"PositionLostError: micro-batch 0 .* in part \(.*is missing"
+    with pytest.raises(StreamingQueryException, match=lost):
+        stage.run(spark, "losing")
+    with pytest.raises(StreamingQueryException, match=lost):
+        stage.run(spark)
+    (gone,) = stage.checkpoint.glob("*.arrow")
+    gone.rename(stage.spool / gone.name)
+    stage.run(spark)
+    stage.check()
+
+
+def test_a_few_rows_are_published_in_one_transaction(spark: SparkSession, stage: Stage) -> None:
+    stage.write(100)
+    stage.run(spark, inlineBytesMax="1000000")
+    stage.check()
+    assert set(stage.lanes().values()) == {None}
+
+
+def test_parts_without_the_process_of_the_driver_are_refused(
+    spark: SparkSession, stage: Stage
+) -> None:
+    class Alone(HapaxSink):
+        @classmethod
+        def name(cls) -> str:
+            return "alone"
+
+    spark.dataSource.register(Alone)  # as Spark Connect would
+    stage.write(100)
+    with pytest.raises(StreamingQueryException, match="choose together"):
+        stage.run(spark, "alone")
