@@ -127,24 +127,27 @@ class HapaxSink(ExactlyOnceSink):
     @classmethod
     def check(cls, options: SinkOptions) -> SinkOptions:
         """Return what the options mean; raise ConfigurationError for what cannot work."""
-        parallel = settings_of(options).spark.publish == "parallel"
+        settings = settings_of(options)
+        parallel = settings.spark.publish == "parallel"
         if parallel and cls.desk is None:
             raise ConfigurationError([NO_DESK])
-        return msgspec.structs.replace(options, durable=parallel)
+        inputs = frozenset(settings.input.topics) - {_NONE}
+        return msgspec.structs.replace(options, durable=parallel, inputs=inputs)
 
     @classmethod
     @contextmanager
     def publishing(cls, options: SinkOptions) -> Iterator[Publishing]:
         """Give a publisher for these options."""
         settings = settings_of(options)
-        inputs = frozenset(settings.input.topics) - {_NONE}
         publish = partial(publish_lanes, settings)
         run, lanes = cls._one_by_one(publish), 0
         if options.durable and cls.desk is not None:
             lanes = settings.spark.lanes or cls.desk.lanes()
             run = partial(cls.desk.run, f"hapax-sink-{settings.app}", publish)
         with open_publisher(settings) as publisher:
-            yield Publishing(publisher, settings.app, settings.output.topic, inputs, run, lanes)
+            yield Publishing(
+                publisher, settings.app, settings.output.topic, options.inputs, run, lanes
+            )
 
     @classmethod
     def _one_by_one(cls, publish: Publish) -> Run:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hapax.core.errors import HapaxError, ProducerDeadError
-from hapax.engines.spark.dataframe import publication
+from hapax.engines.spark.dataframe.parts import Manifest
 from hapax.engines.spark.dataframe.publication import Publication, Publishing
 from hapax.kafka.produce import micro_batch, sink_lane
 from hapax.kafka.produce.micro_batch import KafkaPublisher
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hapax.core.ports import Message
+    from hapax.engines.spark.dataframe.parts import LaneReport
     from hapax.kafka.produce.marked_transaction import MarkedNames
 
 BATCHES, TASKS, ROWS = 3, 4, 8
@@ -99,13 +100,14 @@ def publisher() -> KafkaPublisher:
         logger=None,
         watch=lambda _: nullcontext(),
     )
-    made._published.find = lambda _: None  # type: ignore[method-assign] # no topic to look at
+    unseen: Any = lambda _topics: None  # noqa: E731 - there is no topic to look at
+    made._published.find = unseen  # type: ignore[method-assign]
     return made
 
 
-def run_lanes(world: World, plans: Sequence[Any]) -> list[Any]:
+def run_lanes(world: World, plans: Sequence[Any]) -> list[LaneReport]:
     """Run each lane as a task; what kills a task may leave the driver alive, to try again."""
-    reports = []
+    reports: list[LaneReport] = []
     for plan in world.rng.sample(plans, len(plans)):
         for _attempt in range(3):
             try:
@@ -232,7 +234,7 @@ def test_with_a_choice_of_rows_for_each_repetition_rows_are_doubled_or_lost(
 ) -> None:
     class Choosing(Publication):
         def _finished(self, fixed: Any, manifest: Any) -> Any:
-            own = publication.Manifest.of(self._batch, self._parcels, fixed.lanes)
+            own = Manifest.of(self._batch, self._parcels, fixed.lanes)
             return super()._finished(fixed, own)
 
         def _together(self) -> Any:

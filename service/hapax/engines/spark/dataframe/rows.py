@@ -50,6 +50,18 @@ def check_columns(schema: StructType) -> None:
         raise ConfigurationError(problems)
 
 
+def refuse_inputs(rows: pa.RecordBatch, inputs: frozenset[str]) -> pa.RecordBatch:
+    """Return the rows; raise StopError when one names a topic that is read."""
+    if inputs and "topic" in rows.schema.names:
+        read = inputs.intersection(rows.column("topic").unique().to_pylist())
+        if read:
+            raise StopError(
+                f"a row names topic {min(read)}, which the pipeline reads: it would read its "
+                "own output in an endless loop"
+            )
+    return rows
+
+
 class Writing:
     """Turns rows of one micro-batch into messages, numbered through from ``first``."""
 
@@ -64,13 +76,7 @@ class Writing:
 
     def messages(self, rows: pa.RecordBatch) -> list[Message]:
         """Return a message for each row, in order; refuse rows for a topic that is read."""
-        if self._inputs and "topic" in rows.schema.names:
-            read = self._inputs.intersection(rows.column("topic").unique().to_pylist())
-            if read:
-                raise StopError(
-                    f"a row names topic {min(read)}, which the pipeline reads: it would read its "
-                    "own output in an endless loop"
-                )
+        refuse_inputs(rows, self._inputs)
         topic, header, app = self._topic, self._batch.header, self._app
         messages = []
         for value, key, named, partition, timestamp_ms, headers, number in zip(

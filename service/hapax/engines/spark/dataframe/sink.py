@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
 from hapax.core.errors import ConfigurationError, StopError
 from hapax.core.micro_batches import MicroBatch
 from hapax.engines.spark.dataframe.publication import Publication, Publishing
-from hapax.engines.spark.dataframe.rows import check_columns
+from hapax.engines.spark.dataframe.rows import check_columns, refuse_inputs
 from hapax.engines.spark.dataframe.staging import (
     FOLDER,
     Parcel,
@@ -65,6 +65,7 @@ class SinkOptions(msgspec.Struct, frozen=True):
     report            leave the numbers of the last micro-batch beside the rows
     named             all options as they were given, names in lower case
     durable           rows that wait in files are on the disk before their task is done
+    inputs            topics that no row may name
     """
 
     checkpoint: str
@@ -73,6 +74,7 @@ class SinkOptions(msgspec.Struct, frozen=True):
     report: bool
     named: dict[str, str]
     durable: bool = False
+    inputs: frozenset[str] = frozenset()
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
@@ -108,7 +110,7 @@ class ExactlyOnceSink(DataSource):
     @classmethod
     @abstractmethod
     def check(cls, options: SinkOptions) -> SinkOptions:
-        """Return what the options mean, with ``durable``; before any row is taken.
+        """Return what the options mean, to the last of them; before any row is taken.
 
         Raises ConfigurationError for those that cannot work.
         """
@@ -143,7 +145,9 @@ class SinkWriter(DataSourceStreamArrowWriter):
                 "this version of Spark does not pass query and micro-batch to its tasks"
             )
         name = f"{number}-{context.partitionId()}-{context.taskAttemptId()}"
-        return TaskRows(query, self._spool().store(iterator, name))
+        # What is refused only when it is published could not be taken back from parts.
+        rows = (refuse_inputs(batch, self._options.inputs) for batch in iterator)
+        return TaskRows(query, self._spool().store(rows, name))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark calls it so
         """Publish the rows of all tasks in one transaction, unless they are published."""
