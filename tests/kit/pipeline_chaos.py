@@ -120,7 +120,7 @@ def run(
             _start(driver)
             _await_more(driver, servers, out)
             time.sleep(rng.uniform(0.0, 1.0))  # any moment of a micro-batch
-            _strike(driver, strike)
+            _strike(driver, strike, retried=in_parts)
         _start(driver)
         wanted = len(expected)
         await_(lambda: _rows(servers, out) >= wanted, 600, lambda: driver.text()[-2000:])
@@ -147,10 +147,15 @@ def _start(driver: SparkProcess) -> None:
         driver.start()
 
 
-def _strike(driver: SparkProcess, part: Part) -> None:
-    """Kill a part; what is left of the driver leaves by itself, or did not need it."""
+def _strike(driver: SparkProcess, part: Part, *, retried: bool) -> None:
+    """Kill a part; what is left of the driver leaves by itself, or did not need it.
+
+    ``retried``: Spark makes another attempt at the tasks of a Python process that died.
+    """
     if part == "all" or not driver.strike(signal.SIGKILL, part):
         driver.kill()
+        return
+    if retried and part in {"worker", "pool"}:
         return
     try:
         assert driver.process.wait(LEAVES_S), "it went on without a part of itself"

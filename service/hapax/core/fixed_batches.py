@@ -41,12 +41,12 @@ class FixedBatch(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What stands in the marker's metadata."""
+        """What is written into the marker's metadata."""
         return f"{self.manifest} {self.checksum} {self.lanes} {self.inputs or _NOTHING}"
 
     @classmethod
     def parse(cls, words: Sequence[str]) -> FixedBatch | None:
-        """Read the words; None when they are somebody else's."""
+        """Read the words; None when another program wrote them."""
         if len(words) != _WORDS or not words[2].isdecimal():
             return None
         return cls(words[0], words[1], int(words[2]), words[3])

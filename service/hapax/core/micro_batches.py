@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hapax.core.records import Record, TopicPartition
 
 _FORM, _FORM_FIXED = "hapax1", "hapax2"
-"""A version that knows only the first refuses the second: it would publish beside it."""
+"""A version that knows only the first refuses the second: it must not publish next to it."""
 _WORDS = 3
 _HEADER_WORDS = 3
 _UNKNOWN = "-"

@@ -32,7 +32,7 @@ STAGED_AGAIN = (
 )
 
 
-class Published(NamedTuple):
+class PublishedParts(NamedTuple):
     """What became of a micro-batch; see ``PublishedBatch``."""
 
     records: dict[str, int]
@@ -128,7 +128,7 @@ class Publication:
         fixed = manifest.keep(spool, batch.inputs)
         holding = self._publishing.publisher.fix(batch, fixed, self._chunks)
         if holding is None:
-            return Published({}, repeated=True, attempts=1)
+            return PublishedParts({}, repeated=True, attempts=1)
         if holding != fixed:
             spool.remove(self._parcels)
             manifest = Manifest.load(spool, holding)
@@ -143,7 +143,7 @@ class Publication:
         for report in reports:
             records.update(report.records)
         attempts = max(report.attempts for report in reports)
-        return Published(dict(records), repeated=not records, attempts=attempts)
+        return PublishedParts(dict(records), repeated=not records, attempts=attempts)
 
     def _plans(self, fixed: FixedBatch, manifest: Manifest) -> Iterator[LanePlan]:
         publishing = self._publishing

@@ -11,6 +11,7 @@ import hashlib
 import io
 import os
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -105,7 +106,7 @@ class Place:
         """Wait until a file and its name are on the disk; other stores see to that themselves."""
         if not isinstance(self.files, fs.LocalFileSystem):
             return
-        for each in (path, os.path.dirname(path)):  # noqa: PTH120 - Arrow's paths are texts
+        for each in (Path(path), Path(path).parent):
             descriptor = os.open(each, os.O_RDONLY)
             try:
                 os.fsync(descriptor)
