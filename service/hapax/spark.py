@@ -14,24 +14,43 @@ query = (
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from hapax.core.errors import ConfigurationError
+import msgspec
+from pyspark.errors import PySparkException
+
+from hapax.core.errors import (
+    BatchAbortedError,
+    ConfigurationError,
+    PositionLostError,
+    ProducerDeadError,
+    StopError,
+)
 from hapax.core.micro_batches import Marker
 from hapax.engines.spark.connector import connector_jars
-from hapax.engines.spark.dataframe.sink import ExactlyOnceSink, Publishing, SinkOptions
+from hapax.engines.spark.dataframe.desk import DeskAddress, JobDesk
+from hapax.engines.spark.dataframe.parts import LanePlan, LaneReport
+from hapax.engines.spark.dataframe.publication import Publishing
+from hapax.engines.spark.dataframe.sink import ExactlyOnceSink, SinkOptions
+from hapax.engines.spark.dataframe.staging import StagedRowsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
     from hapax.kafka.produce.micro_batch import KafkaPublisher
     from hapax.settings import Settings
+
+    Publish = Callable[[Iterable[LanePlan]], Iterator[LaneReport]]
+    Run = Callable[[Sequence[LanePlan]], list[LaneReport]]
+    Around = dict[str, Any]
 
 __all__ = ["HapaxSink", "connector_jars", "refresh_marker", "register", "set_marker"]
 
@@ -41,6 +60,7 @@ OPTIONS = {
     "partitioner": "HAPAX_OUTPUT__PARTITIONER",
     "kafka.bootstrap.servers": "HAPAX_KAFKA__BOOTSTRAP_SERVERS",
     "transactiontimeout": "HAPAX_TRANSACTION__TIMEOUT",
+    "publish": "HAPAX_SPARK__PUBLISH",
 }
 """Options of a query, and the variable of the environment that says the same.
 
@@ -48,11 +68,34 @@ Everything else, secrets above all, comes from the driver's environment: options
 """
 _OURS = {"checkpointlocation", "spool", "inlinebytesmax", "report", "path", "queryname"}
 _NONE = "_"
+NO_DESK = (
+    "publish=parallel needs a session that runs in the process of its driver, which registers the"
+    " sink by hapax.spark.register: Spark Connect has none; choose together"
+)
 
 
-def register(session: SparkSession) -> None:
-    """Make ``writeStream.format("hapax")`` known to this session."""
-    session.dataSource.register(HapaxSink)
+def register(session: SparkSession, sink: type[HapaxSink] | None = None) -> None:
+    """Make ``writeStream.format("hapax")`` known to this session.
+
+    ``sink``: a subclass of one's own instead of ``HapaxSink``.
+    """
+
+    class Registered(sink or HapaxSink):  # type: ignore[misc] # the base is a parameter
+        """Travels by value: the process that commits learns the desk from it."""
+
+        desk = _desk(session)
+
+    session.dataSource.register(Registered)
+
+
+def _desk(session: SparkSession) -> DeskAddress | None:
+    """Return who runs jobs for the sink; None for a session of Spark Connect, which has none."""
+    try:
+        desk = JobDesk(session.sparkContext)
+    except (PySparkException, OSError):
+        return None
+    atexit.register(desk.close)
+    return desk.address
 
 
 def refresh_marker(**options: str) -> int | None:
@@ -79,19 +122,73 @@ def set_marker(query: str, number: int, **options: str) -> None:
 class HapaxSink(ExactlyOnceSink):
     """The data source with Kafka behind it."""
 
+    desk: ClassVar[DeskAddress | None] = None
+
     @classmethod
-    def check(cls, options: SinkOptions) -> None:
-        """Raise ConfigurationError for options that cannot work, before any row is taken."""
-        settings_of(options)
+    def check(cls, options: SinkOptions) -> SinkOptions:
+        """Return what the options mean; raise ConfigurationError for what cannot work."""
+        settings = settings_of(options)
+        parallel = settings.spark.publish == "parallel"
+        if parallel and cls.desk is None:
+            raise ConfigurationError([NO_DESK])
+        inputs = frozenset(settings.input.topics) - {_NONE}
+        return msgspec.structs.replace(options, durable=parallel, inputs=inputs)
 
     @classmethod
     @contextmanager
     def publishing(cls, options: SinkOptions) -> Iterator[Publishing]:
         """Give a publisher for these options."""
         settings = settings_of(options)
-        inputs = frozenset(settings.input.topics) - {_NONE}
+        publish = partial(publish_lanes, settings)
+        run, lanes = cls._one_by_one(publish), 0
+        if options.durable and cls.desk is not None:
+            lanes = settings.spark.lanes or cls.desk.lanes()
+            run = partial(cls.desk.run, f"hapax-sink-{settings.app}", publish)
         with open_publisher(settings) as publisher:
-            yield Publishing(publisher, settings.app, settings.output.topic, inputs)
+            yield Publishing(
+                publisher, settings.app, settings.output.topic, options.inputs, run, lanes
+            )
+
+    @classmethod
+    def _one_by_one(cls, publish: Publish) -> Run:
+        return lambda plans: [*publish(plans)]
+
+
+def publish_lanes(settings: Settings, plans: Iterable[LanePlan]) -> Iterator[LaneReport]:
+    """Publish what each lane has; this is the function that executors import.
+
+    Nothing is raised that a repetition of the task would only meet again.
+    """
+    for plan in plans:
+        yield _publish_lane(settings, plan)
+
+
+def _publish_lane(settings: Settings, plan: LanePlan) -> LaneReport:
+    from hapax.kafka.produce.sink_lane import LanePublished, LanePublisher
+
+    published, problem, lost = LanePublished(), "", False
+    try:
+        with _watched(settings) as around:
+            lane = LanePublisher(settings, plan.lane, **around)
+            try:
+                lane.publish(plan.manifest, plan.parcels(), published)
+            finally:
+                lane.close()
+    except StagedRowsError as error:
+        problem, lost = error.what, True
+    except PositionLostError as error:
+        problem, lost = str(error), True
+    except (StopError, BatchAbortedError, ProducerDeadError) as error:
+        problem = str(error)
+    return LaneReport(
+        plan.lane,
+        published.done,
+        len(plan.shares),
+        published.records,
+        published.attempts,
+        problem,
+        lost,
+    )
 
 
 def _marker_settings(options: dict[str, str]) -> Settings:
@@ -125,8 +222,20 @@ def settings_of(options: SinkOptions) -> Settings:
 @contextmanager
 def open_publisher(settings: Settings) -> Iterator[KafkaPublisher]:
     """Give a publisher to this process, watched over: a call that hangs ends the process."""
-    from hapax.engines.watchdog import Watchdog
     from hapax.kafka.produce.micro_batch import KafkaPublisher
+
+    with _watched(settings) as around:
+        publisher = KafkaPublisher(settings, **around)
+        try:
+            yield publisher
+        finally:
+            publisher.close()
+
+
+@contextmanager
+def _watched(settings: Settings) -> Iterator[Around]:
+    """Give what the clients of this process are built with; a call that hangs ends it."""
+    from hapax.engines.watchdog import Watchdog
 
     log = logging.getLogger("hapax.sink")
     watchdog = Watchdog(
@@ -135,14 +244,15 @@ def open_publisher(settings: Settings) -> Iterator[KafkaPublisher]:
             "hapax sink: %s hangs for %.0f s", call, seconds
         ),
     )
-    publisher = KafkaPublisher(
-        settings, clock=time, forward=_forward, logger=_ClientLines(), watch=watchdog.watch
-    )
     watchdog.start()
     try:
-        yield publisher
+        yield {
+            "clock": time,
+            "forward": _forward,
+            "logger": _ClientLines(),
+            "watch": watchdog.watch,
+        }
     finally:
-        publisher.close()
         watchdog.stop()
 
 

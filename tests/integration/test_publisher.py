@@ -10,13 +10,15 @@ from confluent_kafka.admin import AdminClient
 from hapax.core.errors import PositionLostError, StopError
 from hapax.core.micro_batches import Marker, MicroBatch
 from hapax.core.ports import Message
-from hapax.kafka.produce.micro_batch import KafkaPublisher, marker_group
+from hapax.kafka.produce.marked_transaction import sink_names
+from hapax.kafka.produce.micro_batch import KafkaPublisher, Published
 from hapax.settings import load_settings
 from tests.kit import topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from hapax.core.fixed_batches import FixedBatch
     from hapax.sandbox import Sandbox
 
     Chunks = Callable[[], Iterable[Sequence[Message]]]
@@ -54,7 +56,7 @@ class Stage(NamedTuple):
         return [record.value for record in topics.read_back(self.servers, self.topic)]
 
     def marker(self) -> int | None:
-        return topics.committed(self.servers, marker_group(self.topic), self.topic)[0]
+        return topics.committed(self.servers, sink_names(self.topic).group, self.topic)[0]
 
     def messages(self, *values: bytes) -> list[Message]:
         return [Message(self.topic, value, None, 0, 0, []) for value in values]
@@ -71,6 +73,11 @@ class Stage(NamedTuple):
 
     def chunks(self, *values: bytes) -> Chunks:
         return lambda: [self.messages(value) for value in values]
+
+
+def whole(found: Published | FixedBatch) -> Published:
+    assert isinstance(found, Published)
+    return found
 
 
 @pytest.fixture
@@ -90,7 +97,7 @@ def publisher(stage: Stage) -> Iterator[KafkaPublisher]:
 def test_micro_batches_come_out_whole_and_with_their_marker(
     stage: Stage, publisher: KafkaPublisher
 ) -> None:
-    first = publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.chunks(b"a", b"b"))
+    first = whole(publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.chunks(b"a", b"b")))
     publisher.publish(MicroBatch(QUERY, 1, "bb"), stage.chunks(b"c"))
     publisher.publish(MicroBatch(QUERY, 2, "cc"), stage.chunks())
 
@@ -103,7 +110,7 @@ def test_a_micro_batch_that_comes_again_is_not_published_again(
     stage: Stage, publisher: KafkaPublisher
 ) -> None:
     publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.chunks(b"a"))
-    again = publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.chunks(b"a"))
+    again = whole(publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.chunks(b"a")))
 
     assert again.repeated
     assert stage.values() == [b"a"]
@@ -121,7 +128,7 @@ def test_an_old_checkpoint_that_is_one_behind_is_told_by_its_input(
 
 def forget_the_marker(stage: Stage) -> None:
     admin = AdminClient({"bootstrap.servers": stage.servers, "log_level": 0})
-    for future in admin.delete_consumer_groups([marker_group(stage.topic)]).values():
+    for future in admin.delete_consumer_groups([sink_names(stage.topic).group]).values():
         future.result(30)
 
 
@@ -199,7 +206,7 @@ def test_of_two_publishers_of_one_micro_batch_one_publishes(stage: Stage) -> Non
             fast.publish(batch, stage.chunks(b"a", b"b"))
         yield stage.messages(b"b")
 
-    late = slow.publish(batch, overtaken)
+    late = whole(slow.publish(batch, overtaken))
 
     assert late.repeated
     assert late.attempts == 2
@@ -231,7 +238,7 @@ def test_a_refreshed_marker_says_the_same(stage: Stage, publisher: KafkaPublishe
 
     assert publisher.refresh() == Marker(1, QUERY, "aa")
     assert publisher.refresh() == Marker(1, QUERY, "aa")
-    assert publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.chunks(b"a")).repeated
+    assert whole(publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.chunks(b"a"))).repeated
 
 
 def test_a_refresh_beside_a_publication_costs_it_one_attempt(
@@ -245,7 +252,7 @@ def test_a_refresh_beside_a_publication_costs_it_one_attempt(
         if not refreshed:
             refreshed.append(other.refresh())
 
-    published = publisher.publish(MicroBatch(QUERY, 0, "aa"), beside)
+    published = whole(publisher.publish(MicroBatch(QUERY, 0, "aa"), beside))
 
     assert refreshed == [None]
     assert published.attempts == 2

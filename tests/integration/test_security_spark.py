@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 WITHIN_S = 180.0
 TEN = [b"%d" % number for number in range(10)]
+WIDE = [b"%d" % number + bytes(300_000) for number in range(10)]
+"""So many bytes that they are published in parts, by two tasks."""
 
 
 @pytest.mark.long
@@ -45,16 +47,31 @@ def test_spark_on_records_does_its_work_over_tls_with_exactly_the_printed_rights
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["certificate", "SCRAM-SHA-512", "tokens", "token file"])
+@pytest.mark.parametrize(
+    ("name", "publish", "each"),
+    [
+        ("certificate", "together", TEN),
+        ("SCRAM-SHA-512", "together", TEN),
+        ("SCRAM-SHA-512", "parallel", WIDE),
+        ("tokens", "together", TEN),
+        ("token file", "together", TEN),
+    ],
+)
 def test_a_dataframe_pipeline_does_its_work_over_tls_with_exactly_the_printed_rights(
-    guarded: Sandbox, unique: Callable[[str], str], tmp_path: Path, name: str
+    guarded: Sandbox,
+    unique: Callable[[str], str],
+    tmp_path: Path,
+    name: str,
+    publish: str,
+    each: list[bytes],
 ) -> None:
     chosen, given, out = way(guarded, name), unique("in"), unique("out")
-    guarded.create_topic(given)
+    guarded.create_topic(given, partitions=2)
     guarded.create_topic(out)
-    topics.produce(guarded.bootstrap_servers, given, *TEN)
+    spread = [topics.Given(value, partition=n % 2) for n, value in enumerate(each)]
+    topics.produce(guarded.bootstrap_servers, given, *spread)
     more = {f"HAPAX_{variable}": text for variable, text in chosen.settings.items()}
-    at_end = {"HAPAX_STOP_AFTER__AT_END": "true"}
+    at_end = {"HAPAX_STOP_AFTER__AT_END": "true", "HAPAX_SPARK__PUBLISH": publish}
     values = environment(guarded, out, given, out, tmp_path / "c", **more, **at_end)
     ours = {key: text for key, text in (SPARK | values).items() if key.startswith("HAPAX_")}
     rights = kafka_rights(load_settings(ours | {"HAPAX_INSTANCE": INSTANCE}))
@@ -74,4 +91,4 @@ def test_a_dataframe_pipeline_does_its_work_over_tls_with_exactly_the_printed_ri
     written = sorted(
         record.value or b"" for record in topics.read_back(guarded.bootstrap_servers, out)
     )
-    assert written == sorted(2 * value for value in TEN)
+    assert written == sorted(2 * value for value in each)

@@ -45,6 +45,30 @@ def test_windows_without_doubles_come_out_once_through_kills(
     assert outcome.batches > 5
 
 
+@pytest.mark.row("SP5")
+@pytest.mark.long
+@pytest.mark.rounds
+def test_windows_in_parts_come_out_once_through_kills(
+    sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    app, records = unique("parts"), rounds(5000, 8000)
+    outcome = run(
+        sandbox,
+        app,
+        tmp_path,
+        records=records,
+        strikes=["worker", "all"],
+        rng=random.Random(8),
+        batch_max=1500,
+        in_parts=True,
+    )
+    assert outcome.lost == []
+    assert outcome.doubled == []
+    assert len(outcome.expected) == records // 20
+    markers = topics.committed(sandbox.bootstrap_servers, f"{app}--sink/0", f"{app}-out")
+    assert markers[0] is not None, "all was so little that it was published together"
+
+
 @pytest.mark.row("SP4", "SP27")
 def test_a_pipeline_is_ready_tells_its_numbers_and_stops_when_asked(
     sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path

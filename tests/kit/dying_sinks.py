@@ -5,15 +5,23 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hapax.spark import HapaxSink
+import msgspec
+
+from hapax.spark import HapaxSink, publish_lanes, settings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from hapax.engines.spark.dataframe.sink import Publishing, SinkOptions
+    from hapax.engines.spark.dataframe.parts import LanePlan, LaneReport
+    from hapax.engines.spark.dataframe.publication import Publishing
+    from hapax.engines.spark.dataframe.sink import SinkOptions
+    from hapax.settings import Settings
+
+    Run = Callable[[Sequence[LanePlan]], list[LaneReport]]
 
 STEPS = ("open", "begin", "send", "send_offsets", "commit", "published")
 
@@ -36,7 +44,7 @@ class DyingSink(HapaxSink):
                 publish = publisher.publish
                 publisher.publish = lambda *arguments: _then_die(publish(*arguments))
             else:
-                setattr(publisher._transaction, step, _die)
+                setattr(publisher._marked.transaction, step, _die)
             yield publishing
 
 
@@ -58,9 +66,84 @@ class CuttingSink(HapaxSink):
             yield publishing
 
 
-def _then_die(_published: object) -> None:
+def _then_die(_published: object) -> Any:
     _die()
 
 
-def _die(*_arguments: object) -> None:
+def _die(*_arguments: object) -> Any:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+PART_STEPS = ("open", "commit", "fixed", "lane 0", "task", "lanes", "finished")
+
+
+class DyingPartsSink(HapaxSink):
+    """Dies at the step of a publication in parts that the file ``step`` names; it goes with it.
+
+    fixed     the rows are chosen, no lane has published
+    lane 0    one lane has, and no task runs for the others
+    task      a task of Spark dies behind its first parcel
+    lanes     all lanes have; the marker does not say so
+    finished  the marker says so; the rows still wait
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "dying-parts"
+
+    @classmethod
+    @contextmanager
+    def publishing(cls, options: SinkOptions) -> Iterator[Publishing]:
+        named = Path(options.spool).parent / "step"
+        step = named.read_text()
+        with super().publishing(options) as publishing:
+            publisher: Any = publishing.publisher
+            if step == "finished":
+                finish = publisher.finish
+                publisher.finish = lambda *arguments: _then_die(finish(*arguments))
+            elif step in {"open", "commit"}:
+                setattr(publisher._marked.transaction, step, _die)
+            yield publishing._replace(run=cls._dying(step, publishing.run, options))
+
+    @classmethod
+    def _dying(cls, step: str, run: Run, options: SinkOptions) -> Run:
+        if step == "fixed":
+            return _die
+        if step == "lane 0":
+            return lambda plans: _then_die(run(plans[:1]))
+        if step == "lanes":
+            return lambda plans: _then_die(run(plans))
+        if step == "task":
+            desk = cls.desk
+            assert desk is not None
+            return partial(desk.run, options.spool, partial(_dying_lanes, settings_of(options)))
+        return run
+
+
+def _dying_lanes(settings: Settings, plans: Iterable[LanePlan]) -> Iterator[LaneReport]:
+    """Publish the first parcel of each lane, then die: a task that is killed."""
+    for plan in plans:
+        first = msgspec.structs.replace(plan, shares=plan.shares[:1])
+        yield from publish_lanes(settings, [first])
+    _die()
+
+
+class LosingSink(HapaxSink):
+    """Loses a file of the spool when the rows are fixed; it lies beside the checkpoint then."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "losing"
+
+    @classmethod
+    @contextmanager
+    def publishing(cls, options: SinkOptions) -> Iterator[Publishing]:
+        with super().publishing(options) as publishing:
+            run = publishing.run
+
+            def losing(plans: Sequence[LanePlan]) -> list[LaneReport]:
+                file = Path(plans[-1].shares[-1].parcel.path or "")
+                file.rename(Path(options.checkpoint) / file.name)
+                return run(plans)
+
+            yield publishing._replace(run=losing)

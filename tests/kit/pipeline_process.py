@@ -41,6 +41,7 @@ def pipeline_process(folder: Path, values: dict[str, str], name: str = "driver")
 
 
 WATERMARK_S = 60
+WIDE = 100_000
 
 
 # -- pipelines ----------------------------------------------------------------------------
@@ -49,6 +50,12 @@ WATERMARK_S = 60
 def doubled(records: DataFrame) -> DataFrame:
     """Each record with its value twice."""
     return records.select("key", f.concat("value", "value").alias("value"))
+
+
+def counted_wide(records: DataFrame) -> DataFrame:
+    """As ``counted``, with rows so wide that a few of them are published in parts."""
+    wide = f.concat("value", f.lit(" "), f.repeat(f.lit("x"), WIDE))
+    return counted(records).select("key", wide.alias("value"))
 
 
 def counted(records: DataFrame) -> DataFrame:

@@ -66,6 +66,14 @@ def test_a_dataframe_pipeline_needs_the_group_of_its_marker_and_no_other() -> No
     assert mandatory(**SINK) == READS | WRITES | marked
 
 
+def test_a_dataframe_pipeline_in_parts_needs_the_ids_and_groups_of_its_lanes() -> None:
+    lanes = {
+        ("GROUP", "shop--sink/", "READ", "PREFIXED"),
+        ("TRANSACTIONAL_ID", "shop/sink/", "WRITE", "PREFIXED"),
+    }
+    assert mandatory(**SINK, HAPAX_SPARK__PUBLISH="parallel") == mandatory(**SINK) | lanes
+
+
 def test_without_transactions_no_transactional_id_is_needed() -> None:
     assert mandatory(HAPAX_GUARANTEE="at_least_once") == READS | WRITES | GROUP
 

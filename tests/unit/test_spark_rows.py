@@ -139,7 +139,7 @@ def test_a_spooled_file_cut_at_any_byte_is_never_read_to_a_clean_end(tmp_path: P
     whole = file.read_bytes()
     for cut in range(len(whole)):
         file.write_bytes(whole[:cut])
-        with pytest.raises(StopError, match=r"does not hold the 50 rows .* start again"):
+        with pytest.raises(StopError, match=r"does not hold the 50 rows"):
             list(spool.rows(parcel))
     file.write_bytes(whole)
     assert list(spool.rows(parcel)) == batches(5)

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from hapax.core.errors import PositionLostError
+from hapax.core.fixed_batches import FixedBatch
 from hapax.core.headers import BATCH
 
 if TYPE_CHECKING:
     from hapax.core.records import Record, TopicPartition
 
-_FORM = "hapax1"
+_FORM, _FORM_FIXED = "hapax1", "hapax2"
+"""A version that knows only the first refuses the second: it must not publish next to it."""
 _WORDS = 3
 _HEADER_WORDS = 3
 _UNKNOWN = "-"
@@ -77,16 +79,23 @@ class PublishedRecord(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """What was published last: everything of ``query`` below ``next``."""
+    """What was published last: everything of ``query`` below ``next``.
+
+    ``fixed``: the choice of rows for ``next``, of which parts may be published (fixed_batches.py).
+    """
 
     next: int
     query: str
     inputs: str = ""
+    fixed: FixedBatch | None = None
 
     @property
     def metadata(self) -> str:
         """The words that are committed as metadata of the number."""
-        return f"{_FORM} {self.query} {self.inputs or _UNKNOWN}"
+        words = f"{self.query} {self.inputs or _UNKNOWN}"
+        if self.fixed is None:
+            return f"{_FORM} {words}"
+        return f"{_FORM_FIXED} {words} {self.fixed.words}"
 
     @classmethod
     def after(cls, batch: MicroBatch) -> Marker:
@@ -94,15 +103,22 @@ class Marker(NamedTuple):
         return cls(batch.number + 1, batch.query, batch.inputs)
 
     @classmethod
+    def fixing(cls, batch: MicroBatch, former: Marker | None, fixed: FixedBatch) -> Marker:
+        """Return the marker for this micro-batch as the next, with its rows chosen."""
+        return cls(batch.number, batch.query, "" if former is None else former.inputs, fixed)
+
+    @classmethod
     def parse(cls, number: int, metadata: str) -> Marker:
         """Read what was committed; raise PositionLostError when another program wrote it."""
         words = metadata.split(" ")
-        if len(words) != _WORDS or words[0] != _FORM:
+        fixed = FixedBatch.parse(words[_WORDS:]) if words[0] == _FORM_FIXED else None
+        known = words[0] == _FORM and len(words) == _WORDS
+        if fixed is None and not known:
             raise PositionLostError(
                 f"the marker of the published micro-batches was overwritten: it says {number},"
                 f" {metadata!r}. {WHAT_TO_DO}"
             )
-        return cls(number, words[1], "" if words[2] == _UNKNOWN else words[2])
+        return cls(number, words[1], "" if words[2] == _UNKNOWN else words[2], fixed)
 
 
 def due(batch: MicroBatch, marker: Marker | None, published: PublishedRecord | None = None) -> bool:
@@ -130,6 +146,13 @@ def due(batch: MicroBatch, marker: Marker | None, published: PublishedRecord | N
             " checkpoint was lost or is another one, or another pipeline uses this app",
         )
     if marker.next == batch.number:
+        if marker.fixed is not None and marker.fixed.inputs != (batch.inputs or _UNKNOWN):
+            raise PositionLostError(
+                f"micro-batch {batch.number} of query {batch.query} is not published: its rows were"
+                f" chosen before, from other input ({marker.fixed.manifest}), and part of them may"
+                " be published. The checkpoint is an old copy, or two queries run on it."
+                " docs/dataframes.md, section Stops, describes how to continue"
+            )
         return True
     if marker.next < batch.number:
         raise _lost(

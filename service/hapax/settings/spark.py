@@ -1,13 +1,15 @@
 """Settings of the Spark engine."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from hapax.settings.base import SettingsGroup
 from hapax.settings.properties import SPARK_PROPERTIES
 from hapax.settings.validators import ADDRESS, FUNCTION, PATH, PATHS
-from hapax.settings.value_types import duration, whole
+from hapax.settings.value_types import choice, duration, whole
+
+Publish = Literal["together", "parallel"]
 
 
 class SparkSettings(SettingsGroup):
@@ -69,6 +71,11 @@ class SparkSettings(SettingsGroup):
         default=100_000,
         description="Most input records of one micro-batch of a pipeline: what it writes must "
         "fit into one transaction.",
+    )
+    publish: Annotated[Publish, choice(Publish)] = Field(
+        default="together",
+        description="How a pipeline's micro-batch becomes visible: together, in one transaction of "
+        "one producer; or parallel, in parts, by tasks of Spark with a transaction each.",
     )
     jars: Annotated[str | None, PATH] = Field(
         default=None,

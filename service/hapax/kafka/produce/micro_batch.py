@@ -1,43 +1,35 @@
-"""One micro-batch and its marker in one Kafka transaction.
+"""One micro-batch and its marker in one Kafka transaction, or its rows fixed for its lanes.
 
-Every attempt begins with a new producer: its ``init_transactions`` ends what a predecessor left
-and refuses whatever that still sends, so the marker read after it is the truth, and no late
-request of an earlier transaction can reach this one.
-
-The marker is committed by a producer whose group has no members. The broker takes such offsets
-from any producer, so the group fences none here; the transactional id does: an offset counts only
-when its transaction commits, and the coordinator commits for the newest producer alone.
+What makes a marker the truth is told in marked_transaction.py.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from contextlib import suppress
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from hapax.core.errors import (
     BatchAbortedError,
+    PositionLostError,
     PreflightError,
     ProducerDeadError,
     StopError,
 )
+from hapax.core.fixed_batches import GIVEN_UP, LaneMarker
 from hapax.core.micro_batches import Marker, due
-from hapax.core.offset_commit import GroupOffset, OffsetCommit
-from hapax.kafka.errors import FORBIDDEN, describe
-from hapax.kafka.produce.base import ProducerConfig
+from hapax.kafka.produce.marked_transaction import (
+    MarkedTransaction,
+    sink_lane_names,
+    sink_names,
+)
 from hapax.kafka.produce.published import PublishedRecords
-from hapax.kafka.produce.transaction import KafkaTransaction
-from hapax.kafka.properties import build, consumer_properties, producer_properties
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from confluent_kafka import KafkaError
-
+    from hapax.core.fixed_batches import FixedBatch
     from hapax.core.micro_batches import MicroBatch, PublishedRecord
     from hapax.core.ports import Clock, Message, Watch
     from hapax.kafka.produce.doubts import LogLine
@@ -46,22 +38,7 @@ if TYPE_CHECKING:
     Chunk = Sequence[Message]
     Chunks = Callable[[], Iterable[Chunk]]
 
-ANSWER_TIMEOUT_S = 5.0
-TOO_LONG = (
-    "the micro-batch does not fit into one transaction of {:g} s: read fewer records at once"
-    " (HAPAX_SPARK__BATCH_RECORDS_MAX, or maxOffsetsPerTrigger of the source), or raise"
-    " HAPAX_TRANSACTION__TIMEOUT"
-)
-
-
-def marker_group(app: str) -> str:
-    """Return the group that holds the marker; it is never joined."""
-    return f"{app}--sink"
-
-
-def sink_id(app: str) -> str:
-    """Return the transactional id; no worker's and no lane's has a word behind the slash."""
-    return f"{app}/sink"
+Done = TypeVar("Done")
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -83,45 +60,127 @@ class KafkaPublisher:
     def __init__(
         self, settings: Settings, *, clock: Clock, forward: LogLine, logger: object, watch: Watch
     ) -> None:
-        self._where = (settings.output.topic, 0)
+        self._app = settings.app
+        self._topic = settings.output.topic
         self._attempts = settings.retry.attempts
-        self._deadline_s = settings.transaction.timeout_ms / 1000
-        self._clock = clock
-        self._watch = watch
         self._published = PublishedRecords(settings)
-        name = sink_id(settings.app)
-        self._group = build(Consumer, _group_properties(settings, name), logger)
-        self._transaction = _CountedTransaction(
-            ProducerConfig(
-                properties=producer_properties(settings)
-                | {"transactional.id": name, "client.id": name},
-                required_topics=frozenset({settings.output.topic}),
-                round_robin=settings.output.partitioner == "round_robin",
-                deadline_s=self._deadline_s,
-            ),
-            clock=clock,
-            forward=forward,
-            watch=watch,
+        self._named = partial(
+            MarkedTransaction, settings, clock=clock, forward=forward, logger=logger, watch=watch
         )
+        self._marked = self._named(sink_names(settings.app))
+        self.list_topics: Callable[[float], Any] = self._marked.list_topics
 
-    def publish(self, batch: MicroBatch, chunks: Chunks) -> Published:
+    def publish(self, batch: MicroBatch, chunks: Chunks) -> Published | FixedBatch:
         """Make the micro-batch visible as a whole, unless it is.
 
-        ``chunks`` is called for each attempt and gives all records, some at a time. Raises
-        PositionLostError when the marker contradicts the checkpoint, StopError when no repetition
-        can help, and BatchAbortedError or ProducerDeadError when the same call is to be made again
-        later; in all cases nothing is visible, or the next call finds out that it is.
+        ``chunks`` is called for each attempt and gives all records, some at a time. Returns the
+        rows that were fixed before, of which lanes may have published parts: those are to be
+        published, and then ``finish`` is to be called. Raises PositionLostError when the marker
+        contradicts the checkpoint, StopError when no repetition can help, and BatchAbortedError or
+        ProducerDeadError when the same call is to be made again later; in all cases nothing is
+        visible, or the next call finds out that it is.
         """
+
+        def once(marker: Marker | None) -> dict[str, int] | FixedBatch | None:
+            if not self._due(batch, marker):
+                return None
+            if marker is not None and marker.fixed is not None:
+                return marker.fixed
+            return self._write(Marker.after(batch), self._looked_at(batch, marker, chunks()))
+
+        done, attempt = self._attempted(batch, once)
+        if done is None or isinstance(done, dict):
+            return Published(done or {}, repeated=done is None, attempts=attempt)
+        return done
+
+    def fix(self, batch: MicroBatch, fixed: FixedBatch, chunks: Chunks) -> FixedBatch | None:
+        """Choose these rows for the micro-batch, unless some were chosen; return which hold.
+
+        Returns None when the micro-batch is published. Raises as ``publish``.
+        """
+
+        def once(marker: Marker | None) -> FixedBatch | None:
+            if not self._due(batch, marker):
+                return None
+            if marker is not None and marker.fixed is not None:
+                return marker.fixed
+            if marker is None:
+                for _ in self._looked_at(batch, marker, chunks()):
+                    pass
+            lanes = dict.fromkeys(range(fixed.lanes), LaneMarker(0, fixed.manifest))
+            self._write(Marker.fixing(batch, marker, fixed), (), lanes)
+            return fixed
+
+        return self._attempted(batch, once)[0]
+
+    def finish(self, batch: MicroBatch, fixed: FixedBatch) -> None:
+        """Say that all lanes have published these rows; raise as ``publish``."""
+
+        def once(marker: Marker | None) -> None:
+            if not self._due(batch, marker):
+                return  # by another driver, or by an attempt whose outcome was not known
+            if marker is None or marker.fixed != fixed:
+                raise PositionLostError(
+                    f"micro-batch {batch.number} of query {batch.query} was published from"
+                    f" {fixed.manifest}, which its marker does not name any more: two queries run"
+                    " on it. docs/dataframes.md, section Stops, describes how to continue"
+                )
+            self._write(Marker.after(batch), ())
+
+        self._attempted(batch, once)
+
+    def refresh(self) -> Marker | None:
+        """Commit the marker as it is, so that it does not expire; return it.
+
+        Those of lanes as well while they have something to publish. A publication that is under
+        way elsewhere is fenced by it, and made again.
+        """
+        marker = self._opened_marker()
+        if marker is None:
+            return None
+        self._write(marker, ())
+        for lane in range(0 if marker.fixed is None else marker.fixed.lanes):
+            marked = self._named(sink_lane_names(self._app, lane))
+            try:
+                found = marked.opened()
+                if found is not None:
+                    marked.send(())
+                    marked.commit(*found)
+            finally:
+                marked.close()
+        return marker
+
+    def overwrite(self, marker: Marker) -> None:
+        """Commit this marker whatever was there: a person has decided where to go on.
+
+        What lanes have not published of a former choice of rows stays unpublished.
+        """
+        try:
+            former = self._opened_marker()
+        except PositionLostError:  # it is not ours; it is replaced
+            former = None
+        lanes = range(0 if former is None or former.fixed is None else former.fixed.lanes)
+        for lane in lanes:
+            marked = self._named(sink_lane_names(self._app, lane))
+            try:
+                marked.transaction.open()  # whoever still publishes is fenced
+            finally:
+                marked.close()
+        self._write(marker, (), dict.fromkeys(lanes, GIVEN_UP))
+
+    def close(self) -> None:
+        """Drop the clients."""
+        self._marked.close()
+
+    def _attempted(
+        self, batch: MicroBatch, once: Callable[[Marker | None], Done]
+    ) -> tuple[Done, int]:
+        """Return what the call made of the marker, and how many attempts it took."""
         for attempt in range(1, self._attempts + 1):
             try:
-                marker = self._opened_marker()
-                fresh = marker is None and batch.number == 0
-                if not due(batch, marker, self._found({self._where[0]}) if fresh else None):
-                    return Published({}, repeated=True, attempts=attempt)
-                rows = self._first(batch, chunks()) if fresh else chunks()
-                records = self._write(Marker.after(batch), rows)
+                return once(self._opened_marker()), attempt
             except (BatchAbortedError, ProducerDeadError):
-                refusal = self._transaction.refusal()
+                refusal = self._marked.transaction.refusal()
                 if refusal is not None:
                     raise StopError(
                         f"record {refusal[0]} of micro-batch {batch.number} was refused:"
@@ -130,46 +189,15 @@ class KafkaPublisher:
                     ) from None
                 if attempt == self._attempts:
                     raise
-            else:
-                return Published(records, repeated=False, attempts=attempt)
         raise AssertionError("attempts are at least three")
 
-    def list_topics(self, timeout_s: float) -> Any:
-        """Return the cluster's metadata; raises KafkaException when no broker answers."""
-        return self._group.list_topics(timeout=timeout_s)
-
-    def refresh(self) -> Marker | None:
-        """Commit the marker as it is, so that it does not expire; return it.
-
-        A publication that is under way elsewhere is fenced by it, and made again.
-        """
-        marker = self._opened_marker()
-        if marker is not None:
-            self._write(marker, ())
-        return marker
-
-    def overwrite(self, marker: Marker) -> None:
-        """Commit this marker whatever was there: a person has decided where to go on."""
-        self._transaction.open()
-        self._write(marker, ())
-
-    def close(self) -> None:
-        """Drop the clients."""
-        self._transaction.close()
-        self._group.close()
-
     def _opened_marker(self) -> Marker | None:
-        self._transaction.open()
-        with self._watch("committed"):
-            try:
-                (answer,) = self._group.committed(
-                    [TopicPartition(*self._where)], timeout=ANSWER_TIMEOUT_S
-                )
-            except KafkaException as exception:
-                raise _unknown(exception.args[0]) from exception
-        if answer.error is not None:
-            raise _unknown(answer.error)
-        return Marker.parse(answer.offset, answer.metadata or "") if answer.offset >= 0 else None
+        found = self._marked.opened()
+        return None if found is None else Marker.parse(*found)
+
+    def _due(self, batch: MicroBatch, marker: Marker | None) -> bool:
+        fresh = marker is None and batch.number == 0
+        return due(batch, marker, self._found({self._topic}) if fresh else None)
 
     def _found(self, topics: set[str]) -> PublishedRecord | None:
         """Return a record that this app has published before, of those at the topics' ends."""
@@ -178,83 +206,28 @@ class KafkaPublisher:
         except PreflightError as error:
             raise BatchAbortedError(f"what was published before is not known: {error}") from error
 
-    def _first(self, batch: MicroBatch, chunks: Iterable[Sequence[Message]]) -> Iterator[Chunk]:
-        """Pass the chunks of a first micro-batch on; look at each topic that their rows name."""
-        known = {self._where[0]}
+    def _looked_at(
+        self, batch: MicroBatch, marker: Marker | None, chunks: Iterable[Chunk]
+    ) -> Iterator[Chunk]:
+        """Pass the chunks on; look at each topic that the rows of a first micro-batch name."""
+        known = {self._topic}
         for chunk in chunks:
-            topics = {message.topic for message in chunk} - known
+            topics = {message.topic for message in chunk} - known if marker is None else set()
             if topics:
                 known |= topics
                 due(batch, None, self._found(topics))
             yield chunk
 
-    def _given(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        """Pass the chunks on; when what gives them fails, no reader waits for the transaction."""
-        try:
-            for chunk in chunks:
-                if self._transaction.age_s > self._deadline_s:
-                    raise StopError(TOO_LONG.format(self._deadline_s))  # noqa: TRY301 - one way out
-                yield chunk
-        except Exception:
-            with suppress(ProducerDeadError):
-                self._transaction.abort()
-            raise
-
-    def _write(self, marker: Marker, chunks: Iterable[Sequence[Message]]) -> dict[str, int]:
-        transaction, records = self._transaction, Counter[str]()
-        transaction.begin()
-        for chunk in self._given(chunks):
-            transaction.send(chunk)
-            records.update(message.topic for message in chunk)
-        offset = GroupOffset(*self._where, marker.next, marker.metadata)
-        transaction.send_offsets(
-            OffsetCommit([offset], bytes(self._group.consumer_group_metadata()))
-        )
-        transaction.commit()
-        return dict(records)
-
-
-class _CountedTransaction(KafkaTransaction):
-    """A transaction that knows which of all its messages was refused."""
-
-    @cached_property
-    def _sent(self) -> list[tuple[int, Mapping[int, str]]]:
-        """Per call of ``send`` in this transaction, its messages and those of them refused."""
-        return []
-
-    def begin(self) -> None:
-        self._sent.clear()
-        super().begin()
-
-    def send(self, messages: Sequence[Message]) -> None:
-        try:
-            super().send(messages)
-        except BatchAbortedError as error:
-            self._sent.append((len(messages), error.refused))
-            raise
-        # Delivery reports of these messages may still come in, while later ones are sent. They
-        # name whole sets, unless each message has one of its own.
-        outbox = self._producer()
-        self._sent.append((len(messages), outbox.refused if outbox.alone else {}))
-
-    def refusal(self) -> tuple[int, str] | None:
-        """Return the first message of this transaction that was refused by name, and why."""
-        before = 0
-        for count, refused in self._sent:
-            if refused:
-                index = min(refused)
-                return before + index, refused[index]
-            before += count
-        return None
-
-
-def _group_properties(settings: Settings, name: str) -> Mapping[str, Any]:
-    properties = consumer_properties(settings)
-    properties.pop("group.instance.id", None)
-    return properties | {"group.id": marker_group(settings.app), "client.id": name}
-
-
-def _unknown(error: KafkaError) -> Exception:
-    if error.code() in FORBIDDEN:
-        return StopError(f"the marker cannot be read: {describe(error)}; grant the right")
-    return BatchAbortedError(f"the marker is not known: {describe(error)}", resolved=False)
+    def _write(
+        self,
+        marker: Marker,
+        chunks: Iterable[Chunk],
+        lanes: dict[int, LaneMarker] | None = None,
+    ) -> dict[str, int]:
+        records = self._marked.send(chunks)
+        others = {
+            sink_lane_names(self._app, lane).group: (each.done, each.metadata)
+            for lane, each in (lanes or {}).items()
+        }
+        self._marked.commit(marker.next, marker.metadata, others)
+        return records

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hapax.claims.store import kind_of
 from hapax.core.rights import Right
-from hapax.kafka.produce.micro_batch import marker_group, sink_id
+from hapax.kafka.produce.marked_transaction import sink_lane_names, sink_names
 from hapax.kafka.produce.standalone import replay_id
 from hapax.kafka.properties import (
     APART,
@@ -59,8 +59,11 @@ def _reading(settings: Settings) -> Iterator[Right]:
     if settings.spark.dataframe is None:
         yield Right("GROUP", settings.app, "READ", "the group is joined, its offsets committed")
     else:
-        group = marker_group(settings.app)
+        group = sink_names(settings.app).group
         yield Right("GROUP", group, "READ", "the marker of the micro-batch is committed here")
+        if settings.spark.publish == "parallel":
+            groups = sink_lane_names(settings.app, 0).group.removesuffix("0")
+            yield Right("GROUP", groups, "READ", "the markers of the sink's lanes", _PREFIXED)
         yield Right("TOPIC", settings.output.topic, "READ", "the marker is an offset of this topic")
 
 
@@ -82,7 +85,10 @@ def _writing(settings: Settings, written: dict[str, str]) -> Iterator[Right]:
 
 def _transactional_ids(settings: Settings) -> Iterator[tuple[str, str, str]]:
     if settings.spark.dataframe is not None:
-        yield sink_id(settings.app), "LITERAL", "transactions of the sink"
+        yield sink_names(settings.app).transactional_id, "LITERAL", "transactions of the sink"
+        if settings.spark.publish == "parallel":
+            lanes = sink_lane_names(settings.app, 0).transactional_id.removesuffix("0")
+            yield lanes, _PREFIXED, "transactions of the sink's tasks, one id for each lane"
     elif settings.group.membership == "dynamic":
         # Names that change with every start cannot be granted one by one.
         yield (

@@ -39,6 +39,12 @@ _OURS = re.compile(re.escape(errors.__name__) + r"\.(\w+): ([^\n]+)")
 _DATA_LOSS = ("KAFKA_DATA_LOSS", "OffsetOutOfRangeException", "failOnDataLoss")
 _PLANNING = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "commitOffsets")
 _REASON_CHARS_MAX = 600
+_OUTPUT_MODE = "STREAMING_OUTPUT_MODE"
+FINAL_ROWS = (
+    ". A topic takes rows that are final: give what is aggregated a watermark (withWatermark), and"
+    " each key and window is written once; output mode update is none that Spark offers to a sink"
+    " in Python"
+)
 
 
 STOP_TIMEOUT = "5s"
@@ -123,6 +129,8 @@ def start(result: DataFrame, settings: Settings) -> Query:
         return writer.start()
     except PySparkException as error:
         text = f"{_SETTING}={spark.dataframe}: Spark refuses the query: {_line(error)}"
+        if _OUTPUT_MODE in text:
+            text += FINAL_ROWS
         raise ConfigurationError([text]) from error
 
 

@@ -50,25 +50,33 @@ def check_columns(schema: StructType) -> None:
         raise ConfigurationError(problems)
 
 
-class Writing:
-    """Turns rows of one micro-batch into messages, numbered through."""
+def refuse_inputs(rows: pa.RecordBatch, inputs: frozenset[str]) -> pa.RecordBatch:
+    """Return the rows; raise StopError when one names a topic that is read."""
+    if inputs and "topic" in rows.schema.names:
+        read = inputs.intersection(rows.column("topic").unique().to_pylist())
+        if read:
+            raise StopError(
+                f"a row names topic {min(read)}, which the pipeline reads: it would read its "
+                "own output in an endless loop"
+            )
+    return rows
 
-    def __init__(self, batch: MicroBatch, app: str, topic: str, inputs: frozenset[str]) -> None:
+
+class Writing:
+    """Turns rows of one micro-batch into messages, numbered through from ``first``."""
+
+    def __init__(
+        self, batch: MicroBatch, app: str, topic: str, inputs: frozenset[str], first: int = 0
+    ) -> None:
         self._batch = batch
         self._app = app
         self._topic = topic
         self._inputs = inputs
-        self._numbers = count()
+        self._numbers = count(first)
 
     def messages(self, rows: pa.RecordBatch) -> list[Message]:
         """Return a message for each row, in order; refuse rows for a topic that is read."""
-        if self._inputs and "topic" in rows.schema.names:
-            read = self._inputs.intersection(rows.column("topic").unique().to_pylist())
-            if read:
-                raise StopError(
-                    f"a row names topic {min(read)}, which the pipeline reads: it would read its "
-                    "own output in an endless loop"
-                )
+        refuse_inputs(rows, self._inputs)
         topic, header, app = self._topic, self._batch.header, self._app
         messages = []
         for value, key, named, partition, timestamp_ms, headers, number in zip(

@@ -1,7 +1,8 @@
 """The exactly-once Kafka sink of Structured Streaming, as a data source named ``hapax``.
 
-Tasks write to no topic. They hand their rows to the driver, which publishes the whole micro-batch
-in one transaction once Spark says that every task has succeeded. A task whose input was cut off
+Tasks write to no topic. They hand their rows over, and once Spark says that every task has
+succeeded the micro-batch is published: by one producer as a whole, or in parts, by tasks of another
+job (publication.py). A task whose input was cut off
 (an iterator in Python ends cleanly when something before it fails), a cancelled one, a speculative
 or a zombie attempt may end as well as it likes: Spark never tells the driver of it.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 from pyspark import TaskContext
@@ -24,7 +25,8 @@ from pyspark.sql.datasource import (
 
 from hapax.core.errors import ConfigurationError, StopError
 from hapax.core.micro_batches import MicroBatch
-from hapax.engines.spark.dataframe.rows import Writing, check_columns
+from hapax.engines.spark.dataframe.publication import Publication, Publishing
+from hapax.engines.spark.dataframe.rows import check_columns, refuse_inputs
 from hapax.engines.spark.dataframe.staging import (
     FOLDER,
     Parcel,
@@ -35,13 +37,11 @@ from hapax.engines.spark.dataframe.staging import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
     from pyspark.sql.types import StructType
-
-    from hapax.core.ports import Message
 
 INLINE_BYTES_MAX = 1 << 20
 """Rows of one task that travel in its message; 1,000 tasks of this size fill a driver's default
@@ -56,40 +56,6 @@ COMPLETE = (
 )
 
 
-class PublishedBatch(Protocol):
-    """What became of a micro-batch; see ``hapax.kafka.produce.micro_batch``."""
-
-    @property
-    def records(self) -> dict[str, int]:
-        """Published by this call, by topic."""
-
-    @property
-    def repeated(self) -> bool:
-        """Whether the micro-batch had been published before."""
-
-    @property
-    def attempts(self) -> int:
-        """Transactions that it took."""
-
-
-class MicroBatchPublisher(Protocol):
-    """What publishes; see ``hapax.kafka.produce.micro_batch``."""
-
-    def publish(
-        self, batch: MicroBatch, chunks: Callable[[], Iterable[Sequence[Message]]]
-    ) -> PublishedBatch:
-        """Make the micro-batch visible as a whole, unless it is."""
-
-
-class Publishing(NamedTuple):
-    """A publisher, its app, the topic of rows that name none, and topics that no row may name."""
-
-    publisher: MicroBatchPublisher
-    app: str
-    topic: str
-    inputs: frozenset[str]
-
-
 class SinkOptions(msgspec.Struct, frozen=True):
     """Options of one query.
 
@@ -98,6 +64,8 @@ class SinkOptions(msgspec.Struct, frozen=True):
     inline_bytes_max  rows of a task up to this size wait in memory
     report            leave the numbers of the last micro-batch beside the rows
     named             all options as they were given, names in lower case
+    durable           rows that wait in files are on the disk before their task is done
+    inputs            topics that no row may name
     """
 
     checkpoint: str
@@ -105,6 +73,8 @@ class SinkOptions(msgspec.Struct, frozen=True):
     inline_bytes_max: int
     report: bool
     named: dict[str, str]
+    durable: bool = False
+    inputs: frozenset[str] = frozenset()
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
@@ -139,8 +109,11 @@ class ExactlyOnceSink(DataSource):
 
     @classmethod
     @abstractmethod
-    def check(cls, options: SinkOptions) -> None:
-        """Raise ConfigurationError for options that cannot work, before any row is taken."""
+    def check(cls, options: SinkOptions) -> SinkOptions:
+        """Return what the options mean, to the last of them; before any row is taken.
+
+        Raises ConfigurationError for those that cannot work.
+        """
 
     @classmethod
     @abstractmethod
@@ -152,9 +125,7 @@ class ExactlyOnceSink(DataSource):
         if overwrite:
             raise ConfigurationError([COMPLETE])
         check_columns(schema)
-        options = SinkOptions.parse(self.options)
-        self.check(options)
-        return SinkWriter(type(self), options)
+        return SinkWriter(type(self), self.check(SinkOptions.parse(self.options)))
 
 
 class SinkWriter(DataSourceStreamArrowWriter):
@@ -174,7 +145,9 @@ class SinkWriter(DataSourceStreamArrowWriter):
                 "this version of Spark does not pass query and micro-batch to its tasks"
             )
         name = f"{number}-{context.partitionId()}-{context.taskAttemptId()}"
-        return TaskRows(query, self._spool().store(iterator, name))
+        # What is refused only when it is published could not be taken back from parts.
+        rows = (refuse_inputs(batch, self._options.inputs) for batch in iterator)
+        return TaskRows(query, self._spool().store(rows, name))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark calls it so
         """Publish the rows of all tasks in one transaction, unless they are published."""
@@ -188,14 +161,9 @@ class SinkWriter(DataSourceStreamArrowWriter):
         batch = MicroBatch(queries.pop(), batchId, fingerprint(Place(options.checkpoint), batchId))
 
         began_s = time.monotonic()
-        with self._sink.publishing(options) as (publisher, app, topic, inputs):
-
-            def chunks() -> Iterator[list[Message]]:
-                writing = Writing(batch, app, topic, inputs)
-                for task in tasks:
-                    yield from map(writing.messages, spool.rows(task.parcel))
-
-            published = publisher.publish(batch, chunks)
+        with self._sink.publishing(options) as publishing:
+            publication = Publication(publishing, batch, spool, [task.parcel for task in tasks])
+            published = publication.publish()
         spool.clear(batchId)
         if options.report:
             spool.report(
@@ -209,8 +177,14 @@ class SinkWriter(DataSourceStreamArrowWriter):
             )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark calls it so
-        """Forget the rows. Nothing else is to undo: what is published stays published."""
-        self._spool().clear(batchId)
+        """Forget the rows of a failed job. What is published stays published.
+
+        When every task has its message, ``commit`` was called before: its rows may be fixed.
+        """
+        tasks = [message for message in messages if isinstance(message, TaskRows)]
+        if len(tasks) < len(messages) or not self._options.durable:
+            self._spool().remove(task.parcel for task in tasks)
 
     def _spool(self) -> Spool:
-        return Spool(Place(self._options.spool), self._options.inline_bytes_max)
+        options = self._options
+        return Spool(Place(options.spool), options.inline_bytes_max, durable=options.durable)

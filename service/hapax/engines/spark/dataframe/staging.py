@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -34,6 +36,14 @@ FOLDER = "hapax"
 REPORT = "last.json"
 
 
+class StagedRowsError(StopError):
+    """Rows that a task wrote are not there any more, or not as it wrote them: ``what``."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+
 class Parcel(msgspec.Struct, frozen=True):
     """Rows of one task: ``inline`` as an Arrow stream, or in the file at ``path``.
 
@@ -44,6 +54,13 @@ class Parcel(msgspec.Struct, frozen=True):
     inline: bytes | None
     path: str | None
     checksums: Checksums | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes, as they wait."""
+        if self.inline is not None:
+            return len(self.inline)
+        return 0 if self.checksums is None else self.checksums.size
 
 
 class StagedReport(msgspec.Struct, frozen=True):
@@ -60,6 +77,7 @@ class Place:
     """A folder on any file system that Arrow knows: local, S3, GCS, HDFS."""
 
     def __init__(self, address: str) -> None:
+        self.address = address
         scheme, separator, rest = address.partition("://")
         if not separator:
             local = address.removeprefix("file:")
@@ -77,13 +95,34 @@ class Place:
         """Return a path below the folder."""
         return "/".join((self.root, *names))
 
+    def write(self, path: str, content: bytes) -> None:
+        """Write a file whole; it is on the disk, where that is ours, when this returns."""
+        self.files.create_dir(self.root, recursive=True)
+        with self.files.open_output_stream(path) as file:
+            file.write(content)
+        self.sync(path)
+
+    def sync(self, path: str) -> None:
+        """Wait until a file and its name are on the disk; other stores see to that themselves."""
+        if not isinstance(self.files, fs.LocalFileSystem):
+            return
+        for each in (Path(path), Path(path).parent):
+            descriptor = os.open(each, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
 
 class Spool:
     """The waiting rows of one query."""
 
-    def __init__(self, place: Place, inline_bytes_max: int) -> None:
+    def __init__(self, place: Place, inline_bytes_max: int, *, durable: bool = False) -> None:
+        """``durable``: a file is on the disk before its task says that it is there."""
         self._place = place
-        self._inline_bytes_max = inline_bytes_max
+        self.address = place.address
+        self.inline_bytes_max = inline_bytes_max
+        self._durable = durable
 
     def store(self, batches: Iterable[pa.RecordBatch], name: str) -> Parcel:
         """Take all rows of a task. ``name`` begins with the micro-batch's number and a dash."""
@@ -93,7 +132,7 @@ class Spool:
         for batch in iterator:
             held.append(batch)
             held_bytes += batch.nbytes
-            if held_bytes > self._inline_bytes_max:
+            if held_bytes > self.inline_bytes_max:
                 return self._file(held, iterator, f"{name}-{uuid.uuid4().hex}.arrow")
         rows = sum(batch.num_rows for batch in held)
         if not rows:
@@ -110,10 +149,12 @@ class Spool:
         with self._place.files.open_output_stream(path) as file:
             writer = BlockWriter(file)
             rows = _write(writer, held, rest)
+        if self._durable:
+            self._place.sync(path)
         return Parcel(rows, None, path, writer.checksums)
 
     def rows(self, parcel: Parcel) -> Iterator[pa.RecordBatch]:
-        """Yield what was stored; raise StopError when it is not there any more, or not whole.
+        """Yield what was stored; raise StagedRowsError when it is gone, or not whole.
 
         A file is compared with its checksums before its bytes are decoded, and the rows are counted
         at the end: whoever publishes them must drop all when this raises.
@@ -125,9 +166,9 @@ class Spool:
                 rows += batch.num_rows
                 yield batch
         except (pa.ArrowException, DamagedError, OSError) as error:
-            raise StopError(_damaged(source, parcel.rows, _words(error))) from error
+            raise _damaged(source, parcel.rows, _words(error)) from error
         if rows != parcel.rows:
-            raise StopError(_damaged(source, parcel.rows, f"it holds {rows}"))
+            raise _damaged(source, parcel.rows, f"it holds {rows}")
 
     def _batches(self, parcel: Parcel) -> Iterator[pa.RecordBatch]:
         if parcel.inline is not None:
@@ -137,7 +178,7 @@ class Spool:
             try:
                 file = self._place.files.open_input_stream(parcel.path)
             except FileNotFoundError as error:
-                raise StopError(
+                raise StagedRowsError(
                     f"{parcel.path}, which a task wrote, is missing: driver and executors must "
                     "share the folder (option spool), and no second query may use it"
                 ) from error
@@ -154,6 +195,27 @@ class Spool:
             begin, dash, _ = info.base_name.partition("-")
             if dash and begin.isdecimal() and int(begin) <= number:
                 self._delete(info.path)
+
+    def remove(self, parcels: Iterable[Parcel]) -> None:
+        """Remove files of tasks whose rows nobody will publish."""
+        for parcel in parcels:
+            if parcel.path is not None:
+                self._delete(parcel.path)
+
+    def keep(self, number: int, content: bytes) -> str:
+        """Write a manifest of this micro-batch; return its name, which no other has."""
+        name = f"{number}-{uuid.uuid4().hex}.manifest"
+        self._place.write(self._place.path(name), content)
+        return name
+
+    def kept(self, name: str) -> bytes:
+        """Return a manifest's content; raise StagedRowsError when it is gone."""
+        try:
+            with self._place.files.open_input_stream(self._place.path(name)) as file:
+                return bytes(file.read())
+        except OSError as error:
+            path = self._place.path(name)
+            raise StagedRowsError(f"{path} cannot be read: {_words(error)}") from error
 
     def report(self, report: StagedReport) -> None:
         """Leave the numbers of a micro-batch, in place of those of the last."""
@@ -177,13 +239,9 @@ class Spool:
             return
 
 
-def _damaged(source: str, rows: int, difference: str) -> str:
-    return (
-        f"{source} does not hold the {rows} rows that its task wrote: {difference}. Nothing of the"
-        " micro-batch was published; start again, and its tasks write their rows again. If this "
-        "happens again, check the storage of the spool (option spool), and that nothing else "
-        "writes there"
-    )
+def _damaged(source: str, rows: int, difference: str) -> StagedRowsError:
+    what = f"{source} does not hold the {rows} rows that its task wrote: {difference}"
+    return StagedRowsError(what)
 
 
 def _words(error: BaseException) -> str:

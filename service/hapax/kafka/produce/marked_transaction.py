@@ -1,0 +1,208 @@
+"""Transactions that carry their own marker: a committed offset that says what they have done.
+
+Every attempt begins with a new producer: its ``init_transactions`` ends what a predecessor left
+and refuses whatever that still sends, so the marker read after it is the truth, and no late
+request of an earlier transaction can reach this one.
+
+The marker is committed by a producer whose group has no members. The broker takes such offsets
+from any producer, so the group fences none here; the transactional id does: an offset counts only
+when its transaction commits, and the coordinator commits for the newest producer alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import closing, suppress
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from hapax.core.errors import BatchAbortedError, ProducerDeadError, StopError
+from hapax.core.offset_commit import GroupOffset, OffsetCommit
+from hapax.kafka.errors import FORBIDDEN, describe
+from hapax.kafka.produce.base import ProducerConfig
+from hapax.kafka.produce.transaction import KafkaTransaction
+from hapax.kafka.properties import build, consumer_properties, producer_properties
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from confluent_kafka import KafkaError
+
+    from hapax.core.ports import Clock, Message, Watch
+    from hapax.kafka.produce.doubts import LogLine
+    from hapax.settings import Settings
+
+    Chunk = Sequence[Message]
+
+ANSWER_TIMEOUT_S = 5.0
+TOO_LONG = (
+    "the micro-batch does not fit into one transaction of {:g} s: read fewer records at once"
+    " (HAPAX_SPARK__BATCH_RECORDS_MAX, or maxOffsetsPerTrigger of the source), or raise"
+    " HAPAX_TRANSACTION__TIMEOUT"
+)
+
+
+class MarkedNames(NamedTuple):
+    """Under which transactional id the producer works, and the group that holds its marker."""
+
+    transactional_id: str
+    group: str
+
+
+def sink_names(app: str) -> MarkedNames:
+    """Return those of the sink; no worker's id has a word behind the slash."""
+    return MarkedNames(f"{app}/sink", f"{app}--sink")
+
+
+def sink_lane_names(app: str, lane: int) -> MarkedNames:
+    """Return those of a lane of the sink; no app's name, and so no other group's, has a slash."""
+    sink = sink_names(app)
+    return MarkedNames(f"{sink.transactional_id}/{lane}", f"{sink.group}/{lane}")
+
+
+class MarkedTransaction:
+    """Transactions of one id, each with its marker. One call at a time; ``close`` after it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        names: MarkedNames,
+        *,
+        clock: Clock,
+        forward: LogLine,
+        logger: object,
+        watch: Watch,
+    ) -> None:
+        self._settings = settings
+        self._name = name = names.transactional_id
+        self._where = (settings.output.topic, 0)
+        self._logger = logger
+        self._watch = watch
+        self.deadline_s = settings.transaction.timeout_ms / 1000
+        self._group = self._member(names.group)
+        self.transaction = CountedTransaction(
+            ProducerConfig(
+                properties=producer_properties(settings)
+                | {"transactional.id": name, "client.id": name},
+                required_topics=frozenset({settings.output.topic}),
+                round_robin=settings.output.partitioner == "round_robin",
+                deadline_s=self.deadline_s,
+            ),
+            clock=clock,
+            forward=forward,
+            watch=watch,
+        )
+
+    def opened(self) -> tuple[int, str] | None:
+        """Fence all earlier producers of the id; return the marker's number and metadata."""
+        self.transaction.open()
+        with self._watch("committed"):
+            try:
+                (answer,) = self._group.committed(
+                    [TopicPartition(*self._where)], timeout=ANSWER_TIMEOUT_S
+                )
+            except KafkaException as exception:
+                raise _unknown(exception.args[0]) from exception
+        if answer.error is not None:
+            raise _unknown(answer.error)
+        return (answer.offset, answer.metadata or "") if answer.offset >= 0 else None
+
+    def send(self, chunks: Iterable[Chunk]) -> dict[str, int]:
+        """Begin a transaction with these messages; return them by topic. Nothing is visible."""
+        transaction, records = self.transaction, Counter[str]()
+        transaction.begin()
+        for chunk in self._given(chunks):
+            transaction.send(chunk)
+            records.update(message.topic for message in chunk)
+        return dict(records)
+
+    def commit(
+        self, number: int, metadata: str, others: Mapping[str, tuple[int, str]] | None = None
+    ) -> None:
+        """Make what was sent visible together with the marker.
+
+        ``others``: number and metadata for markers of other groups, set in the same transaction.
+        """
+        self._mark(self._group, number, metadata)
+        for group, marker in (others or {}).items():
+            with closing(self._member(group)) as member:
+                self._mark(member, *marker)
+        self.transaction.commit()
+
+    def list_topics(self, timeout_s: float) -> Any:
+        """Return the cluster's metadata; raises KafkaException when no broker answers."""
+        return self._group.list_topics(timeout=timeout_s)
+
+    def close(self) -> None:
+        """Drop the clients."""
+        self.transaction.close()
+        self._group.close()
+
+    def _member(self, group: str) -> Consumer:
+        """Return a consumer that never joins: it names the group, and asks for its offsets."""
+        properties = consumer_properties(self._settings)
+        properties.pop("group.instance.id", None)
+        own = {"group.id": group, "client.id": self._name}
+        return build(Consumer, properties | own, self._logger)
+
+    def _mark(self, member: Consumer, number: int, metadata: str) -> None:
+        offset = GroupOffset(*self._where, number, metadata)
+        self.transaction.send_offsets(
+            OffsetCommit([offset], bytes(member.consumer_group_metadata()))
+        )
+
+    def _given(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        """Pass the chunks on; when what gives them fails, no reader waits for the transaction."""
+        try:
+            for chunk in chunks:
+                if self.transaction.age_s > self.deadline_s:
+                    raise StopError(TOO_LONG.format(self.deadline_s))  # noqa: TRY301 - one way out
+                yield chunk
+        except Exception:
+            with suppress(ProducerDeadError):
+                self.transaction.abort()
+            raise
+
+
+class CountedTransaction(KafkaTransaction):
+    """A transaction that knows which of all its messages was refused."""
+
+    @cached_property
+    def _sent(self) -> list[tuple[int, Mapping[int, str]]]:
+        """Per call of ``send`` in this transaction, its messages and those of them refused."""
+        return []
+
+    def begin(self) -> None:
+        """Start; see the base."""
+        self._sent.clear()
+        super().begin()
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Hand messages over; see the base."""
+        try:
+            super().send(messages)
+        except BatchAbortedError as error:
+            self._sent.append((len(messages), error.refused))
+            raise
+        # Delivery reports of these messages may still come in, while later ones are sent. They
+        # name whole sets, unless each message has one of its own.
+        outbox = self._producer()
+        self._sent.append((len(messages), outbox.refused if outbox.alone else {}))
+
+    def refusal(self) -> tuple[int, str] | None:
+        """Return the first message of this transaction that was refused by name, and why."""
+        before = 0
+        for count, refused in self._sent:
+            if refused:
+                index = min(refused)
+                return before + index, refused[index]
+            before += count
+        return None
+
+
+def _unknown(error: KafkaError) -> Exception:
+    if error.code() in FORBIDDEN:
+        return StopError(f"the marker cannot be read: {describe(error)}; grant the right")
+    return BatchAbortedError(f"the marker is not known: {describe(error)}", resolved=False)
