@@ -79,13 +79,14 @@ def guarded() -> None:
 
 @app.command()
 def rounds(seconds: Annotated[float, typer.Option(min=1)] = 20.0) -> None:
-    """How long a round of the Spark engine takes at 1,000 records/s."""
+    """How long the Spark engine takes from task to task at 1,000 records/s."""
     with course.sandbox_and_folder() as (sandbox, folder):
         found = spark_bench.rounds(sandbox, seconds, folder)
-    for name, title in (("round_ms", "a round"), ("oldest_ms", "oldest record at its commit")):
+    titles = {"gap_ms": "from task to task", "oldest_ms": "oldest record at its commit"}
+    for name, title in titles.items():
         cells = [percentile(found[name], share) for share in (0.5, 0.95, 1)]
         print(f"{title}: median, p95, most: {', '.join(f'{cell:,.0f}' for cell in cells)} ms")
-    print(f"{found['rounds']} rounds at {spark_bench.RATE:,} records/s, {found['load']}")
+    print(f"{found['ranges']} ranges at {spark_bench.RATE:,} records/s, {found['load']}")
 
 
 if __name__ == "__main__":

@@ -133,6 +133,12 @@ def _forms(native: bool) -> tuple[Service, ...]:  # noqa: FBT001 - one table for
 
 
 NATIVE, PYTHON = _forms(native=True), _forms(native=False)
+ON_SPARK = Service(
+    name="Hapax on Spark, claims",
+    claims=True,
+    warms=True,
+    more=(("HAPAX_ENGINE", "spark"), ("HAPAX_SPARK__MASTER", "local[2]")),
+)
 _WORDS: dict[Guarantee, str] = {"at_least_once": "at least once", "at_most_once": "at most once"}
 WEAKER = tuple(
     Service(name=f"Hapax, {path}, {words}", native=native, guarantee=guarantee, transform=FUNCTION)

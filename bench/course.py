@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench import calls, claims, facts, latency, partitions, spark, throughput
-from bench.contenders import NATIVE, PYTHON, WEAKER, Contender
+from bench.contenders import NATIVE, ON_SPARK, PYTHON, WEAKER, Contender
 from bench.peers import contenders as peers
 from bench.peers.environments import MissingError
 from bench.results import Made, Results, today, write
@@ -27,6 +27,7 @@ LATENCY: tuple[Contender, ...] = (
     peers.PLAIN,
     NATIVE[2],
     PYTHON[2],
+    ON_SPARK,
     peers.STREAMS,
     peers.STREAMS_QUICK,
     peers.QUIX,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -19,12 +20,15 @@ from tests.kit.damage import damage
 from tests.kit.done import header, source
 from tests.kit.spark_ranges import Application
 from tests.kit.topics import Given, produce, produce_aborted, produce_committed, transaction
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from confluent_kafka import Producer
 
+    from hapax.engines.spark.plan import RangePlan, RangeReport
     from hapax.kafka.consume.group_member import KafkaMember
     from hapax.sandbox import Sandbox
 
@@ -331,6 +335,100 @@ def test_failures_of_other_lanes_count_in_the_rate(app: Application) -> None:
     report = app.run(app.plan(member, failed=(10, 9)), **settings)
     assert (report.outcome, report.exit_code) == (RangeOutcome.STOP, ExitCode.DEAD_LETTER_LIMIT)
     assert (app.values(), app.letters(), app.committed()) == ([], [], {0: 0})
+
+
+# -- a task that stays --------------------------------------------------------------------
+
+
+class Running:
+    """A task beside the test."""
+
+    def __init__(self, app: Application, plan: RangePlan) -> None:
+        self._pool = ThreadPoolExecutor(1)
+        self._report = self._pool.submit(app.run, plan)
+
+    @property
+    def over(self) -> bool:
+        return self._report.done()
+
+    def report(self) -> RangeReport:
+        """Wait for it."""
+        report = self._report.result(60)
+        self._pool.shutdown()
+        return report
+
+
+def staying(app: Application, member: KafkaMember, **facts: Any) -> Running:
+    """Start a task that stays, and return once its first record is committed."""
+    write(app, b"first")
+    running = Running(app, app.plan(member, **({"stay_s": 20.0} | facts)))
+    await_(lambda: app.values()[-1:] == [b"FIRST"], 30, lambda: "it never came")
+    return running
+
+
+def test_a_task_that_stays_takes_what_comes_behind_its_ends_and_where_it_had_none(
+    sandbox: Sandbox, unique: Callable[[str], str]
+) -> None:
+    app = Application(sandbox, unique("task"), partitions=2)
+    app.commit(dict.fromkeys(app.partitions, 0))
+    member = app.member()
+    running = staying(app, member, ends={(app.input, 0): 1}, duration_s=6.0)
+    write(app, b"later")
+    await_(lambda: b"LATER" in app.values(), 5, lambda: "it was left for the next range")
+    write(app, b"elsewhere", partition=1)
+    await_(lambda: b"ELSEWHERE" in app.values(), 5, lambda: "it was left for the next range")
+    assert not running.over
+    report = running.report()
+    assert (report.outcome, report.flowing) == (RangeOutcome.DONE, True)
+    assert report.progress == {(app.input, 0): 2, (app.input, 1): 1}
+    assert app.committed() == {0: 2, 1: 1}
+    assert app.values() == [b"FIRST", b"LATER", b"ELSEWHERE"]
+    app.close()
+
+
+def test_a_task_that_stays_ends_soon_when_nothing_comes_behind_committed_markers(
+    app: Application,
+) -> None:
+    produce_committed(app.bootstrap, app.input, *(Given(value) for value in TEN))
+    member = app.member()
+    began_s = time.monotonic()
+    report = app.run(app.plan(member, stay_s=0.3))
+    assert time.monotonic() - began_s < 20, "it would stay for 30 s"
+    assert (report.outcome, report.flowing) == (RangeOutcome.DONE, False)
+    assert report.progress == {(app.input, 0): 11}, "the marker is committed, too"
+
+
+def test_a_task_that_stays_ends_when_it_is_recalled(app: Application, tmp_path: Path) -> None:
+    recall = tmp_path / "recall"
+    running = staying(app, app.member(), recall=str(recall))
+    recall.touch()
+    report = running.report()
+    assert (report.outcome, report.flowing) == (RangeOutcome.DONE, False)
+    assert report.work_s < 20, "it would stay for 30 s"
+    assert app.committed() == {0: 1}
+
+
+def test_a_task_that_stays_is_fenced_by_the_lanes_next_registration(app: Application) -> None:
+    running = staying(app, app.member())
+    fence(app.settings, app.lane)
+    write(app, b"second")
+    report = running.report()
+    assert report.outcome is RangeOutcome.FENCED
+    assert report.progress == {(app.input, 0): 1}
+    assert (app.values(), app.committed()) == ([b"FIRST"], {0: 1})
+
+
+def test_a_task_that_stays_is_refused_once_its_partitions_have_moved(app: Application) -> None:
+    member = app.member()
+    running = staying(app, member)
+    app.leave(member)
+    write(app, b"second")
+    report = running.report()
+    assert report.outcome is RangeOutcome.ABORTED
+    assert (app.values(), app.committed()) == ([b"FIRST"], {0: 1})
+    again = app.run(app.plan(app.member()))
+    assert again.outcome is RangeOutcome.DONE
+    assert (app.values(), app.committed()) == ([b"FIRST", b"SECOND"], {0: 2})
 
 
 # -- who may commit -----------------------------------------------------------------------

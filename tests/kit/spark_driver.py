@@ -119,6 +119,7 @@ class FakeJobs:
     hold   keeps calls from running
     obeys  a cancelled task ends at once
     gone   what the check for Spark raises
+    slots  as many as lanes, so that tasks may stay
     """
 
     def __init__(self, lanes: int, journal: list[str]) -> None:
@@ -127,10 +128,17 @@ class FakeJobs:
         self.running: dict[int, Future[RangeReport]] = {}
         self.hold, self.obeys = False, True
         self.gone: Exception | None = None
+        self.slots = lanes
+        self.recalled, self.recalls = False, 0
         self._held: list[tuple[Callable[[], None], Future[None]]] = []
         self._journal = journal
 
+    def recall(self, *, wanted: bool) -> None:
+        self.recalled = wanted
+        self.recalls += wanted
+
     def submit(self, plan: RangePlan) -> Future[RangeReport]:
+        assert not self.recalled, "it would end at once"
         assert plan.lane not in self.running, "two tasks of one lane"
         self._journal.append(f"submit {plan.lane}")
         self.plans.append(plan)

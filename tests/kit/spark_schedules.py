@@ -161,7 +161,7 @@ class MemoryParts(RangeParts):
 
     def __init__(self, world: World, plan: RangePlan, errand: Errand) -> None:
         super().__init__(world.settings, plan)
-        self._world, self._errand = world, errand
+        self._world, self._errand, self.clock = world, errand, world.clock
         self.sizing = msgspec.structs.replace(self.sizing, ahead=world.ahead)
 
     def clients(self) -> tuple[Any, Any]:
@@ -179,8 +179,8 @@ class MemoryParts(RangeParts):
 class Jobs:
     """Tasks as errands. Lost ones live on as zombies."""
 
-    def __init__(self, world: World, lanes: int) -> None:
-        self.lanes = lanes
+    def __init__(self, world: World, lanes: int, *, slots: int) -> None:
+        self.lanes, self.slots = lanes, slots
         self.running: dict[int, tuple[Errand, Future[RangeReport]]] = {}
         self._world = world
 
@@ -197,11 +197,17 @@ class Jobs:
                 if not future.done():
                     future.set_exception(error)
             else:
+                self._note(plan, report)
                 if not future.done():
                     future.set_result(report)
 
         self.running[plan.lane] = (Errand(work), future)
         return future
+
+    def _note(self, plan: RangePlan, report: RangeReport) -> None:
+        """Count the tasks that stayed and committed records that came behind their ends."""
+        if any(offset > plan.ends.get(where, -1) for where, offset in report.progress.items()):
+            self._world.chance.struck[f"{report.outcome} behind its ends"] += 1
 
     def call(self, function: Callable[[], None]) -> Future[None]:
         future: Future[None] = Future()
@@ -212,6 +218,9 @@ class Jobs:
         else:
             future.set_result(None)
         return future
+
+    def recall(self, *, wanted: bool) -> None:
+        """Reach nobody, as on a cluster."""
 
     def cancel(self, lane: int) -> None:
         self.lose(lane, killed=True)
@@ -336,15 +345,17 @@ class World:
         self.zombies: list[Errand] = []
         self.peer = Peer(self)
         self._lanes = random.randrange(1, 4)
-        self._fill()
+        self.arrivals = random.choice((0, 0, random.randrange(1, 20)))
+        self._fill(random.randrange(1, 30))
         self.start()
 
     def start(self) -> None:
         """Build a driver as a new process would."""
+        random = self.random
         told = Told()
         events = cast("Events", told)
         self.lifecycle = Lifecycle(self.clock, Interrupt(), timeout_s=25.0, wait=self.clock.wait)
-        self.jobs = Jobs(self, self._lanes)
+        self.jobs = Jobs(self, self._lanes, slots=random.choice((1, self._lanes)))
         self._turns = 0
         self.member = Member(self.broker, "w", wait=self.clock.wait, faults=self._at)
         rate = DeadLetterRate(topic="dead", rate_max=1.0, records_min=10_000)
@@ -368,6 +379,11 @@ class World:
                 bounds=Bounds(records_max=None, at_end=False),
             ),
         )
+        self.engine._lanes.wait = self._pass  # type: ignore[method-assign] # without a real second
+
+    def _pass(self, seconds: float) -> None:
+        self.clock.wait(seconds)
+        self.jobs.pump()
 
     def end(self) -> None:
         """Let the driver's process end; its tasks die with it, or later, or go on for a while."""
@@ -376,9 +392,10 @@ class World:
         self.broker.expel("w")
 
     def drained(self) -> bool:
-        return {**dict.fromkeys(self.broker.ends(), 0), **self.broker.committed} == (
-            self.broker.ends()
-        )
+        return not self.arrivals and {
+            **dict.fromkeys(self.broker.ends(), 0),
+            **self.broker.committed,
+        } == (self.broker.ends())
 
     # -- what happens while the driver attends to its group -------------------------------
 
@@ -391,6 +408,7 @@ class World:
         self._turns += 1
         if self._turns > TURNS_MAX:
             raise StuckError(f"{self.broker.committed} of {self.broker.ends()}")
+        self._arrive()
         self.jobs.pump()
         for zombie in self.zombies:
             if self.random.random() < 0.1:
@@ -403,6 +421,11 @@ class World:
         if self.drained() and not self.lifecycle.stopping:
             self.lifecycle.stop("drained")
         return self._strike() if self.chance.due() else None
+
+    def _arrive(self) -> None:
+        if self.arrivals and self.random.random() < 0.2:
+            self.arrivals -= 1
+            self._fill(1)
 
     def _strike(self) -> InjectedFault | None:
         random = self.random
@@ -426,9 +449,9 @@ class World:
 
     # -- judging --------------------------------------------------------------------------
 
-    def _fill(self) -> None:
+    def _fill(self, count: int) -> None:
         random = self.random
-        for number in range(random.randrange(1, 30)):
+        for number in range(count):
             where = random.randrange(self.partitions)
             if random.random() < 0.1:
                 self.broker.hide(("in", where), random.randrange(1, 4))

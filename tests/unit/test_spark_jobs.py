@@ -18,6 +18,7 @@ from tests.kit.spark_driver import P0
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
 
 
 def plan(lane: int) -> RangePlan:
@@ -39,7 +40,16 @@ class FakeProcess:
 class FakeContext:
     """Runs a job where it is collected. ``fail``: by call, what it raises."""
 
-    defaultParallelism = 3  # noqa: N815 - Spark's name
+    master = "spark://nowhere:1"
+    cores, task_cores = 3, "1"
+
+    @property
+    def defaultParallelism(self) -> int:  # noqa: N802 - Spark's name
+        self._note("defaultParallelism", silent=True)
+        return self.cores
+
+    def getConf(self) -> dict[str, str]:  # noqa: N802 - Spark's name
+        return {"spark.task.cpus": self.task_cores}
 
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []
@@ -88,8 +98,9 @@ class FakeContext:
         self.stopping()
         self._note("stop")
 
-    def _note(self, *call: object) -> None:
-        self.calls.append(call)
+    def _note(self, *call: object, silent: bool = False) -> None:
+        if not silent:
+            self.calls.append(call)
         if str(call[0]) in self.fail:
             raise self.fail[str(call[0])]
 
@@ -104,8 +115,54 @@ def test_there_are_as_many_lanes_as_cores_unless_told_otherwise() -> None:
     assert jobs(FakeContext()).lanes == 3
     assert jobs(FakeContext(), lanes=5).lanes == 5
     context = FakeContext()
-    context.defaultParallelism = 0
+    context.cores = 0
     assert jobs(context).lanes == 1
+
+
+def test_as_many_tasks_run_at_once_as_have_cores_now() -> None:
+    context = FakeContext()
+    made = jobs(context)
+    assert made.slots == 3
+    context.cores = 5
+    context.task_cores = "2"
+    assert (made.slots, jobs(context).slots) == (5, 2)
+
+
+@pytest.mark.parametrize("gone", [Py4JNetworkError("gone"), ConnectionRefusedError()])
+def test_a_jvm_that_is_gone_leaves_as_many_as_there_were(gone: Exception) -> None:
+    context = FakeContext()
+    made = jobs(context)
+    context.fail["defaultParallelism"] = gone
+    assert made.slots == 3
+
+
+def test_tasks_of_a_local_master_are_recalled_by_a_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("pyspark.SparkFiles.getRootDirectory", lambda: str(tmp_path))
+    context = FakeContext()
+    context.master = "local[3]"
+    made = SparkJobs(
+        cast("Any", context),
+        lambda plans: (RangeReport(lane=0, reason=each.recall or "") for each in plans),
+        lanes=None,
+    )
+    assert made.submit(plan(0)).result(10).reason == str(tmp_path / "recall")
+    for wanted in (False, True, True, False, False):
+        made.recall(wanted=wanted)
+        assert (tmp_path / "recall").exists() == wanted
+    tmp_path.rmdir()
+    made.recall(wanted=True)  # Spark has deleted its folder: nobody is left to be told
+
+
+def test_tasks_elsewhere_are_told_of_no_file() -> None:
+    made = SparkJobs(
+        cast("Any", FakeContext()),
+        lambda plans: (RangeReport(lane=0, reason=str(each.recall)) for each in plans),
+        lanes=None,
+    )
+    made.recall(wanted=True)
+    assert made.submit(plan(0)).result(10).reason == "None"
 
 
 def test_a_plan_is_one_row_of_one_job_and_comes_back_as_one_report() -> None:

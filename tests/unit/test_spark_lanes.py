@@ -105,7 +105,7 @@ def test_cores_that_come_later_get_lanes_of_their_own(lanes: set[int], *, sticky
         driver.assign({P0: 9, P1: 9, P2: 9})
         yield from driver.started(0)
         driver.jobs.lanes, grown_s = 5, driver.clock.monotonic() + 11
-        yield from driver.until(lambda: driver.clock.monotonic() > grown_s, 2000)
+        yield from driver.until(lambda: driver.clock.monotonic() > grown_s, 4000)
         driver.jobs.end(0)
         yield from driver.started(*lanes)
         for lane in lanes:
@@ -122,7 +122,7 @@ def test_a_range_that_no_executor_takes_is_told() -> None:
     def scenario() -> Scenario:
         driver.assign({P0: 9})
         yield from driver.started(0)
-        yield from driver.until(lambda: driver.told.of("executors_awaited"), 4000)
+        yield from driver.until(lambda: driver.told.of("executors_awaited"), 8000)
         driver.jobs.end(0)
 
     driver.play(scenario())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -17,6 +17,7 @@ from tests.kit.spark_schedules import Broker, LaneFences, Producing, Range, caug
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hapax.core.ports import Batch
     from hapax.core.records import Progress
 
     Patch = Callable[[pytest.MonkeyPatch], None]
@@ -38,6 +39,9 @@ def test_whatever_happens_to_tasks_and_driver_every_record_has_its_effect_once()
         assert struck[kind] > 30, struck
     for step in (*STEPS, "fence"):
         assert struck[f"fault at {step}"] > 5, struck
+    assert struck["done behind its ends"] > 100, struck
+    for outcome in ("aborted", "fenced"):
+        assert struck[f"{outcome} behind its ends"] > 3, struck
 
 
 def test_tasks_take_the_next_batch_ahead_in_those_schedules(
@@ -106,6 +110,30 @@ def doubts_are_not_fenced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MemoryTransaction, "_refuse_doubts", lambda _self: None)
 
 
+def a_task_that_stays_takes_the_newest_metadata(patch: pytest.MonkeyPatch) -> None:
+    """As if the driver handed on what it is a member by now: it may have lost partitions since."""
+    lent = Range.member
+
+    def newest(self: Range) -> bytes:
+        if not self._plan.stay_s:
+            return lent(self)
+        name = lent(self).decode().rsplit(":", 1)[0]
+        return f"{name}:{cast('Broker', self._broker)._dealt.newest}".encode()
+
+    patch.setattr(Range, "member", newest)
+
+
+def a_task_that_stays_keeps_an_end_that_records_came_behind(patch: pytest.MonkeyPatch) -> None:
+    ran = Task._run
+
+    def run(self: Task, batch: Batch, due: Any) -> None:
+        kept = {where: end + 1 for where, end in batch.next.items() if self._plan.stay_s}
+        ran(self, batch, due)
+        self._ends |= kept
+
+    patch.setattr(Task, "_run", run)
+
+
 def share_out_neither_fences_nor_keeps_lanes(patch: pytest.MonkeyPatch) -> None:
     """Either of the two alone is enough: tasks fence their lane and read what is committed."""
     patch.setattr(LaneFences, "_register", lambda _self, _name: None)
@@ -119,6 +147,8 @@ MUTANTS: list[Patch] = [
     a_task_fences_nobody,
     the_rest_of_a_cut_batch_is_forgotten,
     doubts_are_not_fenced,
+    a_task_that_stays_takes_the_newest_metadata,
+    a_task_that_stays_keeps_an_end_that_records_came_behind,
     share_out_neither_fences_nor_keeps_lanes,
 ]
 

@@ -27,10 +27,11 @@ def test_a_plan_goes_from_what_is_committed_to_the_last_stable_offset() -> None:
     assert driver.plan == RangePlan(
         lane=0,
         member=b"member",
-        starts={P0: 4, P2: None},
+        starts={P0: 4, P1: 7, P2: None},
         ends={P0: 10, P2: 5},
         cluster_id="the-cluster",
         duration_s=2.0,
+        stay_s=0.25,
         pace=500,
     )
 
@@ -262,3 +263,131 @@ def test_a_lost_task_is_fenced_before_the_group_is_asked_what_it_committed() -> 
     driver.play(scenario())
     steps = [step for step in driver.journal if step.startswith(("fence", "committed", "submit"))]
     assert steps[:3] == ["fence 0", "committed", "submit 0"]
+
+
+# -- tasks that stay ----------------------------------------------------------------------
+
+
+def test_a_lane_whose_records_kept_coming_goes_on_at_once_and_without_a_question() -> None:
+    driver = Driver(lanes=1)
+
+    def scenario() -> Scenario:
+        driver.assign({P0: 10, P1: 10}, p0=0, p1=10)
+        yield from driver.started(0)
+        del driver.journal[:]
+        driver.jobs.end(0, flowing=True, **done(P0, 0, 5000))
+        yield
+        assert driver.journal == ["member", "submit 0"]
+        driver.jobs.end(0)
+
+    driver.play(scenario())
+    assert (driver.plan.starts, driver.plan.ends) == ({P0: 5000, P1: 10}, {})
+
+
+def test_the_next_range_is_on_its_way_before_the_last_one_is_told() -> None:
+    driver = Driver(lanes=1)
+    plans: list[int] = []
+    driver.told.on["range_completed"] = lambda: plans.append(len(driver.jobs.plans))
+
+    def scenario() -> Scenario:
+        driver.assign({P0: 10}, p0=0)
+        yield from driver.started(0)
+        driver.jobs.end(0, flowing=True, **done(P0, 0, 20))
+        yield from driver.started(0)
+        driver.jobs.end(0, flowing=True, **done(P0, 20, 30))
+
+    driver.play(scenario())
+    assert plans == [2, 2], "the last one is told although nothing comes after it"
+
+
+def test_behind_a_range_that_waited_in_vain_the_ends_are_asked_for_again() -> None:
+    driver = Driver(lanes=1)
+
+    def scenario() -> Scenario:
+        driver.assign({P0: 10}, p0=0)
+        yield from driver.started(0)
+        driver.jobs.end(0, flowing=True, **done(P0, 0, 10))
+        yield from driver.started(0)
+        del driver.journal[:]
+        driver.jobs.end(0)
+        driver.member.logs[P0] = 11
+        yield from driver.started(0)
+        assert "stable_ends" in driver.journal
+        driver.jobs.end(0)
+
+    driver.play(scenario())
+    assert driver.plan.ends == {P0: 11}
+
+
+def test_a_partition_without_an_offset_is_not_left_out_because_others_have_records() -> None:
+    driver = Driver(lanes=1)
+
+    def scenario() -> Scenario:
+        driver.assign({P0: 10, P1: 0}, p0=0)
+        del driver.member.logs[P1]  # its broker has not answered yet
+        yield from driver.started(0)
+        driver.member.logs[P1] = 0
+        driver.jobs.end(0, flowing=True, **done(P0, 0, 10))
+        yield from driver.started(0)
+        driver.jobs.end(0)
+
+    driver.play(scenario())
+    assert [plan.starts for plan in driver.jobs.plans] == [{P0: 0}, {P0: 10, P1: None}]
+
+
+def test_tasks_stay_only_where_that_keeps_no_other_lane_waiting() -> None:
+    driver = Driver(lanes=3)
+    driver.jobs.slots = 2
+
+    def scenario() -> Scenario:
+        driver.assign({P0: 10, P1: 10, P2: 10}, p0=0, p1=0, p2=0)
+        yield from driver.started(0, 1, 2)
+        driver.revoke(P2)
+        for lane in range(3):
+            driver.jobs.end(lane)
+        yield from driver.started(0, 1)
+        driver.jobs.end(0)
+        driver.jobs.end(1)
+
+    driver.play(scenario())
+    assert [plan.stay_s for plan in driver.jobs.plans] == [0.0, 0.0, 0.0, 0.25, 0.25]
+
+
+def test_running_tasks_are_recalled_while_partitions_move_and_no_longer() -> None:
+    driver = Driver(lanes=2)
+
+    def scenario() -> Scenario:
+        driver.assign({P0: 10, P1: 10})
+        yield from driver.started(0, 1)
+        assert driver.jobs.recalls == 0
+        driver.revoke(P1)
+        yield from driver.until(lambda: driver.jobs.recalled)
+        driver.jobs.end(0)
+        yield from driver.turns(5)
+        assert driver.jobs.recalled, "the other one still runs"
+        driver.jobs.end(1)
+        yield from driver.started(0)  # the double takes no plan while tasks are recalled
+        driver.jobs.end(0)
+
+    driver.play(scenario())
+    assert len(driver.jobs.plans) == 3
+
+
+def test_running_tasks_are_recalled_while_the_operator_pauses_and_when_asked_to_stop() -> None:
+    driver = Driver(lanes=1)
+
+    def scenario() -> Scenario:
+        driver.assign({P0: 10})
+        yield from driver.started(0)
+        driver.lifecycle.pause()
+        yield from driver.until(lambda: driver.jobs.recalled)
+        driver.jobs.end(0, **done(P0, 0, 5))
+        yield from driver.until(lambda: not driver.jobs.recalled)
+        driver.lifecycle.resume()
+        yield from driver.started(0)
+        driver.lifecycle.stop("asked to")
+        yield
+        assert driver.jobs.recalled
+        driver.jobs.end(0)
+
+    driver.play(scenario())

@@ -126,7 +126,14 @@ def test_done_with_progress_goes_on_at_once(driver: Driver, lane: Lane) -> None:
     assert (lane.failures, lane.lost, lane.rest_until_s) == (0, 0, 0.0)
 
 
+def test_a_range_that_waited_in_vain_for_more_is_no_failure(driver: Driver, lane: Lane) -> None:
+    lane.awaited = {}
+    driver.reports.take(lane, report(), NOW_S)
+    assert (lane.rest_until_s, lane.failures) == (0.0, 0)
+
+
 def test_done_without_progress_rests(driver: Driver, lane: Lane) -> None:
+    lane.awaited = {P0: 9}
     driver.reports.take(lane, report(), NOW_S)
     assert lane.rest_until_s > NOW_S
 

@@ -17,6 +17,7 @@ from hapax.engines.spark.reports import Reports
 from hapax.engines.spark.session import SparkOptions, open_context
 from hapax.kafka.consume.group_member import KafkaMember
 from hapax.kafka.produce.fences import LaneFences, fence_predecessor
+from hapax.kafka.read.task_progress import TaskProgress
 from hapax.wiring import builders as parts
 from hapax.wiring.task import run_plans
 from hapax.wiring.watches import start_lag_monitor
@@ -69,7 +70,7 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
         ),
         pacing=_pacing(settings),
     )
-    start_lag_monitor(shared, stack, engine.group_progress)
+    start_lag_monitor(shared, stack, TaskProgress(settings, engine.group_progress))
     shared.events.service_ready()
     engine.run()
     shared.events.service_draining(shared.lifecycle.reason)

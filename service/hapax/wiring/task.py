@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from hapax.core.calls import CallLimits
     from hapax.core.isolation import Isolation
-    from hapax.core.ports import Core, Source, Transaction
+    from hapax.core.ports import Clock, Core, Source, Transaction
     from hapax.core.transform import Transformer
     from hapax.engines.spark.ports import RangeSource, TaskTransaction
     from hapax.settings import Settings
@@ -80,7 +80,7 @@ class RangeParts:
         self._settings = settings
         self._plan = plan
         self._cluster_id = cluster_id
-        self._clock = time
+        self.clock: Clock = time
         self.report = RangeReport(lane=plan.lane, pace=plan.pace, executor=platform.node())
         self.interrupt = Interrupt()
         self.watchdog = Watchdog(settings.watchdog.timeout_ms / 1000, on_overrun=overrun)
@@ -105,7 +105,7 @@ class RangeParts:
             cluster_id=plan.cluster_id,
             start=settings.start,
             logger=lines,
-            clock=self._clock,
+            clock=self.clock,
             watch=self.watchdog.watch,
             native=choice.path,
         )
@@ -113,7 +113,7 @@ class RangeParts:
             settings,
             name,
             choice.path,
-            clock=self._clock,
+            clock=self.clock,
             forward=lines.librdkafka_logged,
             watch=self.watchdog.watch,
             meet_cluster=source.meet_cluster,
@@ -142,7 +142,7 @@ class RangeParts:
             on.callback(claims.close)
         owners = parts.owners(settings, self.watchdog.watch, on)
         steps = parts.steps(settings, claims, owners, isolation, self._plan.failed)
-        bare = ExactlyOnce(steps, source, transaction, clock=self._clock, interrupt=self.interrupt)
+        bare = ExactlyOnce(steps, source, transaction, clock=self.clock, interrupt=self.interrupt)
         core = traced(settings, bare)
         on.callback(flush_traces, settings)
         return core

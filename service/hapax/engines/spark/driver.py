@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from hapax.engines.spark.ports import DriverSource, Fences, Jobs, Pacing
     from hapax.engines.spark.reports import Reports
 
-BUSY_WAIT_S, IDLE_WAIT_S = 0.01, 0.05
+BUSY_WAIT_S, IDLE_WAIT_S = 0.005, 0.05
 """How long the group is attended to between two looks at the jobs, and at the ends."""
 LAG_INTERVAL_S = 1.0
 ENDS_INTERVAL_S = 0.05
 """How soon the ends are asked for again while a lane has nothing to do."""
+STAY_S = 0.25
+"""How long a task waits behind the last record. On an idle topic no task runs at all."""
 DONE_INTERVAL_S = 0.5
 RETRY_S = 0.2
 EXECUTORS_INTERVAL_S = 10.0
@@ -55,7 +57,9 @@ class SparkEngine:
         self._reports = reports
         self._duration_s = pacing.duration_s
         self._task_max_s = pacing.task_max_s
-        self._bounds = pacing.bounds
+        self._bounds = bounds = pacing.bounds
+        # A bounded run ends at exact places.
+        self._stay_s = 0.0 if bounds.counted or bounds.at_end else STAY_S
         self._lanes = Lanes(
             member, jobs, fences, attempts_max=pacing.attempts_max, sticky=pacing.sticky
         )
@@ -81,6 +85,13 @@ class SparkEngine:
 
     def run(self) -> None:
         """Work until asked to stop or the bounded run is done; raises StopError otherwise."""
+        try:
+            self._work()
+            self._drain()
+        finally:
+            self._reports.tell()
+
+    def _work(self) -> None:
         while not self._lifecycle.stopping:
             try:
                 self._turn()
@@ -94,21 +105,23 @@ class SparkEngine:
                     self._lifecycle.rest(FenceBudget.STAND_BACK_S)
                 self._member.reopen()
                 self._lanes.stale = True
-        self._drain()
 
     def _turn(self) -> None:
         self._member.attend(BUSY_WAIT_S if self._lanes.busy else IDLE_WAIT_S)
         self._events.loop_moved()
         self._observe()
+        held = self._hold.on()
+        self._jobs.recall(wanted=self._lanes.working and (held or self._lanes.stale))
         self._collect()
         self._look_at_executors(self._clock.monotonic())
-        if self._lifecycle.stopping or self._bounds.spent or self._hold.on():
+        if self._lifecycle.stopping or self._bounds.spent or held:
             return
         now_s = self._clock.monotonic()
         if now_s < self._retry_s or self._reports.holding(now_s):
             return
         if self._lanes.stale and self._lanes.share_out():
             self._ends, self._ends_seen_s = {}, -ENDS_INTERVAL_S
+            self._jobs.recall(wanted=False)
             self._reports.shared_out()
             self._events.lanes_assigned(
                 {lane.number: dict(lane.positions) for lane in self._lanes.all if lane.positions}
@@ -116,6 +129,7 @@ class SparkEngine:
         if not self._lanes.stale:
             self._lanes.ask_doubtful()
             self._plan(now_s)
+        self._reports.tell()
 
     def _observe(self) -> None:
         changes = self._membership.observe()
@@ -140,8 +154,12 @@ class SparkEngine:
 
     def _plan(self, now_s: float) -> None:
         free = self._lanes.free()
+        for lane in free:
+            if lane.flowing:  # first, and without a question: records wait meanwhile
+                self._start(lane, lane.wanted(self._ends))
+        free = [lane for lane in free if lane.job is None]
         starved = any(not lane.wanted(self._ends) for lane in free)
-        if now_s >= self._ends_seen_s + (ENDS_INTERVAL_S if starved else LAG_INTERVAL_S):
+        if free and now_s >= self._ends_seen_s + (ENDS_INTERVAL_S if starved else LAG_INTERVAL_S):
             self._ends = self._member.stable_ends(self._lanes.partitions)
             self._ends_seen_s = self._clock.monotonic()
         for lane in free:
@@ -154,13 +172,15 @@ class SparkEngine:
         return not self._bounds.counted or not self._lanes.working
 
     def _start(self, lane: Lane, ends: Progress) -> None:
+        stay_s = self._stay_s if self._lanes.staying else 0.0
         plan = RangePlan(
             lane=lane.number,
             member=self._member.member(),
-            starts={where: lane.positions[where] for where in ends},
+            starts=lane.starts(ends, staying=stay_s > 0),
             ends=ends,
             cluster_id=self._member.cluster_id,
             duration_s=self._duration_s,
+            stay_s=stay_s,
             pace=lane.pace,
             records_max=self._bounds.left,
             batch_max=lane.batch_max,
@@ -171,11 +191,14 @@ class SparkEngine:
             marks=lane.marks,
         )
         lane.began_s = self._clock.monotonic()
-        self._events.range_started(lane.number, lane.positions, ends, plan.attempt)
+        lane.awaited, lane.flowing = ends, False
         lane.job = self._jobs.submit(plan)
+        self._reports.tell()  # of the range before this one, if it is still to be told
+        self._events.range_started(lane.number, lane.positions, ends, plan.attempt)
 
     def _collect(self) -> None:
         """Take the reports of finished jobs."""
+        self._reports.tell()
         for lane, job in self._lanes.finished(self._clock.monotonic() - self._task_max_s):
             now_s = self._clock.monotonic()
             try:
@@ -220,6 +243,7 @@ class SparkEngine:
 
     def _drain(self) -> None:
         """Let the running ranges end; they take no longer than their duration."""
+        self._jobs.recall(wanted=True)
         alive = True
         while self._lanes.working and not self._lifecycle.overdue:
             self._collect()

@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from py4j.protocol import Py4JError  # type: ignore[import-untyped] # comes without types
+from pyspark import SparkFiles
 
 from hapax.core.errors import ExitCode, StopError
 from hapax.engines.spark.executors import packed
@@ -48,6 +51,13 @@ class SparkJobs:
         self._executors = executors
         self._run: Callable[..., Any] = run if executors is None else executors.before(run)
         self._lanes = lanes
+        self._recall: Path | None = None
+        if (context.master or "").startswith("local"):
+            # Spark deletes this folder when it ends, however we ended.
+            self._recall = Path(SparkFiles.getRootDirectory(), "recall")
+        self._recalled = False
+        self._slots = self.lanes
+        self._task_cores = int(context.getConf().get("spark.task.cpus", "1"))
         self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="lane")
 
     @property
@@ -58,9 +68,28 @@ class SparkJobs:
             cores = self._lanes or self._context.defaultParallelism
         return max(1, cores)
 
+    @property
+    def slots(self) -> int:
+        """How many tasks run at once: cores, as Spark counts them now."""
+        with suppress(Py4JError, OSError):  # a JVM that is gone is noticed by the next job
+            self._slots = self._context.defaultParallelism // self._task_cores
+        return self._slots
+
+    def recall(self, *, wanted: bool) -> None:
+        """Ask running tasks to end with the batch in work, or no longer."""
+        if self._recall is None or wanted == self._recalled:
+            return
+        with suppress(OSError):  # the folder went with Spark; the tasks, too
+            if wanted:
+                self._recall.touch()
+            else:
+                self._recall.unlink(missing_ok=True)
+        self._recalled = wanted
+
     def submit(self, plan: RangePlan) -> Future[RangeReport]:
         """Start a job; its future raises what Spark says when the task did not report."""
-        return self._threads.submit(self._job, plan)
+        recall = None if self._recall is None else str(self._recall)
+        return self._threads.submit(self._job, msgspec.structs.replace(plan, recall=recall))
 
     def prepare(self) -> bool:
         """Give executors what they need and ask them; false when we are to stop meanwhile."""

@@ -42,6 +42,10 @@ class Lane:
         self.fencing: Future[None] | None = None
         self.careful: int | None = None
         self.rest_until_s = 0.0
+        self.flowing = False
+        """Records kept coming when the last range ended: the next one needs no ends to begin."""
+        self.awaited: Progress = {}
+        """The ends that the newest range was planned with."""
         self.began_s = 0.0
         self.cancelled_s = 0.0
         self.job: Future[Any] | None = None
@@ -52,7 +56,7 @@ class Lane:
         self.retry.rejected = {}
         self.failures = self.lost = 0
         self.rest_until_s = 0.0
-        self.doubtful = False
+        self.doubtful = self.flowing = False
         self.fencing = None
         self.careful = None
         self.trusted = frozenset()
@@ -70,9 +74,23 @@ class Lane:
             if where in ends and (position is None or position < ends[where])
         }
 
+    def starts(self, ends: Progress, *, staying: bool) -> dict[TopicPartition, int | None]:
+        """Return where a range begins: where there is something to read.
+
+        One that stays also reads what comes to the others, but for those without an offset: where
+        they begin is committed by a range that has their end.
+        """
+        return {
+            where: position
+            for where, position in self.positions.items()
+            if where in ends or (staying and position is not None)
+        }
+
     def record_report(self, report: RangeReport) -> None:
         """Take note of what a range committed."""
         progress = report.progress
+        # Where a partition without an offset begins is committed by a range that has its end.
+        self.flowing = report.flowing and None not in self.positions.values()
         for where, offset in progress.items():
             if where in self.positions:
                 self.positions[where] = offset
@@ -98,6 +116,7 @@ class Lane:
         """
         self.trusted = frozenset()
         self.marks = {}
+        self.flowing = False
         self.lost += 1
         self.doubtful = True
         if self.lost > 1:

@@ -75,6 +75,11 @@ class Lanes:
         """The partitions of all lanes."""
         return [where for lane in self.all for where in lane.positions]
 
+    @property
+    def staying(self) -> bool:
+        """Whether a task may stay: only where it keeps no other lane's task from starting."""
+        return sum(bool(lane.positions) for lane in self.all) <= self._jobs.slots
+
     def free(self) -> list[Lane]:
         """Return the lanes that have partitions and no task."""
         return [
@@ -120,7 +125,7 @@ class Lanes:
         Raises BatchAbortedError when brokers do not answer: call again.
         """
         if self.working:
-            return False  # the broker refuses what moved, so they end soon
+            return False  # they are recalled, and the broker refuses what moved: they end soon
         ours = self._member.assignment()
         if ours and not self._fenced():
             return False

@@ -30,10 +30,14 @@ class RangePlan(msgspec.Struct, kw_only=True):
 
     lane          number of the lane; with the app and the instance it is the transactional id
     member        group metadata of the driver, with which the broker refuses what was lost since
-    starts        per partition the committed offset as the driver knows it; None: there is none
+    starts        per partition the committed offset as the driver knows it; None: there is none.
+                  A task that stays reads those without an end as well
     cluster_id    of the cluster that the driver is a member in; None: it is not known
     ends          per partition where the range ends: the last stable offset at planning
     duration_s    the task begins no batch later than this
+    stay_s        how long it waits for more behind the last record; 0: it ends at its ends
+    recall        path of a file that is there while the driver asks its tasks to end; None: driver
+                  and tasks share no file system
     pace          records of its first transaction
     records_max   most records of the range (bounded runs)
     batch_max     most records of one transaction, while a culprit is looked for
@@ -50,6 +54,8 @@ class RangePlan(msgspec.Struct, kw_only=True):
     ends: Progress
     cluster_id: str | None = None
     duration_s: float
+    stay_s: float = 0.0
+    recall: str | None = None
     pace: int
     records_max: int | None = None
     batch_max: int | None = None
@@ -78,6 +84,7 @@ class RangeReport(msgspec.Struct, kw_only=True):
     ended       per partition the ends that were committed behind the last records
     open_s      seconds until the producer was registered and the positions were known
     work_s      seconds in all
+    flowing     its time was over while records kept coming: the next range may begin at once
     records     of the batch that was aborted
     suspect     its first record, to blame when it stands alone
     halved      the transaction took too much of its time: ``pace`` is at most half of its records
@@ -105,6 +112,7 @@ class RangeReport(msgspec.Struct, kw_only=True):
     ended: Progress = {}
     open_s: float = 0.0
     work_s: float = 0.0
+    flowing: bool = False
     pace: int = 0
     records: int = 0
     suspect: Coordinates | None = None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from hapax.core.interrupt import Interrupt
     from hapax.core.isolation import Isolation
-    from hapax.core.ports import Core
+    from hapax.core.ports import Clock, Core
     from hapax.core.records import Progress, TopicPartition
     from hapax.engines.batch_runner import Sizing
     from hapax.engines.spark.plan import RangePlan, RangeReport
@@ -50,6 +50,10 @@ class Jobs(Protocol):
     def lanes(self) -> int:
         """How many tasks may work at once."""
 
+    @property
+    def slots(self) -> int:
+        """How many tasks Spark can run at once, as far as it says."""
+
     def submit(self, plan: RangePlan) -> Future[RangeReport]:
         """Start a task."""
 
@@ -58,6 +62,12 @@ class Jobs(Protocol):
 
     def cancel(self, lane: int) -> None:
         """End the running task of a lane; its future raises."""
+
+    def recall(self, *, wanted: bool) -> None:
+        """Ask the running tasks to end with the batch in work, or no longer.
+
+        It reaches those that share a file system with us; others end when their time is over.
+        """
 
     def check(self) -> None:
         """Raise StopError when no task can ever run again."""
@@ -119,6 +129,7 @@ class TaskParts(Protocol):
     """
 
     report: RangeReport
+    clock: Clock
     sizing: Sizing
     interrupt: Interrupt
     watchdog: Watchdog

@@ -67,17 +67,24 @@ class Reports:
         self.dead_letter_rate = dead_letter_rate
         self._held_since_s: float | None = None
         self._ask_s = 0.0
+        self._untold: list[tuple[RangeReport, float]] = []
+        """What is told once the lane's next range is on its way, and how long the range took."""
         self._stuck: dict[int, dict[TopicPartition, Stuck]] = {}
         """By lane, as its last whole range found it."""
 
     def take(self, lane: Lane, report: RangeReport, now_s: float) -> None:
         """Count what was committed, then react to how the range ended."""
-        self._tell(lane, report, now_s)
+        self._untold.append((report, now_s - lane.began_s))
+        for settled in report.settled:
+            self.dead_letter_rate.record_batch(settled.records, settled.dead_letters)
+            self._fences.commit()
         lane.record_report(report)
+        if not lane.flowing:
+            self.tell()
         match report.outcome:
             case RangeOutcome.DONE:
                 self._stick(lane.number, report.stuck)
-                if not report.progress:
+                if not report.progress and lane.awaited:
                     lane.rest(now_s)  # nothing came although something is there: brokers are slow
             case RangeOutcome.CLAIMS:
                 self._hold(report.reason, now_s)
@@ -138,7 +145,13 @@ class Reports:
 
     # -- inside ---------------------------------------------------------------------------
 
-    def _tell(self, lane: Lane, report: RangeReport, now_s: float) -> None:
+    def tell(self) -> None:
+        """Tell of what was counted."""
+        untold, self._untold = self._untold, []
+        for report, round_s in untold:
+            self._tell(report, round_s)
+
+    def _tell(self, report: RangeReport, round_s: float) -> None:
         for settled in report.settled:
             self._settled(settled)
         if report.ended:
@@ -157,14 +170,14 @@ class Reports:
         for _ in range(report.emptied):
             self._events.claims_lost()
         self._events.range_completed(
-            lane.number,
+            report.lane,
             str(report.outcome),
             _spans(report),
             transactions=len(report.settled) + bool(report.ended),
             records=sum(settled.records for settled in report.settled),
             open_s=report.open_s,
             work_s=report.work_s,
-            round_s=now_s - lane.began_s,
+            round_s=round_s,
         )
 
     def _stick(self, lane: int, stuck: dict[TopicPartition, Stuck]) -> None:
@@ -197,8 +210,6 @@ class Reports:
             self._events.dead_letter_written(
                 coordinates, failure.reason, failure.attempts, failure.text
             )
-        self.dead_letter_rate.record_batch(settled.records, settled.dead_letters)
-        self._fences.commit()
 
     def _hold(self, reason: str, now_s: float) -> None:
         self._events.claims_unavailable(reason, "pause")

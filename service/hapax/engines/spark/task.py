@@ -4,7 +4,8 @@
 2. a producer of the lane's transactional id is registered: from here on no earlier attempt at
    these partitions can commit (KIP-98), and
 3. the group's committed offsets are read: what an earlier attempt came to
-4. batch after batch through the core, until the ends, the time or the records are used up
+4. batch after batch through the core, until the ends, the time or the records are used up; a task
+   that stays goes on behind the ends for as long as records keep coming
 5. commit what lies behind the last records: control records, aborted data
 
 Nothing is repaired here. Whatever goes wrong ends the range with a report; the driver reacts and
@@ -15,9 +16,9 @@ lane's next registration aborts.
 from __future__ import annotations
 
 import sys
-import time
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hapax.core.errors import (
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from hapax.engines.spark.ports import TaskParts
 
 WAIT_S = 0.05
+SETTLED_MAX = 1000
+"""Transactions of one report, behind which a task does not stay: the driver hears of them late."""
 LINES_MAX = 50
 WARNING = 30
 
@@ -52,9 +55,11 @@ class Task:
         self._plan = plan
         self._parts = parts
         self._report = parts.report
-        self._began_s = time.monotonic()
+        self._clock = parts.clock
+        self._began_s = self._clock.monotonic()
         self._begun: set[TopicPartition] = set()
         self._ends: Progress = {}
+        self._idle_since_s = 0.0
 
     def run(self) -> RangeReport:
         """Return how it went; raises only what was not foreseen."""
@@ -77,7 +82,7 @@ class Task:
             except StopError as error:
                 report.outcome, report.reason = RangeOutcome.STOP, str(error)
                 report.exit_code = int(error.exit_code)
-        report.work_s = time.monotonic() - self._began_s
+        report.work_s = self._clock.monotonic() - self._began_s
         return report
 
     # -- steps ----------------------------------------------------------------------------
@@ -93,7 +98,7 @@ class Task:
             transaction.diagnose()
         transaction.open()  # 2
         self._certain = source.confirm()  # 3
-        self._report.open_s = time.monotonic() - self._began_s
+        self._report.open_s = self._clock.monotonic() - self._began_s
         core = parts.core(source, transaction, isolation, stack)
         self._suspects = TaskSuspects(
             source, core, isolation, plan, self._report, records_max=parts.records_max
@@ -132,7 +137,8 @@ class Task:
 
     def _take_all(self) -> None:
         sizing = self._parts.sizing
-        until_s = time.monotonic() + self._plan.duration_s
+        self._idle_since_s = self._clock.monotonic()
+        until_s = self._idle_since_s + self._plan.duration_s
         due = partial(self._due, until_s)
         while self._runner.waiting or due():
             batch = self._runner.take(WAIT_S)
@@ -145,11 +151,25 @@ class Task:
             batch.base.update({at: self._certain[at] for at in new & self._certain.keys()})
             self._begun |= new
             self._run(batch, due)
+            self._idle_since_s = self._clock.monotonic()
             sizing.retry.succeed()
+        self._report.flowing = self._flowing() and not self._recalled()
 
     def _due(self, until_s: float) -> bool:
         """Whether more is to be taken."""
-        return self._behind() and not self._parts.sizing.bounds.spent and time.monotonic() < until_s
+        if self._parts.sizing.bounds.spent or self._clock.monotonic() >= until_s:
+            return False
+        if self._recalled():
+            return False
+        stays = self._flowing() and len(self._report.settled) < SETTLED_MAX
+        return stays or self._behind()
+
+    def _flowing(self) -> bool:
+        """Whether this task stays, and records keep coming."""
+        return self._clock.monotonic() - self._idle_since_s < self._plan.stay_s
+
+    def _recalled(self) -> bool:
+        return self._plan.recall is not None and Path(self._plan.recall).exists()
 
     def _run(self, batch: Batch, due: Callable[[], bool]) -> None:
         """Give one batch its effects; where more is due, let the claim of the next one travel."""

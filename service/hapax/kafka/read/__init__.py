@@ -8,5 +8,6 @@ log_offsets     ends of logs, seen twice
 end_offsets     last stable offsets, without waiting for a broker that is away
 lag_probe       offsets for the lag monitor
 probe           what a reader meets first: a record, an undecodable set, the end
+task_progress   what tasks of Spark have committed before they report
 claim_owners    the records that own claims
 """

@@ -1,0 +1,59 @@
+"""How far tasks are that have not reported yet: the group's word, without waiting for anybody."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from hapax.core.lag import GroupProgress
+from hapax.kafka.read.task_progress import TaskProgress
+from tests.kit.spark_ranges import Application
+from tests.kit.topics import Given, produce, transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hapax.sandbox import Sandbox
+
+
+@pytest.fixture
+def app(sandbox: Sandbox, unique: Callable[[str], str]) -> Iterator[Application]:
+    made = Application(sandbox, unique("progress"))
+    yield made
+    made.close()
+
+
+def told(app: Application, *offsets: int) -> Callable[[], GroupProgress]:
+    """Return what the driver's reports tell, of as many partitions."""
+    return lambda: GroupProgress(dict(zip(app.partitions, offsets, strict=False)))
+
+
+def test_what_tasks_have_committed_counts_before_they_report(app: Application) -> None:
+    app.commit(dict(zip(app.partitions, (7, 4), strict=True)))
+    first, second = app.partitions
+    assert TaskProgress(app.settings, told(app, 5, 4))().committed == {first: 7, second: 4}
+    assert TaskProgress(app.settings, told(app, 5))().committed == {first: 7}, "others are not ours"
+
+
+def test_what_was_told_is_never_taken_back(app: Application) -> None:
+    first, second = app.partitions
+    app.commit({first: 3})
+    assert TaskProgress(app.settings, told(app, 5, 4))().committed == {first: 5, second: 4}
+
+
+def test_a_transaction_under_way_is_not_waited_for(app: Application) -> None:
+    produce(app.bootstrap, app.input, Given(b"a", partition=0))
+    member = app.member()
+    app.run(app.plan(member))
+    first, _second = app.partitions
+    with transaction(app.bootstrap, app.lane) as producer:
+        producer.send_offsets_to_transaction([TopicPartition(*first, 9)], member.member(), 30)
+        assert TaskProgress(app.settings, told(app, 0))().committed == {first: 1}
+        producer.abort_transaction(30)
+
+
+def test_without_an_answer_what_was_told_stands(app: Application) -> None:
+    away = app.with_settings(HAPAX_KAFKA__BOOTSTRAP_SERVERS="127.0.0.1:1")
+    assert TaskProgress(away, told(app, 5))().committed == {app.partitions[0]: 5}
