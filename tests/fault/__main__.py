@@ -35,6 +35,8 @@ def main() -> int:
         wanted.factor,
         wanted.only,
         wanted.calls,
+        wanted.faults,
+        wanted.records,
     )
     plan = PLANS[wanted.plan](wish)
     if wanted.rate:
@@ -68,6 +70,8 @@ def _arguments() -> argparse.Namespace:
     )
     one.add_argument("--factor", type=float, default=0.4, help="1: faults every 5 to 15 s")
     one.add_argument("--only", default="", help="rows, or parts of names of faults, with commas")
+    one.add_argument("--faults", type=int, default=0, help="so many at most; 0: as the plan says")
+    one.add_argument("--records", type=int, default=0, help="at least so many are written")
     one.add_argument("--rate", type=int, default=0, help="records a second; 0: as the plan says")
     one.add_argument(
         "--shared",

@@ -209,6 +209,8 @@ class _Campaign:
     def _end(self) -> None:
         stage, run = self._stage, self._run
         stage.cluster.restore()
+        missing_s = (self._plan.records - stage.feeder.written) / self._plan.rate
+        reaches(lambda: stage.feeder.written >= self._plan.records, 2 * missing_s)
         struck_s = time.time() - stage.began_s
         ledger = stage.feeder.stop()
         if not reaches(lambda: self._lag() == 0, self._plan.settle_s):

@@ -20,6 +20,13 @@ SHORT = {"HAPAX_GROUP__SESSION_TIMEOUT": "6s", "HAPAX_TRANSACTION__TIMEOUT": "4s
 """So that what waits for a timeout is over soon."""
 SPARK = {"HAPAX_GROUP__SESSION_TIMEOUT": "10s", "HAPAX_TRANSACTION__TIMEOUT": "8s"}
 """The same for Spark, whose transactions are longer."""
+CLUSTER = SPARK | {
+    # Past it a task counts as lost, however its executor is: another one takes its range.
+    "HAPAX_GROUP__MAX_POLL_INTERVAL": "16s",
+    "HAPAX_WATCHDOG__TIMEOUT": "15s",
+    "HAPAX_SPARK__EXECUTOR_TIMEOUT": "120s",
+}
+"""The same for executors of a cluster, whose start takes a minute on a busy machine."""
 MEMBERSHIPS = {
     "static": {},
     "dynamic": {"HAPAX_GROUP__MEMBERSHIP": "dynamic"},
@@ -95,6 +102,9 @@ class Plan:
     patience_s  how long a strike waits for the request that it is to harm
     recovery_s  how long all partitions may take to go on: beyond it is ``hang``
     brokers     properties of the brokers
+    spark_workers  of a cluster that Spark applications run on, besides one that comes later; 0:
+                   they run in a process of their own
+    records     at least so many are written, after the last step if need be
     """
 
     name: str
@@ -116,4 +126,6 @@ class Plan:
     patience_s: float = 30.0
     recovery_s: float = 60.0
     brokers: dict[str, str] = field(default_factory=dict)
+    spark_workers: int = 0
+    records: int = 0
     folder: Path = Path("build/proof")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING
 
-from tests.fault.plan import CALLS, MEMBERSHIPS, PAUSED, SHORT, SPARK, Plan
+from tests.fault.plan import CALLS, CLUSTER, MEMBERSHIPS, PAUSED, SHORT, SPARK, Plan
 from tests.fault.striking import strikes
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ class Wish:
     factor   scales the gaps between random faults: 1 is 5 to 15 s
     only     rows, or parts of names, with commas between them: nothing else strikes
     calls    key of CALLS: the form of the transform
+    faults   so many at most; 0: as the plan says
+    records  at least so many are written
     """
 
     seed: int = 1
@@ -45,6 +47,8 @@ class Wish:
     factor: float = 0.4
     only: str = ""
     calls: str = ""
+    faults: int = 0
+    records: int = 0
 
     def apply(self, plan: Plan) -> Plan:
         """Return the plan as wished."""
@@ -52,6 +56,7 @@ class Wish:
             plan,
             seed=self.seed,
             seconds=self.seconds or plan.seconds,
+            records=self.records or plan.records,
             name="-".join(filter(None, (plan.name, self.calls, self._member))),
             membership=self.membership,
             settings=plan.settings
@@ -66,7 +71,9 @@ class Wish:
         return "" if self.membership == "static" else self.membership
 
     def _steps(self, steps: Steps) -> Steps:
-        return lambda rng: (step for step in steps(rng) if all(map(self._wanted, step)))
+        return lambda rng: islice(
+            (step for step in steps(rng) if all(map(self._wanted, step))), self.faults or None
+        )
 
     def _wanted(self, fault: Fault) -> bool:
         words = self.only.split(",")
@@ -115,6 +122,21 @@ def mixed(wish: Wish = Wish()) -> Plan:
     faults = mixed_up((strikes.ENGINES, *strikes.P_ROWS[15:18]), strikes.SPARK)
     plan = Plan(
         "mixed", _over_and_over(faults), KINDS["mixed"], engine="mixed", seconds=180, settings=SPARK
+    )
+    return wish.apply(plan)
+
+
+def cluster(wish: Wish = Wish()) -> Plan:
+    """Return faults of a Spark cluster around one driver, again and again."""
+    plan = Plan(
+        "cluster",
+        _over_and_over(strikes.CLUSTER),
+        ("spark",),
+        engine="spark",
+        seconds=300,
+        settings=CLUSTER,
+        spark_workers=2,
+        recovery_s=120,
     )
     return wish.apply(plan)
 
@@ -235,5 +257,6 @@ PLANS: dict[str, Callable[[Wish], Plan]] = {
     "brokers": brokers,
     "spark": spark,
     "mixed": mixed,
+    "cluster": cluster,
     "chaos": chaos,
 }

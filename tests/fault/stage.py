@@ -6,18 +6,21 @@ group, and whoever watches them.
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
 from hapax.sandbox import Sandbox
+from hapax.sandbox.spark_cluster import EXECUTOR_MEMORY
 from tests.fault.checking.judge import Topics
 from tests.fault.cluster import Cluster
 from tests.fault.feeding.feed import Feeder
 from tests.fault.members import IN_PYTHON, PROXIED, Member
 from tests.fault.watching.live import LiveReader
 from tests.fault.watching.monitor import Offsets, Progress
+from tests.kit.driver_door import DriverDoor
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.proxy import FaultProxy
 from tests.kit.spark_process import SparkProcess
@@ -54,7 +57,10 @@ class Stage:
     def _start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         sandbox = Sandbox(nodes=3, proxied=True, properties=self.plan.brokers)
+        self._build_spark(sandbox)
         self.sandbox = self._exits.enter_context(sandbox)
+        if self.plan.spark_workers:
+            self.sandbox.spark.workers[-1].kill()  # it comes later
         self.cluster = Cluster(self.sandbox)
         self.proxy = self._exits.enter_context(FaultProxy.before(self.sandbox))
         self.topics = self._create_topics()
@@ -84,6 +90,12 @@ class Stage:
         self._exits.callback(self.reader.close)
         self.members = [self.member(f"w-{at}", kind) for at, kind in enumerate(plan.kinds)]
 
+    def _build_spark(self, sandbox: Sandbox) -> None:
+        self.door = DriverDoor()
+        if self.plan.spark_workers:
+            sandbox.with_spark(self.plan.spark_workers + 1)
+            self._exits.enter_context(self.door)
+
     def _create_topics(self) -> Topics:
         app = f"{self.plan.name}-{self.plan.seed}-{uuid.uuid4().hex[:6]}"
         return Topics.create(self.sandbox, app, self.plan.partitions, headers=True)
@@ -99,6 +111,8 @@ class Stage:
             environment["HAPAX_FAST"] = "off"
         log = self.folder / f"{instance}.log"
         if kind == "spark":
+            if self.plan.spark_workers:
+                environment["HAPAX_SPARK__PROPERTIES"] = self._properties(instance)
             member = Member(SparkProcess(environment, instance, log), log)
         else:
             process = WorkerProcess(environment, instance, log, self.plan.command)
@@ -106,6 +120,12 @@ class Stage:
         self._exits.callback(member.close)
         self.everybody.append(member)
         return member
+
+    def _properties(self, instance: str) -> str:
+        """Return Spark's properties of a driver; the first one's executors come by the door."""
+        door = self.door.properties if instance == PROXIED else {}
+        memory = {"spark.executor.memory": EXECUTOR_MEMORY, "spark.driver.memory": "512m"}
+        return json.dumps(memory | door)
 
     @property
     def guests(self) -> list[Member]:

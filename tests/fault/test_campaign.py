@@ -39,6 +39,7 @@ ROWS = {
     *("Z1", "Z2", "Z3", "B1", "B2", "B3", "B4", "B5", "S-K1", "S-K2", "N1", "N2"),
     *("R1", "R2", "R9", "G1", "G3", "G4", "T4"),
     *("SP2", "SP4", "SP5", "SP8", "SP9", "SP10"),
+    *(f"SP{number}" for number in range(28, 35)),
 }
 
 
@@ -67,7 +68,7 @@ def test_no_two_faults_have_one_name() -> None:
 
 def test_ci_strikes_with_every_fault_of_workers_exactly_once() -> None:
     struck = [fault.name for (fault,) in plans.ci().steps(random.Random(1))]
-    spark = {fault.name for fault in (*strikes.SPARK, strikes.ENGINES)}
+    spark = {fault.name for fault in (*strikes.SPARK, strikes.ENGINES, *strikes.CLUSTER)}
     assert sorted(struck) == sorted({fault.name for fault in strikes.CATALOGUE} - spark)
 
 

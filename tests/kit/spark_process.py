@@ -68,13 +68,13 @@ class SparkProcess(WorkerProcess):
 
     def strike(self, number: signal.Signals, part: Part) -> int:
         """Send a signal to all processes of a part; return how many it reached."""
-        return sum(_send(each, number) for each in self.part(part))
+        return sum(send(each, number) for each in self.part(part))
 
     def strike_one(self, number: signal.Signals, rng: random.Random) -> psutil.Process | None:
         """Send a signal to one Python worker, if there is one; return which."""
         found = self.part("worker")
         rng.shuffle(found)
-        return next((each for each in found if _send(each, number)), None)
+        return next((each for each in found if send(each, number)), None)
 
     # -- the whole ------------------------------------------------------------------------
 
@@ -139,7 +139,8 @@ def _parent(process: psutil.Process) -> int | None:
         return None
 
 
-def _send(process: psutil.Process, number: signal.Signals) -> int:
+def send(process: psutil.Process, number: signal.Signals) -> int:
+    """Send a signal; return 1, or 0 when the process is gone."""
     try:
         process.send_signal(number)  # it knows a number that was given to another process since
     except psutil.NoSuchProcess:
@@ -155,3 +156,16 @@ def executors(daemons: Iterable[int]) -> list[psutil.Process]:
         for each in psutil.process_iter()
         if _session(each) in sessions and "CoarseGrainedExecutorBackend" in " ".join(_words(each))
     ]
+
+
+def with_children(process: psutil.Process) -> list[psutil.Process]:
+    """Return a process and all that it has started, its Python workers among them."""
+    try:
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def runs_tasks(executor: psutil.Process) -> bool:
+    """Return whether an executor has Python workers: it was given a task."""
+    return any("pyspark.daemon" in _words(each) for each in with_children(executor))

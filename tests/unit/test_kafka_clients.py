@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
 
 from hapax.kafka.produce.marked_transaction import sink_lane_names, sink_names
 from hapax.kafka.produce.standalone import replay_id
@@ -16,6 +17,7 @@ from hapax.kafka.properties import (
     producer_properties,
     transactional_id,
 )
+from hapax.kafka.read.offset_client import reader_properties
 from hapax.settings import Settings, load_settings
 
 REQUIRED = {
@@ -101,6 +103,23 @@ def test_properties_for_fetching_reach_the_consumer_only() -> None:
     given = settings(KAFKA__PROPERTIES='{"fetch.min.bytes": 7}')
     assert consumer_properties(given)["fetch.min.bytes"] == "7"
     assert "fetch.min.bytes" not in producer_properties(given)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_reader_without_a_group_can_be_built_whatever_the_members_times_are(
+    protocol: str,
+) -> None:
+    ours = settings(
+        GROUP__MEMBERSHIP="dynamic",
+        GROUP__PROTOCOL=protocol,
+        GROUP__SESSION_TIMEOUT="6s",
+        GROUP__MAX_POLL_INTERVAL="8s",
+        TRANSACTION__TIMEOUT="5s",
+        WATCHDOG__TIMEOUT="7s",
+    )
+    for properties in (reader_properties(ours), consumer_properties(ours)):
+        offline = {name: value for name, value in properties.items() if name != "bootstrap.servers"}
+        Consumer({**offline, "log_level": 0}).close()
 
 
 def test_the_library_has_a_version() -> None:

@@ -129,6 +129,14 @@ SPARK: dict[str, Row] = {
     "SP25": Row("chaos with an audit"),
     "SP26": Row("what the DataFrame form refuses"),
     "SP27": Row("metrics visible; liveness red when a query dies"),
+    "SP28": Row("cluster: kill -9 of an executor, of all executors"),
+    "SP29": Row("cluster: kill -9 of a worker daemon, started again"),
+    "SP30": Row("cluster: kill -9 of the master, started again"),
+    "SP31": Row("cluster: kill -9 of the driver or its JVM", "another driver goes on"),
+    "SP32": Row("cluster: executors cut off from the driver"),
+    "SP33": Row("cluster: an executor frozen past its transaction, thawed", "its commit fails"),
+    "SP34": Row("cluster: an executor joins late, and dies", "lanes grow"),
+    "SP35": Row("cluster: the disk of an executor full", "the others go on"),
 }
 
 BUGS: dict[str, Row] = {

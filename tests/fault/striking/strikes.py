@@ -9,6 +9,7 @@ from tests.fault.plan import Fault
 from tests.fault.reporting.matrix import DELIVERIES, REQUESTS
 from tests.fault.striking import (
     strikes_brokers,
+    strikes_cluster,
     strikes_group,
     strikes_requests,
     strikes_spark,
@@ -234,8 +235,28 @@ SPARK = at(
 (ENGINES,) = at(
     "spark", fault("SP4", "from Spark to workers and back", strikes_spark.hand_over_engines)
 )
+CLUSTER = at(
+    "spark",
+    fault("SP28", "executor killed", strikes_cluster.kill_executor),
+    fault("SP32", "executors cut off from the driver", strikes_cluster.cut_executors, seconds=4),
+    fault("SP28", "all executors killed", strikes_cluster.kill_all_executors),
+    *(
+        fault(
+            "SP33",
+            f"executor frozen past its {past}",
+            strikes_cluster.freeze_executor,
+            seconds=seconds,
+        )
+        for past, seconds in {"transaction": 12, "range's time": 24}.items()
+    ),
+    fault("SP29", "worker daemon killed", strikes_cluster.kill_daemon, seconds=2),
+    fault("SP30", "master killed with an executor", strikes_cluster.kill_master, seconds=3),
+    fault("SP34", "an executor joins late and is killed", strikes_cluster.late_executor),
+    fault("SP31", "driver killed, another one goes on", strikes_cluster.other_driver),
+    fault("SP31", "the driver's JVM killed", strikes_cluster.kill_jvm),
+)
 CATALOGUE = (
     *P_ROWS, *TAKE_OVERS, *CRASHES, KILL_LOOP, *Z_ROWS, *STOPS,
     *B_KILLS, *B_FREEZES, *B_MOVES, *B_OUTAGES,
-    *LATE, *NETWORK, *STORES, *GROUP, *SPARK, ENGINES,
+    *LATE, *NETWORK, *STORES, *GROUP, *SPARK, ENGINES, *CLUSTER,
 )  # fmt: skip

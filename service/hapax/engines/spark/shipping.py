@@ -51,12 +51,13 @@ def code_of(function: str | None) -> Iterator[Ware]:
 
 
 def package(top: str) -> Iterator[Ware]:
-    """Yield the folders of a package, or the file of a module."""
+    """Yield the folders of a package, each once, or the file of a module."""
     spec = importlib.util.find_spec(top)
     if spec is None:
         return
     if spec.submodule_search_locations is not None:
-        places = [Path(place) for place in spec.submodule_search_locations]
+        # A folder without __init__.py is found once for each entry of the path that leads to it.
+        places = list(dict.fromkeys(map(Path, spec.submodule_search_locations)))
     else:
         places = [Path(spec.origin or "")]
     yield from (Ware(top, place) for place in places if place.exists() and place.name)

@@ -33,6 +33,8 @@ _MEMBERSHIP = (
     "partition.assignment.strategy",
     "session.timeout.ms",
     "heartbeat.interval.ms",
+    # The client wants it to be longer than the session's time, which is the default here (45 s).
+    "max.poll.interval.ms",
 )
 
 

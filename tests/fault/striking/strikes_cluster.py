@@ -1,0 +1,167 @@
+"""Strikes at a Spark cluster: executors, worker daemons, the master, the ways between (SP)."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING
+
+from tests.fault.striking.strikes_spark import JVM_LOST, LEAVES_S, START_S
+from tests.kit.spark_process import executors, runs_tasks, send, with_children
+from tests.kit.waiting import await_, reaches
+
+if TYPE_CHECKING:
+    import psutil  # type: ignore[import-untyped] # it carries no types
+
+    from hapax.sandbox.spark_cluster import SparkDaemon
+    from tests.fault.members import Member
+    from tests.fault.scene import Scene
+
+GROWS_S = 40.0
+"""How long a driver may take to use cores that came later: it looks every 10 s."""
+
+
+def _driver(scene: Scene) -> Member:
+    (victim,) = scene.stage.members
+    scene.target = victim.instance
+    return victim
+
+
+def _daemons(scene: Scene) -> list[SparkDaemon]:
+    """Return the workers that run from the beginning."""
+    return scene.stage.sandbox.spark.workers[: scene.stage.plan.spark_workers]
+
+
+def _at_work(scene: Scene, *daemons: SparkDaemon) -> list[psutil.Process]:
+    """Return the executors of these daemons, once each has one that was given a task."""
+    chosen = daemons or tuple(_daemons(scene))
+
+    def found() -> list[psutil.Process]:
+        return [each for each in executors(one.pid for one in chosen) if runs_tasks(each)]
+
+    await_(lambda: len(found()) >= len(chosen), START_S, _driver(scene).last_words)
+    return found()
+
+
+def kill_executor(scene: Scene) -> None:
+    """SIGKILL one executor; its daemon starts another."""
+    victim = scene.rng.choice(_at_work(scene))
+    scene.target = "an executor"
+    scene.mark("kill of an executor")
+    scene.hit(send(victim, signal.SIGKILL))
+
+
+def kill_all_executors(scene: Scene) -> None:
+    """SIGKILL all executors at once."""
+    victims = _at_work(scene)
+    scene.target = "all executors"
+    scene.mark("kill of all executors")
+    scene.hit(sum(send(each, signal.SIGKILL) for each in victims))
+
+
+def kill_daemon(scene: Scene, seconds: float) -> None:
+    """SIGKILL a worker daemon, which its executor notices; it is started again."""
+    victim = scene.rng.choice(_daemons(scene))
+    _at_work(scene)
+    scene.target = victim.name
+    scene.mark("kill of a worker daemon")
+    victim.kill()
+    scene.hit()
+    time.sleep(seconds)
+    victim.start()
+    scene.heal()
+
+
+def kill_master(scene: Scene, seconds: float) -> None:
+    """SIGKILL the master, and an executor that nobody can replace until it is back."""
+    spark = scene.stage.sandbox.spark
+    victim = scene.rng.choice(_at_work(scene))
+    scene.target = spark.master.name
+    scene.mark("kill of the master and of an executor")
+    spark.master.kill()
+    scene.hit(1 + send(victim, signal.SIGKILL))
+    time.sleep(seconds)
+    spark.master.start()
+    scene.heal()
+    spark.await_ready()
+
+
+def kill_jvm(scene: Scene) -> None:
+    """Kill the driver's JVM: the driver leaves, executors outlive it for a moment."""
+    _at_work(scene)
+    victim = _driver(scene)
+    scene.mark("kill of the JVM, driver at once")
+    victim.away = True
+    scene.hit(victim.driver.strike(signal.SIGKILL, "jvm"))
+    code = victim.process.process.wait(LEAVES_S)
+    scene.demand(code in JVM_LOST, f"the driver left with {code} without its JVM")
+    victim.start()
+
+
+def other_driver(scene: Scene) -> None:
+    """Kill the driver and start another at once, while JVM and executors of the first still run."""
+    _at_work(scene)
+    victim, guest = _driver(scene), scene.stage.guest("spark")
+    scene.mark("kill of the driver, another one at once")
+    victim.away = True
+    scene.hit(victim.driver.strike(signal.SIGKILL, "driver"))
+    victim.process.process.wait()
+    victim.kills += 1
+    guest.start()
+    scene.note(f"another driver goes on after {scene.await_recovery() or 99:.1f} s")
+    code = guest.terminate(LEAVES_S)
+    scene.demand(code == 0, f"SIGTERM of {guest.instance} ended in {code}")
+    victim.driver.await_gone()  # it has the ports of its successor
+    victim.start()
+
+
+def freeze_executor(scene: Scene, seconds: float) -> None:
+    """Freeze an executor, with its Python workers, past its transaction, and thaw it."""
+    frozen = with_children(scene.rng.choice(_at_work(scene)))
+    scene.target = "an executor"
+    scene.hit(sum(send(each, signal.SIGSTOP) for each in frozen) > 0)
+    lost = scene.events("task_lost")
+    time.sleep(seconds)
+    scene.note(f"tasks given up while it was frozen: {scene.events('task_lost') - lost}")
+    for each in frozen:
+        send(each, signal.SIGCONT)
+    scene.heal()
+    scene.mark("thaw")
+
+
+def cut_executors(scene: Scene, seconds: float) -> None:
+    """Break all connections between driver and executors, and refuse new ones for a while."""
+    _at_work(scene)
+    door = scene.stage.door
+    scene.target = "driver and executors"
+    scene.hit(door.cut())
+    time.sleep(seconds)
+    door.open()
+    scene.heal()
+    scene.mark("connections again")
+
+
+def late_executor(scene: Scene) -> None:
+    """Start one more worker: its executor gets ranges; then kill it with all it has."""
+    driver, late = _driver(scene), scene.stage.sandbox.spark.workers[-1]
+    before = _lanes(driver)
+    scene.target = late.name
+    late.start()
+    (executor,) = _at_work(scene, late)
+    scene.hit()
+    wanted = scene.stage.plan.spark_workers + 1
+    sticky = scene.stage.plan.membership == "kip848"  # whose partitions keep their lanes
+    grown = reaches(lambda: sticky or _lanes(driver) >= wanted, GROWS_S)
+    scene.demand(grown, f"{_lanes(driver)} lanes on {wanted} executors")
+    scene.note(f"lanes {before} to {_lanes(driver)}")
+    scene.mark("kill of the late worker and its executor")
+    late.kill()
+    scene.hit(send(executor, signal.SIGKILL))
+
+
+def _lanes(driver: Member) -> int:
+    """Return how many lanes the driver has partitions for."""
+    told = driver.process.lines("lanes_assigned")
+    lanes = told[-1]["lanes"] if told else {}
+    assert isinstance(lanes, dict)
+    return len(lanes)
