@@ -22,7 +22,7 @@ LANES     ?= 3
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup environment sandbox demo test unit sanitize lint format integration simulate fault fault-long matrix proof \
+.PHONY: help setup environment sandbox demo test unit sanitize lint format integration simulate fault fault-long fault-cluster matrix proof \
         api-server image sbom scan release generate site bench guard lock upgrade clean
 
 help:  ## this list
@@ -140,6 +140,7 @@ simulate: setup  ## COUNT schedules of the real core and loop; SEED=7 COUNT=1 pl
 FAULT      = $(BIN)/python -m tests.fault
 CAMPAIGN   = $(FAULT) run ci --rate 2000 --shared --folder $(PROOF)
 SPARK_RUN  = $(FAULT) run spark --seconds 120 --shared --folder $(PROOF)
+CLUSTER_RUN = $(FAULT) run cluster --seconds 75 --rate 1000 --shared --folder $(PROOF)
 MIXED_RUN  = $(FAULT) run chaos --engine mixed --seconds 60 --shared --folder $(PROOF)
 PROVE      = --quick --folder $(PROOF)
 fault: setup  ## faults on real brokers, controls that must fail, and the report of both
@@ -148,6 +149,7 @@ fault: setup  ## faults on real brokers, controls that must fail, and the report
 	    $(BIN)/pytest -n $(LANES) --dist worksteal -m long --durations 25 \
 	    $(REAL) tests/deploy tests/fault || failed="$$failed long-tests"; \
 	.ci/part 'Spark' $(SPARK_RUN) || failed="$$failed spark"; \
+	.ci/part 'a Spark cluster' $(CLUSTER_RUN) || failed="$$failed cluster"; \
 	.ci/part 'both engines' $(MIXED_RUN) || failed="$$failed mixed"; \
 	( wrong=0; for kind in controls mutants; do \
 	    .ci/part "$$kind" $(FAULT).$$kind $(PROVE) || wrong=1; \
@@ -178,6 +180,17 @@ fault-long: setup  ## what repeats: long kills, the timed campaign, random pairs
 	for share in $(SHARES); do \
 	    seconds=$$(awk "BEGIN { print int($(HOURS) * 3600 * $${share#*:}) }"); \
 	    $(BIN)/python -m tests.fault run chaos --engine $${share%:*} --seconds $$seconds \
+	        --seed $(SEED) --folder $(PROOF) || failed=1; \
+	done; exit $$failed
+
+# Both protocols of the group, one after the other; half of the records and faults each.
+RECORDS ?= 2000000
+FAULTS  ?= 60
+fault-cluster: setup  ## a Spark cluster under FAULTS=60 faults and RECORDS=2000000, on both group protocols
+	@mkdir -p $(PROOF); failed=0; \
+	for protocol in static kip848; do \
+	    .ci/part "a Spark cluster, $$protocol" $(FAULT) run cluster --membership $$protocol \
+	        --seconds 7200 --faults $$(( $(FAULTS) / 2 )) --records $$(( $(RECORDS) / 2 )) \
 	        --seed $(SEED) --folder $(PROOF) || failed=1; \
 	done; exit $$failed
 

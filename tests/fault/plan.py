@@ -98,6 +98,7 @@ class Plan:
     poison   whether some of them are poison: peers without dead letters do without
     quiet_s  how long nothing happens between two steps
     expected classes of which one must show; empty where none may
+    start_s     how long it may take until every partition has an output
     settle_s    how long lag may take to come to 0 at the end
     patience_s  how long a strike waits for the request that it is to harm
     recovery_s  how long all partitions may take to go on: beyond it is ``hang``
@@ -122,6 +123,7 @@ class Plan:
     partitions: int = 4
     poison: bool = True
     quiet_s: tuple[float, float] = (0.2, 0.6)
+    start_s: float = 120.0
     settle_s: float = 60.0
     patience_s: float = 30.0
     recovery_s: float = 60.0

@@ -136,7 +136,10 @@ def cluster(wish: Wish = Wish()) -> Plan:
         seconds=300,
         settings=CLUSTER,
         spark_workers=2,
-        recovery_s=120,
+        # An executor is up after 5 s, and after a minute where ten others want the same cores.
+        start_s=300,
+        settle_s=180,
+        recovery_s=180,
     )
     return wish.apply(plan)
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from tests.fault.plan import Plan
 
-FIRST_OUTPUT_S = 120.0
-
 
 class Stage:
     """A campaign's world: ``with Stage(plan, folder) as stage``."""
@@ -167,4 +165,4 @@ class Stage:
         self._exits.callback(self.progress.close)
         self.offsets.start()
         self._exits.callback(self.offsets.close)
-        return reaches(self.progress.all_seen, FIRST_OUTPUT_S)
+        return reaches(self.progress.all_seen, self.plan.start_s)

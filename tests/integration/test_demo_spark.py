@@ -84,6 +84,48 @@ def test_spark_is_killed_and_hands_over_to_a_worker_and_back_and_nothing_is_lost
     assert list(tmp_path.glob("hapax-*")) == []
 
 
+@pytest.mark.timeout(500)
+@pytest.mark.long
+def test_executors_a_worker_and_the_master_of_a_cluster_are_killed_and_nothing_is_lost_or_doubled(
+    unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    mark = unique("demo")
+    done = subprocess.run(
+        [*COMMAND, "--cluster", "--json", "--seconds", "5", "--rate", "1000"],
+        cwd=ROOT,
+        env={**os.environ, MARK: mark, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=450,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    figures: dict[str, Any] = json.loads(done.stdout)
+    ours = figures["hapax"]
+    assert ours["exact"] is True
+    assert ours["records_in"] > ours["events"] > 0
+    kinds = [fault["kind"] for fault in figures["faults"]]
+    assert kinds == ["executor kill", "worker kill", "master kill"]
+    assert all(fault["back_after_s"] > 0 for fault in figures["faults"])
+    assert figures["faults"][0]["while_doing"] == "inside a transaction of a range"
+    assert figures["ordinary"]["doubled_by_repeats"] > 0
+    assert marked(mark) == []
+    assert list(tmp_path.glob("hapax-*")) == []
+
+
+def test_a_cluster_without_spark_is_refused() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "hapax", "demo", "--cluster"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "--engine spark" in done.stderr
+
+
 @pytest.mark.timeout(200)
 @pytest.mark.long
 def test_ctrl_c_ends_spark_with_its_jvm_and_its_python_workers(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import subprocess
@@ -22,7 +23,11 @@ from tests.kit.topics import Given
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from tests.kit.spark_process import Part, SparkProcess
+
+    Harm = Part | Callable[[], object]
 
 BEGAN_MS = (int(time.time()) - 6 * 3600) * 1000
 """Not longer ago than the topic's retention, and early enough that nothing lies ahead of time."""
@@ -32,6 +37,7 @@ KEYS = 5
 PARTITIONS = 4
 LATER_MS = 3_600_000
 LEAVES_S = 15.0
+NO_PROPERTIES: dict[str, str] = {}
 
 
 class Outcome(NamedTuple):
@@ -90,12 +96,17 @@ def run(
     folder: Path,
     *,
     records: int,
-    strikes: list[Part],
+    strikes: Sequence[Harm],
     rng: random.Random,
     batch_max: int,
     in_parts: bool = False,
+    properties: Mapping[str, str] = NO_PROPERTIES,
+    master: str = "",
 ) -> Outcome:
-    """Run the pipeline to the end through these strikes, each after some more has come out."""
+    """Run the pipeline to the end through these strikes, each after some more has come out.
+
+    A strike that is a function harms what is around the driver, which must go on.
+    """
     given, out, servers = f"{app}-in", f"{app}-out", sandbox.bootstrap_servers
     sandbox.create_topic(given, partitions=PARTITIONS)
     sandbox.create_topic(out, partitions=2)
@@ -109,9 +120,9 @@ def run(
         HAPAX_SPARK__DATAFRAME=f"tests.kit.pipeline_process:counted{'_wide' if in_parts else ''}",
         HAPAX_SPARK__PUBLISH="parallel" if in_parts else "together",
         # With another attempt at a task that dies: the lanes must bear that as well.
-        HAPAX_SPARK__MASTER="local[2,4]" if in_parts else "local[2]",
+        HAPAX_SPARK__MASTER=master or ("local[2,4]" if in_parts else "local[2]"),
         HAPAX_SPARK__BATCH_RECORDS_MAX=str(batch_max),
-        HAPAX_SPARK__PROPERTIES='{"spark.sql.shuffle.partitions": "2"}',
+        HAPAX_SPARK__PROPERTIES=json.dumps({"spark.sql.shuffle.partitions": "2", **properties}),
     )
     driver = pipeline_process(folder, values)
     began_s = time.monotonic()
@@ -147,11 +158,14 @@ def _start(driver: SparkProcess) -> None:
         driver.start()
 
 
-def _strike(driver: SparkProcess, part: Part, *, retried: bool) -> None:
+def _strike(driver: SparkProcess, part: Harm, *, retried: bool) -> None:
     """Kill a part; what is left of the driver leaves by itself, or did not need it.
 
     ``retried``: Spark makes another attempt at the tasks of a Python process that died.
     """
+    if callable(part):
+        part()
+        return
     if part == "all" or not driver.strike(signal.SIGKILL, part):
         driver.kill()
         return

@@ -41,6 +41,9 @@ def demo(
     engine: Annotated[
         DemoEngine, typer.Option(help="Two workers, or Spark and a worker that take over in turn.")
     ] = DemoEngine.WORKER,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Run Spark on a cluster: a master and two workers.")
+    ] = False,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep Kafka and Redis running afterwards.")
     ] = False,
@@ -58,13 +61,19 @@ def demo(
     killed, then Spark as a whole; then it hands over to a worker under load,
     and the worker hands back. It needs PySpark, which comes with the extra spark.
 
+    With --cluster as well it runs on a standalone Spark cluster on this machine: an executor is
+    killed, a worker of the cluster, and its master.
+
     Examples:
       hapax demo
       hapax demo --engine spark
+      hapax demo --engine spark --cluster
       hapax demo --seconds 60 --rate 5000
       hapax demo --seed 7 --json > figures.json
       hapax demo --keep
     """
+    if cluster and engine is not DemoEngine.SPARK:
+        raise typer.BadParameter("--cluster is of Spark: add --engine spark")
     require_tools("demo")
     from hapax.demo.child import DemoError
     from hapax.demo.engines import set_stage, strike
@@ -75,7 +84,7 @@ def demo(
     began_s = time.monotonic()
     try:
         with interruptible(), DemoScreen() as screen:
-            unbuilt = set_stage(engine, screen, seed=seed, rate=rate)
+            unbuilt = set_stage(engine, screen, seed=seed, rate=rate, cluster=cluster)
             screen.phase("Starting Kafka and Redis")
             with unbuilt as stage:
                 outcome = tell(stage, seconds, strike(stage))

@@ -2,8 +2,8 @@
 
 story      the order of things: publish, break, drain, judge
 engines    which engine is broken: two workers, or Spark and a worker that take over in turn
-stage      servers, topics, processes; spark_stage the same with Spark
-rounds     what is done to workers, in its order; spark_rounds what is done to Spark
+stage      servers, topics, processes; spark_stage the same with Spark, cluster_stage with a cluster
+rounds     what is done to workers, in its order; spark_rounds to Spark, cluster_rounds to a cluster
 faults     kills and freezes of workers; spark_faults kills and hand-overs of Spark
 moments    the right moment for a kill: frozen first, and checked
 damage     what was done, in figures and sentences

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hapax.demo.child import Child
     from hapax.demo.spark_stage import SparkStage
 
-_INSIDE = "inside a transaction of a range"
+INSIDE = "inside a transaction of a range"
 
 
 class PythonWorker:
@@ -65,7 +65,7 @@ def kill_python_worker(stage: SparkStage) -> list[DemoFault]:
     stage.wait(lambda: lane_is_back(spark.events(since)), "the lane of the lost task commits again")
     stage.struck += 1
     back_after_s = round(time.monotonic() - killed_s, 1)
-    return [DemoFault("Python worker kill", spark.name, _INSIDE, back_after_s), other]
+    return [DemoFault("Python worker kill", spark.name, INSIDE, back_after_s), other]
 
 
 def kill_spark(stage: SparkStage) -> list[DemoFault]:
@@ -85,7 +85,7 @@ def kill_spark(stage: SparkStage) -> list[DemoFault]:
         stage.start(child)
     await_commit(stage, spark, since)
     back_after_s = round(time.monotonic() - killed_s, 1)
-    return [DemoFault("driver kill", spark.name, _INSIDE, back_after_s), other]
+    return [DemoFault("driver kill", spark.name, INSIDE, back_after_s), other]
 
 
 def hand_over(stage: SparkStage, successor: Child) -> HandOver:

@@ -6,7 +6,7 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from tests.fault.striking.strikes_spark import JVM_LOST, LEAVES_S, START_S
+from tests.fault.striking.strikes_spark import JVM_LOST, LEAVES_S
 from tests.kit.spark_process import executors, runs_tasks, send, with_children
 from tests.kit.waiting import await_, reaches
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.fault.members import Member
     from tests.fault.scene import Scene
 
+START_S = 180.0
 GROWS_S = 40.0
 """How long a driver may take to use cores that came later: it looks every 10 s."""
 

@@ -1,0 +1,132 @@
+"""A Spark cluster: an executor whose disk is full, and a pipeline with state under kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hapax.sandbox import Sandbox
+from hapax.sandbox.spark_cluster import EXECUTOR_MEMORY
+from tests.fault.test_full_disks import fill, small_disk
+from tests.kit.at_work import QUICK, at_work, numbers, values
+from tests.kit.pipeline_chaos import run
+from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.proof import rounds
+from tests.kit.spark_process import SparkProcess, executors, runs_tasks, send
+from tests.kit.waiting import await_, reaches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from hapax.sandbox.spark_cluster import SparkDaemon
+    from tests.kit.proof import Proof
+
+MEMORY = {"spark.executor.memory": EXECUTOR_MEMORY, "spark.driver.memory": "512m"}
+DISK_BYTES = 64 << 20
+"""What executors of one application need for logs and shipped code is a fraction of it."""
+COMES_S, DONE_S = 120.0, 180.0
+
+
+def killed(*daemons: SparkDaemon, most: int) -> int:
+    """Kill so many executors of these workers, once they have tasks; return how many."""
+    pids = [daemon.pid for daemon in daemons]
+    await_(lambda: len(executors(pids)) >= most, COMES_S, lambda: "executors do not come back")
+    return sum(send(each, signal.SIGKILL) for each in executors(pids)[:most])
+
+
+@pytest.mark.row("SP35")
+@pytest.mark.long
+def test_an_executor_whose_disk_is_full_leaves_its_ranges_to_the_other(
+    tmp_path: Path, proof: Proof
+) -> None:
+    """It cannot even start: no place for its logs, and none for the code that is shipped to it."""
+    assert os.geteuid() == 0, "a small disk is a mount, which only root may make: run as root"
+    first, second = numbers(range(600)), numbers(range(600, 1200))
+    home = tmp_path / "sandbox"
+    with (
+        small_disk(home / "spark" / "worker-2" / "work", DISK_BYTES) as disk,
+        Sandbox(data_dir=home).with_spark(2) as sandbox,
+    ):
+        route = PipelineUnderTest(
+            sandbox,
+            tmp_path,
+            partitions=4,
+            kind=SparkProcess,
+            SPARK__MASTER=sandbox.spark.url,
+            SPARK__PROPERTIES=json.dumps(MEMORY),
+            SPARK__EXECUTOR_TIMEOUT="120s",
+            TRANSFORM="tests.kit.orders:slow",
+            **QUICK,
+        )
+        try:
+            route.create()
+            route.write(*first)
+            driver = route.worker()
+            at_work(driver, 2)
+            _, full = sandbox.spark.workers
+            ballast = fill(disk)
+            killed(full, most=1)
+            route.write(*second)
+            route.await_lag_0(DONE_S)
+            failed = full.log.read_text(errors="replace").count("No space left on device")
+            lost = len(driver.lines("task_lost"))
+            ballast.unlink()
+            healed = reaches(lambda: any(map(runs_tasks, executors([full.pid]))), 30)
+            assert driver.terminate() == 0, driver.text()
+            assert values(route) == sorted([*first, *second])
+        finally:
+            route.close()
+    proof.note(
+        struck=failed,
+        note=f"{lost} tasks lost; with room again it {'works' if healed else 'stays away'}",
+    )
+
+
+@pytest.mark.row("SP28", "SP29", "SP30", "SP31")
+@pytest.mark.long
+@pytest.mark.rounds
+def test_windows_without_doubles_come_out_once_through_kills_of_a_cluster(
+    unique: Callable[[str], str], tmp_path: Path, proof: Proof
+) -> None:
+    struck: list[int] = []
+    with Sandbox().with_spark(2) as sandbox:
+        spark = sandbox.spark
+        one, other = spark.workers
+
+        def executor() -> None:
+            struck.append(killed(one, other, most=1))
+
+        def both() -> None:
+            struck.append(killed(one, other, most=2))
+
+        def daemon() -> None:
+            one.kill()
+            struck.append(1)
+            one.start()
+
+        def master() -> None:
+            spark.master.kill()
+            struck.append(1)
+            spark.master.start()
+            spark.await_ready()
+
+        outcome = run(
+            sandbox,
+            unique("windows"),
+            tmp_path,
+            records=rounds(5000, 8000),
+            strikes=[executor, daemon, both, "all", master][: rounds(4, 5)],
+            rng=random.Random(7),
+            batch_max=1000,
+            properties=MEMORY,
+            master=spark.url,
+        )
+    assert outcome.lost == []
+    assert outcome.doubled == []
+    proof.note(struck=sum(struck), note=f"{outcome.batches} micro-batches")
