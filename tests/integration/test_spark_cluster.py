@@ -21,12 +21,14 @@ from hapax.core.errors import ExitCode
 from hapax.sandbox import Sandbox, SandboxError
 from hapax.sandbox.spark_cluster import EXECUTOR_MEMORY
 from tests.kit.pipeline_under_test import PipelineUnderTest
-from tests.kit.spark_process import SPARK, SparkProcess, executors
+from tests.kit.spark_process import SPARK, SparkProcess, executors, runs_tasks, send
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    import psutil  # type: ignore[import-untyped] # it carries no types
 
 VALUES = [b"v%d" % number for number in range(200)]
 RULE = """
@@ -349,6 +351,24 @@ def test_a_start_that_waits_for_executors_can_be_stopped(
     await_(lambda: bool(driver.lines("executors_awaited")), 60, driver.text)
     assert driver.terminate(20) == 0, driver.text()
     assert "Traceback" not in driver.text()
+
+
+def test_an_executor_that_dies_before_it_has_answered_does_not_end_the_start(
+    route_of: Callable[..., PipelineUnderTest], servers: Sandbox, code: Path
+) -> None:
+    (code / "late.py").write_text(f"import time\n\ntime.sleep(4)\n{RULE}", encoding="utf-8")
+    route = route_of(TRANSFORM="late:rule", SPARK__EXECUTOR_TIMEOUT="90s")
+    driver = route.worker()
+    pids = {worker.pid for worker in servers.spark.workers}
+
+    def asked() -> list[psutil.Process]:
+        return [each for each in executors(pids) if runs_tasks(each)]
+
+    await_(asked, LEAVE_S, driver.text)
+    assert not driver.lines("executors_ready"), "it was killed too late"
+    assert sum(send(each, signal.SIGKILL) for each in asked()) > 0
+    assert driver.process.wait(LEAVE_S) == 0, driver.text()
+    assert values(route) == sorted(value.upper() for value in VALUES)
 
 
 # -- deaths -------------------------------------------------------------------------------

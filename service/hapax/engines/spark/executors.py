@@ -38,6 +38,8 @@ _LOOK_S = 0.2
 _CONNECT_TIMEOUT_S = 2.0
 Opened = TypeVar("Opened")
 _OTHER_PYTHON = "PYTHON_VERSION_MISMATCH"
+_LOST = "ExecutorLostFailure"
+"""What Spark calls a task whose executor is gone: killed, or its machine."""
 
 
 class Executors:
@@ -152,7 +154,18 @@ class Executors:
             self._process.events.code_shipped([ware.name for ware in wares])
 
     def _ask(self, context: SparkContext) -> list[gate.Answer]:
-        """Ask executors; no answer when we are to stop meanwhile."""
+        """Ask executors, again while they die of something else; none when we are to stop."""
+        began_s = self._process.clock.monotonic()
+        while True:
+            try:
+                return self._ask_once(context, began_s)
+            except Exception as error:
+                late = self._process.clock.monotonic() - began_s > self._options.executor_timeout_s
+                if late or _LOST not in str(error.__cause__):
+                    raise
+            self._tell(f"an executor of {self._named} died before it answered")
+
+    def _ask_once(self, context: SparkContext, began_s: float) -> list[gate.Answer]:
         ask = partial(gate.ask, self._function, self._wanted)
         tasks = max(2, context.defaultParallelism)
         threads = ThreadPoolExecutor(1, thread_name_prefix="executors")
@@ -160,13 +173,12 @@ class Executors:
             job = threads.submit(
                 context.parallelize(range(tasks), tasks).mapPartitions(ask).collect
             )
-            return list(self._answers(job))
+            return list(self._answers(job, began_s))
         finally:
             threads.shutdown(wait=False)
 
-    def _answers(self, job: Any) -> Iterator[gate.Answer]:
+    def _answers(self, job: Any, began_s: float) -> Iterator[gate.Answer]:
         clock, options = self._process.clock, self._options
-        began_s = clock.monotonic()
         while not self._process.lifecycle.stopping:
             try:
                 yield from job.result(_LOOK_S)
