@@ -24,7 +24,7 @@ CLUSTER = SPARK | {
     # Past it a task counts as lost, however its executor is: another one takes its range.
     "HAPAX_GROUP__MAX_POLL_INTERVAL": "16s",
     "HAPAX_WATCHDOG__TIMEOUT": "15s",
-    "HAPAX_SPARK__EXECUTOR_TIMEOUT": "120s",
+    "HAPAX_SPARK__EXECUTOR_TIMEOUT": "4m",
 }
 """The same for executors of a cluster, whose start takes a minute on a busy machine."""
 MEMBERSHIPS = {

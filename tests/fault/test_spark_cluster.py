@@ -13,7 +13,7 @@ import pytest
 from hapax.sandbox import Sandbox
 from hapax.sandbox.spark_cluster import EXECUTOR_MEMORY
 from tests.fault.test_full_disks import fill, small_disk
-from tests.kit.at_work import QUICK, at_work, numbers, values
+from tests.kit.at_work import QUICK, await_told, numbers, values
 from tests.kit.pipeline_chaos import run
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import rounds
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hapax.sandbox.spark_cluster import SparkDaemon
+    from tests.kit.pipeline_chaos import Harm
     from tests.kit.proof import Proof
 
 MEMORY = {"spark.executor.memory": EXECUTOR_MEMORY, "spark.driver.memory": "512m"}
 DISK_BYTES = 64 << 20
 """What executors of one application need for logs and shipped code is a fraction of it."""
-COMES_S, DONE_S = 120.0, 180.0
+COMES_S, DONE_S = 240.0, 240.0
 
 
 def killed(*daemons: SparkDaemon, most: int) -> int:
@@ -40,6 +41,7 @@ def killed(*daemons: SparkDaemon, most: int) -> int:
     return sum(send(each, signal.SIGKILL) for each in executors(pids)[:most])
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.row("SP35")
 @pytest.mark.long
 def test_an_executor_whose_disk_is_full_leaves_its_ranges_to_the_other(
@@ -60,7 +62,7 @@ def test_an_executor_whose_disk_is_full_leaves_its_ranges_to_the_other(
             kind=SparkProcess,
             SPARK__MASTER=sandbox.spark.url,
             SPARK__PROPERTIES=json.dumps(MEMORY),
-            SPARK__EXECUTOR_TIMEOUT="120s",
+            SPARK__EXECUTOR_TIMEOUT="240s",
             TRANSFORM="tests.kit.orders:slow",
             **QUICK,
         )
@@ -68,7 +70,7 @@ def test_an_executor_whose_disk_is_full_leaves_its_ranges_to_the_other(
             route.create()
             route.write(*first)
             driver = route.worker()
-            at_work(driver, 2)
+            await_told(driver, "transaction_committed", 2, COMES_S)
             _, full = sandbox.spark.workers
             ballast = fill(disk)
             killed(full, most=1)
@@ -88,6 +90,7 @@ def test_an_executor_whose_disk_is_full_leaves_its_ranges_to_the_other(
     )
 
 
+@pytest.mark.timeout(1500)
 @pytest.mark.row("SP28", "SP29", "SP30", "SP31")
 @pytest.mark.long
 @pytest.mark.rounds
@@ -116,12 +119,13 @@ def test_windows_without_doubles_come_out_once_through_kills_of_a_cluster(
             spark.master.start()
             spark.await_ready()
 
+        strikes: list[Harm] = [executor, daemon, both, "all", master]
         outcome = run(
             sandbox,
             unique("windows"),
             tmp_path,
             records=rounds(5000, 8000),
-            strikes=[executor, daemon, both, "all", master][: rounds(4, 5)],
+            strikes=strikes[: rounds(4, 5)],
             rng=random.Random(7),
             batch_max=1000,
             properties=MEMORY,
