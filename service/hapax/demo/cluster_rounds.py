@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hapax.demo.damage import Damage, DemoFault
 from hapax.demo.moments import await_commit, freeze_in_range, freeze_uncommitted
+from hapax.demo.processes import of_session
 from hapax.demo.spark_faults import INSIDE, lane_is_back
 
 if TYPE_CHECKING:
@@ -62,12 +63,16 @@ def kill_executor(stage: ClusterStage) -> list[DemoFault]:
 
 
 def kill_daemon(stage: ClusterStage, daemon: SparkDaemon) -> DemoFault:
-    """Kill a worker of the cluster, and start it again; return when it has an executor again."""
-    since = stage.application.position()
+    """Kill a worker of the cluster, and start it again; return when it has an executor again.
+
+    In between its executor has ended, and Spark has committed without it.
+    """
+    session = daemon.pid
     daemon.kill()
     killed_s = time.monotonic()
     stage.struck += 1
-    await_commit(stage, stage.application, since)
+    stage.wait(lambda: not of_session(session), "the executor notices that its worker is gone")
+    await_commit(stage, stage.application, stage.application.position())
     back_after_s = _since(killed_s)
     daemon.start()
     stage.wait(lambda: stage.executors.complete, f"{daemon.name} has an executor again")

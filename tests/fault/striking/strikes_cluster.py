@@ -6,6 +6,7 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
+from hapax.demo.readings import OpenTransactions
 from tests.fault.striking.strikes_spark import JVM_LOST, LEAVES_S
 from tests.kit.spark_process import executors, runs_tasks, send, with_children
 from tests.kit.waiting import await_, reaches
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from tests.fault.scene import Scene
 
 START_S = 180.0
+TRIES, CATCH_S, STANDS_S = 40, 0.3, 2.0
+REFUSED_S = 30.0
 GROWS_S = 40.0
 """How long a driver may take to use cores that came later: it looks every 10 s."""
 
@@ -117,17 +120,52 @@ def other_driver(scene: Scene) -> None:
 
 
 def freeze_executor(scene: Scene, seconds: float) -> None:
-    """Freeze an executor, with its Python workers, past its transaction, and thaw it."""
-    frozen = with_children(scene.rng.choice(_at_work(scene)))
+    """Freeze an executor inside a transaction, for longer than that may last, and thaw it.
+
+    Its commit must be refused; at the latest, when another task has the lane, for that one's sake.
+    """
+    victim = scene.rng.choice(_at_work(scene))
     scene.target = "an executor"
-    scene.hit(sum(send(each, signal.SIGSTOP) for each in frozen) > 0)
-    lost = scene.events("task_lost")
+    frozen = _freeze_inside(scene, victim)
+    scene.hit(bool(frozen))
     time.sleep(seconds)
-    scene.note(f"tasks given up while it was frozen: {scene.events('task_lost') - lost}")
+    given_up = scene.events("task_lost")
     for each in frozen:
         send(each, signal.SIGCONT)
     scene.heal()
     scene.mark("thaw")
+    if frozen:
+        reaches(lambda: _refusals(scene) or scene.events("task_lost"), REFUSED_S)
+        scene.note(f"given up meanwhile {given_up}, refused after it {_refusals(scene)}")
+        scene.demand(given_up or _refusals(scene), "a commit past its transaction was not refused")
+
+
+def _refusals(scene: Scene) -> int:
+    """Return how many tasks said that what they had open was not theirs any more."""
+    return sum(map(scene.events, ("producer_died", "batch_aborted", "in_doubt_fenced")))
+
+
+def _freeze_inside(scene: Scene, victim: psutil.Process) -> list[psutil.Process]:
+    """Freeze an executor that has a transaction open; nothing when no try finds one."""
+    stage = scene.stage
+    servers, partitions = stage.sandbox.bootstrap_servers, stage.plan.partitions
+    transactions = OpenTransactions(servers, stage.topics.outputs[0], partitions)
+    try:
+        for _ in range(TRIES):
+            transactions.catch(CATCH_S)
+            frozen = with_children(victim)
+            for each in frozen:
+                send(each, signal.SIGSTOP)
+            before = transactions.open()
+            if before:
+                time.sleep(STANDS_S)
+            if before & transactions.open():  # another executor's would have moved on
+                return frozen
+            for each in frozen:
+                send(each, signal.SIGCONT)
+    finally:
+        transactions.close()
+    return []
 
 
 def cut_executors(scene: Scene, seconds: float) -> None:
