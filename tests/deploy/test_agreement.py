@@ -178,7 +178,8 @@ def test_the_operator_is_given_the_settings_of_production() -> None:
         only(kustomized(layer), "ConfigMap")["data"] for layer in ("overlays/production", OPERATOR)
     )
     assert ours.items() <= theirs.items()
-    assert set(theirs) - set(ours) == {"HAPAX_ENGINE", "HAPAX_INSTANCE", "HAPAX_SPARK__MASTER"}
+    spark = {"HAPAX_SPARK__MASTER", "HAPAX_SPARK__EXECUTOR_TIMEOUT"}
+    assert set(theirs) - set(ours) == {"HAPAX_ENGINE", "HAPAX_INSTANCE"} | spark
 
 
 def test_versions_are_those_of_the_project() -> None:

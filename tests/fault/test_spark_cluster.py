@@ -17,7 +17,7 @@ from tests.kit.at_work import QUICK, await_told, numbers, values
 from tests.kit.pipeline_chaos import run
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import rounds
-from tests.kit.spark_process import SparkProcess, executors, runs_tasks, send
+from tests.kit.spark_process import SparkProcess, executors, send
 from tests.kit.waiting import await_, reaches
 
 if TYPE_CHECKING:
@@ -79,14 +79,14 @@ def test_an_executor_whose_disk_is_full_leaves_its_ranges_to_the_other(
             failed = full.log.read_text(errors="replace").count("No space left on device")
             lost = len(driver.lines("task_lost"))
             ballast.unlink()
-            healed = reaches(lambda: any(map(runs_tasks, executors([full.pid]))), 30)
+            healed = reaches(lambda: executors([full.pid]), COMES_S)
             assert driver.terminate() == 0, driver.text()
             assert values(route) == sorted([*first, *second])
         finally:
             route.close()
     proof.note(
         struck=failed,
-        note=f"{lost} tasks lost; with room again it {'works' if healed else 'stays away'}",
+        note=f"{lost} tasks lost; with room again it {'comes back' if healed else 'stays away'}",
     )
 
 

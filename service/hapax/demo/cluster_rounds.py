@@ -36,7 +36,7 @@ def _round(stage: ClusterStage, damage: Damage) -> None:
     damage.faults += stage.tell(*kill_executor(stage))
     phase("kill -9 a worker of the cluster: its executor ends with it. It starts again")
     damage.faults += stage.tell(kill_daemon(stage, spark.workers[0]))
-    phase("kill -9 the cluster's master. Executors go on without it, and it starts again")
+    phase("kill -9 the cluster's master. Executors work without it, and it starts again")
     damage.faults += stage.tell(kill_master(stage))
 
 
@@ -90,7 +90,7 @@ def kill_master(stage: ClusterStage) -> DemoFault:
     spark.master.start()
     known = len(spark.workers)
     stage.wait(lambda: spark.state().get("aliveworkers") == known, "the master knows its workers")
-    return DemoFault("master kill", spark.master.name, "while ranges went on", back_after_s)
+    return DemoFault("master kill", spark.master.name, "while ranges were worked on", back_after_s)
 
 
 def _since(began_s: float) -> float:

@@ -45,11 +45,11 @@ class ClusterStage(SparkStage):
         return {**super().exports(), **SPARK, **cluster}
 
     def _cast(self, folder: Path, watchdog: ChildWatchdog) -> list[Child]:
-        self.executors = Executors(self.sandbox.spark.workers, watchdog)
+        self.executors = ClusterExecutors(self.sandbox.spark.workers, watchdog)
         return super()._cast(folder, watchdog)
 
 
-class Executors:
+class ClusterExecutors:
     """The executors of some workers, of which one is frozen at a time: each freeze takes another.
 
     A worker's session holds its executor and the Python processes of that, and nothing else.

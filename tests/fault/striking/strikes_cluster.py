@@ -43,7 +43,7 @@ def _at_work(scene: Scene, *daemons: SparkDaemon) -> list[psutil.Process]:
     def found() -> list[psutil.Process]:
         return [each for each in executors(one.pid for one in chosen) if runs_tasks(each)]
 
-    await_(lambda: len(found()) >= len(chosen), START_S, _driver(scene).last_words)
+    await_(lambda: len(found()) >= len(chosen), START_S, scene.stage.members[0].last_words)
     return found()
 
 
