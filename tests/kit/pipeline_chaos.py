@@ -122,6 +122,7 @@ def run(
         # With another attempt at a task that dies: the lanes must bear that as well.
         HAPAX_SPARK__MASTER=master or ("local[2,4]" if in_parts else "local[2]"),
         HAPAX_SPARK__BATCH_RECORDS_MAX=str(batch_max),
+        HAPAX_SPARK__CHECKPOINT=(folder / "checkpoint").as_uri(),
         HAPAX_SPARK__PROPERTIES=json.dumps({"spark.sql.shuffle.partitions": "2", **properties}),
     )
     driver = pipeline_process(folder, values)
