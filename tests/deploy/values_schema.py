@@ -122,7 +122,7 @@ def form(name: str, allowed: str) -> Schema:
     if kind in _FORMS:
         pattern, types = _FORMS[kind]
         return _pattern(pattern, *types) | (_UNIT if kind == "share" else {})
-    if " · " in allowed:
+    if " · " in allowed and "`" not in allowed:  # else words are not all that is read
         words = [*_cased(allowed.split(" · ")), ""]
         read = ["yes", "no", "on", "off", "1", "0"] if allowed == "true · false" else []
         return {"enum": [*words, *_cased(read), *([True, False, 1, 0] if read else [])]}

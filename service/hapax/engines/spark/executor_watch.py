@@ -10,8 +10,6 @@ import time
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped] # comes without types
-
 from hapax.telemetry.spark_state import Executor
 
 if TYPE_CHECKING:
@@ -36,6 +34,8 @@ def watch_executors(
 
 
 def _watch(context: Any, events: Events, wait: Callable[[float], object]) -> None:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped] # comes without types
+
     try:
         ui = context.uiWebUrl or ""
         while (java := context._jsc) is not None:
