@@ -220,7 +220,8 @@ TEXTS = (
     "SASL_PLAINTEXT", "latest", "debug", "json", "pass", "auto", "static", "dynamic", "consumer",
     "murmur2", "RANDOM", "kafka:9092", "a:1, b:2", "[::1]:9092", "orders", "orders, returns",
     "a.b-c_1", "package.mod:function", "http://idp/token", "https://idp/token", "{}", '{"a": 1}',
-    "{\n}", "/run/secrets/hapax/x", "key", "header:message-id", "json:/id", "local[2]", "x y", "together",
+    "{\n}", "/run/secrets/hapax/x", "key", "header:message-id", "json:/id", "local[2]", "x y",
+    "together",
 )  # fmt: skip
 
 
