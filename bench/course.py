@@ -20,7 +20,8 @@ from hapax.sandbox.progress import say
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-PARTS = ("throughput", "partitions", "latency", "calls", "claims", "spark")
+PARTS = ("throughput", "partitions", "latency", "calls", "claims", "spark", "cluster")
+SPARK_WORKERS = 2
 THROUGHPUT: tuple[Contender, ...] = (*peers.ALL, *NATIVE, *PYTHON, *WEAKER)
 PARTITIONS: tuple[Contender, ...] = (peers.PLAIN, NATIVE[3], PYTHON[3])
 LATENCY: tuple[Contender, ...] = (
@@ -91,9 +92,10 @@ def _load() -> float:
 
 
 @contextmanager
-def sandbox_and_folder() -> Iterator[tuple[Sandbox, Path]]:
+def sandbox_and_folder(spark_workers: int = 0) -> Iterator[tuple[Sandbox, Path]]:
     """Give both for as long as the block lasts."""
-    with tempfile.TemporaryDirectory() as folder, Sandbox(nodes=1) as sandbox:
+    servers = Sandbox(nodes=1).with_spark(spark_workers)
+    with tempfile.TemporaryDirectory() as folder, servers as sandbox:
         yield sandbox, Path(folder)
 
 
@@ -104,7 +106,7 @@ def _rounds_of(part: str, plan: Plan, made: Made) -> Iterator[dict[str, Any]]:
         return
     who = present(plan.chosen(WHO.get(part, ())), made)
     size = (plan.records, plan.rounds)
-    with sandbox_and_folder() as on:
+    with sandbox_and_folder(SPARK_WORKERS if part == "cluster" else 0) as on:
         if part == "throughput":
             yield from throughput.measure(throughput.Course(*on), who, *size, made)
         elif part == "partitions":

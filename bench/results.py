@@ -50,7 +50,7 @@ class Made(msgspec.Struct, kw_only=True):
 class Results(msgspec.Struct, kw_only=True):
     """One benchmark, or the newest parts of several.
 
-    parts    by name (throughput, partitions, latency, calls, claims, spark), as that part made it
+    parts    by name (see course.PARTS), as that part made it
     made     by name, how that part was measured
     """
 

@@ -1,7 +1,8 @@
 """The Spark engine under a backlog, against Spark's own Kafka source and sink.
 
-Theirs is at least once; ours is exactly once, with headers. All run in local[2] on the same topic,
-and the rate is taken behind the first records, when everything is warm, by the broker's clock.
+Theirs is at least once; ours is exactly once, with headers. All run in local[2], or on the cluster
+of the sandbox, on the same topic, and the rate is taken behind the first records, when everything is
+warm, by the broker's clock.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ RUN_TIMEOUT_S = 300.0
 RATE, WARM_S = 1000, 5.0
 OURS, FRAMES = "Hapax, records", "Hapax, DataFrame"
 OURS_NATIVE = "Hapax, records, native"
+PARTS, IN_LOCAL = "Hapax, DataFrame in parts", "Hapax, records, in local[2]"
 UDF, ARROW = "Spark, Python UDF", "Spark, Arrow UDF"
 
 
@@ -76,26 +78,27 @@ def rate(servers: str, topic: str, records: int, warm: int) -> float:
 
 
 class _Cpu(threading.Thread):
-    """Sums up what a process and all its descendants spend, also of those that end."""
+    """Sums up what processes and their descendants spend from now on, also of those that end."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, *pids: int) -> None:
         super().__init__(daemon=True)
-        self._root = psutil.Process(pid)
+        self._roots = [psutil.Process(pid) for pid in pids]
+        self._before = sum(sum(root.cpu_times()[:2]) for root in self._roots)
         self._spent: dict[int, float] = {}
         self._done = threading.Event()
 
     def run(self) -> None:
         while not self._done.wait(0.25):
-            with suppress(psutil.Error):
-                for process in [self._root, *self._root.children(recursive=True)]:
-                    with suppress(psutil.Error):
-                        times = process.cpu_times()
-                        self._spent[process.pid] = times.user + times.system
+            for root in self._roots:
+                with suppress(psutil.Error):
+                    for process in [root, *root.children(recursive=True)]:
+                        with suppress(psutil.Error):
+                            self._spent[process.pid] = sum(process.cpu_times()[:2])
 
     def finish(self) -> float:
         self._done.set()
         self.join()
-        return sum(self._spent.values())
+        return sum(self._spent.values()) - self._before
 
 
 def _start(
@@ -107,15 +110,16 @@ def _start(
     *,
     at_end: bool = True,
 ) -> Child:
-    if who in {OURS, OURS_NATIVE, FRAMES}:
+    master = MASTER if who == IN_LOCAL else _master(sandbox)
+    if not who.startswith("Spark"):
         env = (
             sandbox.environment()
-            | native_environment(native=who == OURS_NATIVE)
+            | native_environment(native=who in {OURS_NATIVE, IN_LOCAL})
             | {
                 "HAPAX_APP": name,
                 "HAPAX_INSTANCE": "bench-0",
                 "HAPAX_ENGINE": "spark",
-                "HAPAX_SPARK__MASTER": MASTER,
+                "HAPAX_SPARK__MASTER": master,
                 "HAPAX_INPUT__TOPICS": topics[0],
                 "HAPAX_OUTPUT__TOPIC": topics[1],
                 "HAPAX_TELEMETRY__PORT": "0",
@@ -123,16 +127,18 @@ def _start(
             }
         )
         del env["HAPAX_DEDUP__REDIS_URL"]
-        if who != FRAMES:
+        if who not in {FRAMES, PARTS}:
             env["HAPAX_TRANSFORM"] = "bench.transforms:reverse"
         else:
             env |= {
                 "HAPAX_SPARK__DATAFRAME": "bench.transforms:pipeline",
-                "HAPAX_SPARK__CHECKPOINT": str(log.with_suffix(".checkpoint")),
+                "HAPAX_SPARK__CHECKPOINT": log.with_suffix(".checkpoint").as_uri(),
+                "HAPAX_SPARK__PUBLISH": "parallel" if who == PARTS else "together",
+                "HAPAX_TRANSACTION__TIMEOUT": "45s",
                 "HAPAX_SPARK__BATCH_RECORDS_MAX": str(ROUND_RECORDS),
             }
         return Child([sys.executable, "-m", "hapax", "run"], env, log)
-    command = [sys.executable, "-m", "bench.spark_baseline", "--master", MASTER]
+    command = [sys.executable, "-m", "bench.spark_baseline", "--master", master]
     command += ["--servers", sandbox.bootstrap_servers, "--source", topics[0]]
     command += ["--target", topics[1], "--batch", str(ROUND_RECORDS)]
     command += ["--form", "arrow" if who == ARROW else "udf"]
@@ -147,14 +153,16 @@ def measure(
     sandbox.create_topic("backlog", traffic.PARTITIONS)
     say(f"Writing a backlog of {records:,} records")
     traffic.apart(fill, sandbox.bootstrap_servers, "backlog", records)
-    runs: Runs = {who: [] for who in _contenders()}
+    clustered = _master(sandbox) != MASTER
+    daemons = [daemon.pid for daemon in sandbox.spark.daemons] if clustered else []
+    runs: Runs = {who: [] for who in _contenders(clustered=clustered)}
     for turn in range(rounds):
         for place, who in enumerate(runs):
             name = f"spark-{turn}-{place}"
             sandbox.create_topic(name, traffic.PARTITIONS, clock)
             where = f"Spark, round {turn + 1}, {who}"
             child = _start(sandbox, who, name, ("backlog", name), folder / f"{name}.log")
-            cpu = _Cpu(child.pid)
+            cpu = _Cpu(child.pid, *daemons)
             cpu.start()
             try:
                 child.wait(RUN_TIMEOUT_S)
@@ -174,13 +182,18 @@ def measure(
         yield {"records": records, "runs": runs}
 
 
-def _contenders() -> tuple[str, ...]:
+def _master(sandbox: Sandbox) -> str:
+    return sandbox.environment().get("HAPAX_SPARK__MASTER", MASTER)
+
+
+def _contenders(*, clustered: bool) -> tuple[str, ...]:
     """Return who is measured: the native path too, where the service has one here."""
+    rest = (FRAMES, PARTS, UDF, ARROW)
     try:
         NATIVE[0].prepare()
     except MissingError:
-        return (OURS, FRAMES, UDF, ARROW)
-    return (OURS_NATIVE, OURS, FRAMES, UDF, ARROW)
+        return (OURS, *rest)
+    return (OURS_NATIVE, IN_LOCAL, *rest) if clustered else (OURS_NATIVE, OURS, *rest)
 
 
 def rounds(sandbox: Sandbox, seconds: float, folder: Path) -> dict[str, Any]:

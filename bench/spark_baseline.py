@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.transforms import reversed_value
+from hapax.engines.spark import shipping
 from hapax.engines.spark.connector import connector_jars
 from hapax.engines.spark.session import SparkOptions, open_session
 
@@ -57,8 +59,12 @@ def main() -> None:
     jars = connector_jars(None)
     session = open_session(SparkOptions("baseline", asked.master, {}, jars))
     topics = (asked.source, asked.target)
-    run(session, asked.servers, topics, asked.form, asked.batch)
-    session.stop()
+    with tempfile.TemporaryDirectory() as folder:
+        if not asked.master.startswith("local"):
+            code = list(shipping.package("bench"))
+            shipping.ship(session.sparkContext, code, Path(folder))
+        run(session, asked.servers, topics, asked.form, asked.batch)
+        session.stop()
 
 
 if __name__ == "__main__":

@@ -188,6 +188,7 @@ TABLES = {
     "calls": calls,
     "claims": claims,
     "spark": spark,
+    "cluster": spark,
 }
 
 
