@@ -1,7 +1,7 @@
 """The Spark engine under a backlog, against Spark's own Kafka source and sink.
 
 Theirs is at least once; ours is exactly once, with headers. All run in local[2], or on the cluster
-of the sandbox, on the same topic, and the rate is taken behind the first records, when everything is
+of the sandbox, on the same topic; the rate is taken behind the first records, when everything is
 warm, by the broker's clock.
 """
 
