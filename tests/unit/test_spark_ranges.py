@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hapax.core.errors import StopError
 from hapax.core.records import Coordinates
 from hapax.core.transform import Failure
 from hapax.engines.spark.plan import RangeOutcome, RangePlan
@@ -263,6 +264,21 @@ def test_a_lost_task_is_fenced_before_the_group_is_asked_what_it_committed() -> 
     driver.play(scenario())
     steps = [step for step in driver.journal if step.startswith(("fence", "committed", "submit"))]
     assert steps[:3] == ["fence 0", "committed", "submit 0"]
+
+
+def test_a_driver_that_has_nothing_to_plan_notices_that_spark_is_gone() -> None:
+    driver = Driver(lanes=1)
+
+    def scenario() -> Scenario:
+        driver.assign({P0: 10}, p0=10)
+        yield from driver.turns(10)
+        driver.jobs.gone = StopError("the JVM is gone")
+        yield from driver.turns(1000)
+
+    before_s = driver.clock.now_s
+    with pytest.raises(StopError, match="JVM is gone"):
+        driver.play(scenario())
+    assert driver.clock.now_s - before_s < 15
 
 
 # -- tasks that stay ----------------------------------------------------------------------

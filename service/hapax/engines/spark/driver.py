@@ -142,6 +142,8 @@ class SparkEngine:
         if now_s < self._looked_s + EXECUTORS_INTERVAL_S:
             return
         self._looked_s = now_s
+        if not self._lifecycle.stopping:
+            self._jobs.check()  # while nothing is planned no job would tell that Spark is gone
         self._lanes.grow()
         since_s = max((now_s - lane.began_s for lane in self._lanes.all if lane.job), default=0.0)
         if since_s > self._duration_s + EXECUTORS_INTERVAL_S:
