@@ -139,9 +139,9 @@ simulate: setup  ## COUNT schedules of the real core and loop; SEED=7 COUNT=1 pl
 # apart: together with the campaign, on two cores, they cannot process what is fed and look stalled.
 FAULT      = $(BIN)/python -m tests.fault
 CAMPAIGN   = $(FAULT) run ci --rate 2000 --shared --folder $(PROOF)
-SPARK_RUN  = $(FAULT) run spark --seconds 120 --shared --folder $(PROOF)
-CLUSTER_RUN = $(FAULT) run cluster --seconds 75 --rate 1000 --shared --folder $(PROOF)
-MIXED_RUN  = $(FAULT) run chaos --engine mixed --seconds 60 --shared --folder $(PROOF)
+SPARK_RUN  = $(FAULT) run spark --seconds 80 --shared --folder $(PROOF)
+CLUSTER_RUN = $(FAULT) run cluster --seconds 60 --rate 1000 --shared --folder $(PROOF)
+MIXED_RUN  = $(FAULT) run chaos --engine mixed --seconds 45 --shared --folder $(PROOF)
 PROVE      = --quick --folder $(PROOF)
 fault: setup  ## faults on real brokers, controls that must fail, and the report of both
 	@mkdir -p $(PROOF); failed=; \

@@ -21,6 +21,7 @@ from hapax.core.errors import ExitCode
 from hapax.sandbox import Sandbox, SandboxError
 from hapax.sandbox.spark_cluster import EXECUTOR_MEMORY
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.proof import at_length
 from tests.kit.spark_process import SPARK, SparkProcess, executors, runs_tasks, send
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
@@ -216,6 +217,8 @@ def test_a_packed_environment_becomes_the_python_of_executors(
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
+@pytest.mark.rounds
+@at_length
 def test_a_backfill_and_its_audit_run_the_shipped_function(
     route_of: Callable[..., PipelineUnderTest], servers: Sandbox
 ) -> None:
@@ -278,7 +281,18 @@ OLDER = {
     "confluent_kafka": "def libversion(): return ('1.9.0', 0)",
 }
 OLDER_TOLD = "runs hapax 0.0.9, librdkafka 1.9.0, and the driver hapax 0.1.0, librdkafka 2."
-OTHER = {"sitecustomize": "import sys; sys.version_info = (3, 99, 0, 'final', 0)"}
+OTHER = {
+    "sitecustomize": """
+import sys
+
+
+class Version(tuple):
+    major, minor, micro, releaselevel, serial = 3, 10, 0, "final", 0
+
+
+sys.version_info = Version((3, 10, 0, "final", 0))
+"""
+}
 WITHOUT = {"confluent_kafka": "import absent"}
 
 

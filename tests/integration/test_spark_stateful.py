@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hapax.sandbox import Sandbox
-from tests.kit.proof import rounds
+from tests.kit.proof import at_length, rounds
 from tests.kit.stateful import SHAPES
 from tests.kit.stateful_runs import WITHIN_S, NaiveProcess, Route, await_growth, driver_of
 from tests.kit.waiting import await_
@@ -49,11 +49,13 @@ def test_state_is_recovered_and_each_result_comes_out_once_through_kills(
 
 
 @pytest.mark.long
+@pytest.mark.rounds
 def test_sparks_own_sink_doubles_results_of_each_shape_when_it_is_killed_while_it_writes(
     sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     stem = unique("naive")
-    routes = [Route(sandbox, shape, stem, tmp_path, EVENTS) for shape in SHAPES]
+    shapes = SHAPES[: rounds(1, len(SHAPES))]
+    routes = [Route(sandbox, shape, stem, tmp_path, EVENTS) for shape in shapes]
     process = NaiveProcess(routes, tmp_path / "naive.log")
     try:
         for route in routes:
@@ -77,6 +79,8 @@ def test_sparks_own_sink_doubles_results_of_each_shape_when_it_is_killed_while_i
 
 @pytest.mark.row("SP2")
 @pytest.mark.long
+@pytest.mark.rounds
+@at_length
 def test_state_is_recovered_when_executors_of_a_cluster_are_killed_one_and_all(
     unique: Callable[[str], str], tmp_path: Path, proof: Proof
 ) -> None:

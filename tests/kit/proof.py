@@ -21,6 +21,12 @@ def rounds(few: int, full: int) -> int:
     return full if os.environ.get("ROUNDS") == "full" else few
 
 
+at_length = pytest.mark.skipif(
+    os.environ.get("ROUNDS") != "full", reason="takes minutes: in make fault-long"
+)
+"""Marks a test that CI leaves out, in addition to ``rounds``; a shorter one shows the same."""
+
+
 class Proof:
     """Filled by the test: how often its fault struck, and what is worth telling."""
 
