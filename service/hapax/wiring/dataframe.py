@@ -41,7 +41,7 @@ def run_pipeline(shared: Shared, stack: ExitStack) -> None:
         return
     shared.events.preflight_passed()
     options = SparkOptions.of(settings, session_properties(settings), connector_jars(spark.jars))
-    executors = Executors(shared, options, spark.dataframe, stack)
+    executors = Executors(shared, options, spark.dataframe)
     session = executors.start(open_session)
     if session is None:
         return

@@ -45,7 +45,7 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
     shared.events.preflight_passed(
         [*remarks, *fence_predecessor(settings, member.of_earlier_version)]
     )
-    executors = Executors(shared, SparkOptions.of(settings), settings.transform, stack)
+    executors = Executors(shared, SparkOptions.of(settings), settings.transform)
     context = executors.start(open_context)
     if context is None:
         return

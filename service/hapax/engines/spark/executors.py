@@ -10,7 +10,6 @@ An executor that comes later is asked by its first task (gate.py), before that i
 from __future__ import annotations
 
 import socket
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYetError
@@ -25,7 +24,6 @@ from hapax.engines.spark.reports import cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from contextlib import ExitStack
 
     from pyspark import SparkContext
 
@@ -48,14 +46,11 @@ class Executors:
     ``function``: ``package.module:function`` of the business rule; None: there is none.
     """
 
-    def __init__(
-        self, process: Process, options: SparkOptions, function: str | None, stack: ExitStack
-    ) -> None:
+    def __init__(self, process: Process, options: SparkOptions, function: str | None) -> None:
         self._process = process
         self._options = options
         self._function = function
         self._wares = [] if options.local else shipping.named(options.ship)
-        self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hapax-ship-")))
         self._told_s = process.clock.monotonic()
         self._shipped_ours = False
 
@@ -150,7 +145,12 @@ class Executors:
 
     def _ship(self, context: SparkContext, wares: list[shipping.Ware]) -> None:
         if wares:
-            shipping.ship(context, wares, self._folder)
+            from pyspark import SparkFiles
+
+            # Spark deletes this folder when it ends, however we ended.
+            folder = Path(SparkFiles.getRootDirectory(), "shipped")
+            folder.mkdir(exist_ok=True)
+            shipping.ship(context, wares, folder)
             self._process.events.code_shipped([ware.name for ware in wares])
 
     def _ask(self, context: SparkContext) -> list[gate.Answer]:
