@@ -140,7 +140,7 @@ simulate: setup  ## COUNT schedules of the real core and loop; SEED=7 COUNT=1 pl
 FAULT      = $(BIN)/python -m tests.fault
 CAMPAIGN   = $(FAULT) run ci --rate 2000 --shared --folder $(PROOF)
 SPARK_RUN  = $(FAULT) run spark --seconds 80 --shared --folder $(PROOF)
-CLUSTER_RUN = $(FAULT) run cluster --seconds 60 --rate 1000 --shared --folder $(PROOF)
+CLUSTER_RUN = $(FAULT) run cluster --seconds 110 --rate 1000 --shared --folder $(PROOF)
 MIXED_RUN  = $(FAULT) run chaos --engine mixed --seconds 45 --shared --folder $(PROOF)
 PROVE      = --quick --folder $(PROOF)
 fault: setup  ## faults on real brokers, controls that must fail, and the report of both

@@ -238,20 +238,23 @@ SPARK = at(
 CLUSTER = at(
     "spark",
     fault("SP28", "executor killed", strikes_cluster.kill_executor),
-    fault("SP32", "executors cut off from the driver", strikes_cluster.cut_executors, seconds=4),
-    fault("SP28", "all executors killed", strikes_cluster.kill_all_executors),
-    *(
-        fault(
-            "SP33",
-            f"executor frozen past its {past}",
-            strikes_cluster.freeze_executor,
-            seconds=seconds,
-        )
-        for past, seconds in {"transaction": 12, "range's time": 24}.items()
+    fault(
+        "SP33",
+        "executor frozen past its transaction",
+        strikes_cluster.freeze_executor,
+        seconds=12,
     ),
+    fault("SP34", "an executor joins late and is killed", strikes_cluster.late_executor),
+    fault("SP32", "executors cut off from the driver", strikes_cluster.cut_executors, seconds=4),
+    fault(
+        "SP33",
+        "executor frozen past its range's time",
+        strikes_cluster.freeze_executor,
+        seconds=24,
+    ),
+    fault("SP28", "all executors killed", strikes_cluster.kill_all_executors),
     fault("SP29", "worker daemon killed", strikes_cluster.kill_daemon, seconds=2),
     fault("SP30", "master killed with an executor", strikes_cluster.kill_master, seconds=3),
-    fault("SP34", "an executor joins late and is killed", strikes_cluster.late_executor),
     fault("SP31", "driver killed, another one goes on", strikes_cluster.other_driver),
     fault("SP31", "the driver's JVM killed", strikes_cluster.kill_jvm),
 )
