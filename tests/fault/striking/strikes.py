@@ -238,14 +238,14 @@ SPARK = at(
 CLUSTER = at(
     "spark",
     fault("SP28", "executor killed", strikes_cluster.kill_executor),
+    fault("SP34", "an executor joins late and is killed", strikes_cluster.late_executor),
+    fault("SP32", "executors cut off from the driver", strikes_cluster.cut_executors, seconds=4),
     fault(
         "SP33",
         "executor frozen past its transaction",
         strikes_cluster.freeze_executor,
         seconds=12,
     ),
-    fault("SP34", "an executor joins late and is killed", strikes_cluster.late_executor),
-    fault("SP32", "executors cut off from the driver", strikes_cluster.cut_executors, seconds=4),
     fault(
         "SP33",
         "executor frozen past its range's time",
