@@ -125,11 +125,11 @@ def test_a_jvm_that_is_killed_under_load_ends_the_driver_with_events_only(
     assert told_in_json(driver)[-1]["event"] == "service_stopped"
 
 
-@pytest.mark.row("SP4")
-@pytest.mark.long
-def test_a_pipeline_whose_group_is_told_to_stop_finishes_its_micro_batch_without_a_trace(
+@pytest.fixture
+def pipeline_at_work(
     sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path
-) -> None:
+) -> Iterator[SparkProcess]:
+    """A pipeline that has published its first micro-batch of many records."""
     given, out = unique("in"), unique("out")
     sandbox.create_topic(given, partitions=2)
     sandbox.create_topic(out)
@@ -139,27 +139,25 @@ def test_a_pipeline_whose_group_is_told_to_stop_finishes_its_micro_batch_without
         await_(lambda: bool(driver.lines("service_ready")), 90, driver.text)
         topics.produce(sandbox.bootstrap_servers, given, *(b"%d" % n for n in range(20_000)))
         await_(lambda: bool(driver.lines("micro_batch_completed")), 90, driver.text)
-        os.killpg(driver.process.pid, signal.SIGTERM)
-        left_in_peace(driver)
+        yield driver
     finally:
         driver.close()
+
+
+@pytest.mark.row("SP4")
+@pytest.mark.long
+def test_a_pipeline_whose_group_is_told_to_stop_finishes_its_micro_batch_without_a_trace(
+    pipeline_at_work: SparkProcess,
+) -> None:
+    os.killpg(pipeline_at_work.process.pid, signal.SIGTERM)
+    left_in_peace(pipeline_at_work)
 
 
 @pytest.mark.long
 def test_a_pipeline_whose_jvm_is_killed_prints_nothing_but_events(
-    sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path
+    pipeline_at_work: SparkProcess,
 ) -> None:
-    given, out = unique("in"), unique("out")
-    sandbox.create_topic(given, partitions=2)
-    sandbox.create_topic(out)
-    driver = pipeline_process(tmp_path, environment(sandbox, out, given, out, tmp_path / "c"))
-    driver.start()
-    try:
-        await_(lambda: bool(driver.lines("service_ready")), 90, driver.text)
-        topics.produce(sandbox.bootstrap_servers, given, *(b"%d" % n for n in range(20_000)))
-        await_(lambda: bool(driver.lines("micro_batch_completed")), 90, driver.text)
-        assert driver.strike(signal.SIGKILL, "jvm") == 1
-        assert driver.process.wait(60) == 1, driver.text()
-        assert told_in_json(driver)[-1]["event"] == "service_stopped"
-    finally:
-        driver.close()
+    driver = pipeline_at_work
+    assert driver.strike(signal.SIGKILL, "jvm") == 1
+    assert driver.process.wait(60) == 1, driver.text()
+    assert told_in_json(driver)[-1]["event"] == "service_stopped"

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from hapax.demo.readings import OpenTransactions
-from tests.fault.striking.strikes_spark import JVM_LOST, LEAVES_S
+from tests.fault.striking.strikes_spark import LEAVES_S, kill_jvm_of
 from tests.kit.spark_process import executors, runs_tasks, send, with_children
 from tests.kit.waiting import await_, reaches
 
@@ -93,13 +93,7 @@ def kill_master(scene: Scene, seconds: float) -> None:
 def kill_jvm(scene: Scene) -> None:
     """Kill the driver's JVM: the driver leaves, executors outlive it for a moment."""
     _at_work(scene)
-    victim = _driver(scene)
-    scene.mark("kill of the JVM, driver at once")
-    victim.away = True
-    scene.hit(victim.driver.strike(signal.SIGKILL, "jvm"))
-    code = victim.process.process.wait(LEAVES_S)
-    scene.demand(code in JVM_LOST, f"the driver left with {code} without its JVM")
-    victim.start()
+    kill_jvm_of(scene, _driver(scene))
 
 
 def other_driver(scene: Scene) -> None:

@@ -47,7 +47,11 @@ def freeze_task(scene: Scene, seconds: float) -> None:
 
 def kill_jvm(scene: Scene) -> None:
     """Kill Spark itself: the driver leaves, and is started again."""
-    victim = _driver(scene)
+    kill_jvm_of(scene, _driver(scene))
+
+
+def kill_jvm_of(scene: Scene, victim: Member) -> None:
+    """Kill the JVM of this driver, which must leave with a code that says so; start it again."""
     scene.mark("kill of the JVM, driver at once")
     victim.away = True
     scene.hit(victim.driver.strike(signal.SIGKILL, "jvm"))
