@@ -72,7 +72,8 @@ def test_spark_is_killed_and_hands_over_to_a_worker_and_back_and_nothing_is_lost
     for one in figures["hand_overs"]:
         assert one["exit_code"] == 0
         assert one["published"] > 0
-        assert 0 < one["left_after_s"] < one["commits_after_s"]
+        # Rounded to tenths of a second: a worker may leave at once.
+        assert 0 <= one["left_after_s"] < one["commits_after_s"]
 
     # The ordinary loop read the same input, and the judge sees what came of it.
     assert len(figures["ordinary_faults"]) == 2

@@ -18,7 +18,7 @@ from hapax.demo.child import Child, DemoError
 from hapax.demo.damage import DemoFault, HandOver
 from hapax.demo.judge import DemoVerdict
 from hapax.demo.moments import freeze_in_range
-from hapax.demo.spark_faults import PythonWorker, lane_is_back
+from hapax.demo.spark_faults import PythonWorker, executors_listed, lane_is_back
 from hapax.demo.story import DemoSummary
 from hapax.demo.table import figures, sentences, table
 
@@ -121,6 +121,15 @@ def test_only_a_commit_of_the_lane_that_lost_its_task_counts(
     back: bool,  # noqa: FBT001 - a value of the table above
 ) -> None:
     assert lane_is_back(lines) is back
+
+
+def test_the_executors_are_those_that_the_driver_listed_last() -> None:
+    def listed(*names: str) -> dict[str, object]:
+        return {"event": "executors_changed", "executors": dict.fromkeys(names, "127.0.0.1:1")}
+
+    assert executors_listed([]) == 0
+    assert executors_listed([lost(0), listed("0", "1"), settled(0)]) == 2
+    assert executors_listed([listed("0", "1"), listed("1")]) == 1
 
 
 def test_half_a_line_and_words_of_java_are_no_events(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hapax.demo.damage import Damage, DemoFault
 from hapax.demo.moments import await_commit, freeze_in_range, freeze_uncommitted
 from hapax.demo.processes import of_session
-from hapax.demo.spark_faults import INSIDE, lane_is_back
+from hapax.demo.spark_faults import INSIDE, executors_listed, lane_is_back
 
 if TYPE_CHECKING:
     from hapax.demo.cluster_stage import ClusterStage
@@ -47,7 +47,7 @@ def kill_executor(stage: ClusterStage) -> list[DemoFault]:
     executor was replaced.
     """
     spark = stage.application
-    stage.wait(lambda: stage.executors.complete, "each worker has an executor")
+    _await_executors(stage, 0, "each worker has an executor")
     other = freeze_uncommitted(stage)
     freeze_in_range(stage, stage.executors)
     since = spark.position()
@@ -58,7 +58,7 @@ def kill_executor(stage: ClusterStage) -> list[DemoFault]:
     stage.wait(lambda: lane_is_back(spark.events(since)), "the lane of the lost task commits again")
     stage.struck += 1
     fault = DemoFault("executor kill", "an executor", INSIDE, _since(killed_s))
-    stage.wait(lambda: stage.executors.complete, "the executor is replaced")
+    _await_executors(stage, since, "the executor is replaced")
     return [fault, other]
 
 
@@ -74,8 +74,9 @@ def kill_daemon(stage: ClusterStage, daemon: SparkDaemon) -> DemoFault:
     stage.wait(lambda: not of_session(session), "the executor notices that its worker is gone")
     await_commit(stage, stage.application, stage.application.position())
     back_after_s = _since(killed_s)
+    since = stage.application.position()
     daemon.start()
-    stage.wait(lambda: stage.executors.complete, f"{daemon.name} has an executor again")
+    _await_executors(stage, since, f"{daemon.name} has an executor again")
     return DemoFault("worker kill", daemon.name, "with its executor", back_after_s)
 
 
@@ -91,6 +92,19 @@ def kill_master(stage: ClusterStage) -> DemoFault:
     known = len(spark.workers)
     stage.wait(lambda: spark.state().get("aliveworkers") == known, "the master knows its workers")
     return DemoFault("master kill", spark.master.name, "while ranges were worked on", back_after_s)
+
+
+def _await_executors(stage: ClusterStage, since: int, what: str) -> None:
+    """Wait until each worker has an executor that the driver has listed after byte ``since``.
+
+    An executor watches its worker once it runs: one whose worker dies while the executor's JVM
+    starts never notices that, and stays (its ``WorkerWatcher`` connects once, and does not try
+    again). So a process alone is not enough.
+    """
+    spark, all_ = stage.application, len(stage.sandbox.spark.workers)
+    stage.wait(
+        lambda: stage.executors.complete and executors_listed(spark.events(since)) == all_, what
+    )
 
 
 def _since(began_s: float) -> float:

@@ -123,3 +123,12 @@ def lane_is_back(lines: Iterable[Mapping[str, object]]) -> bool:
             case "range_completed" if line.get("lane") in lost and line.get("transactions"):
                 return True
     return False
+
+
+def executors_listed(lines: Iterable[Mapping[str, object]]) -> int:
+    """Return how many executors the driver listed last; 0 when they did not change."""
+    last: object = None
+    for line in lines:
+        if line.get("event") == "executors_changed":
+            last = line.get("executors")
+    return len(last) if isinstance(last, dict) else 0
