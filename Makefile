@@ -222,7 +222,7 @@ lock:  ## regenerate requirements/ from pyproject.toml, keeping versions where i
 	@test -n '$(UV)' || { echo 'uv is needed. Type: $(BIN)/pip install uv' >&2; exit 1; }
 	$(COMPILE) --extra tracing -o requirements/worker.txt
 	$(COMPILE) --extra tracing --extra spark -c requirements/worker.txt -o requirements/spark.txt
-	$(COMPILE) --extra sandbox --extra spark --extra tracing --extra msk-iam --group test --group lint \
+	$(COMPILE) --extra sandbox --extra spark --extra tracing --extra msk-iam --extra publish --group test --group lint \
 	    -c requirements/spark.txt -o requirements/test.txt
 	$(COMPILE) --extra sandbox -c requirements/test.txt -o requirements/sandbox.txt
 	$(subst pip compile pyproject.toml,pip compile,$(COMPILE)) --group build \

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hapax.core.ports import Clock, Watch
     from hapax.kafka.native import NativePath
     from hapax.kafka.produce.doubts import LogLine
+    from hapax.kafka.produce.producer import Placed
     from hapax.settings import Settings
 
 
@@ -78,6 +79,7 @@ class ProducerConfig(msgspec.Struct, frozen=True, kw_only=True):
     round_robin      whether records without a key are spread evenly
     native           the native record path; None: messages are handed over one by one
     deadline_s       longest that one transaction, or one step of it, may take
+    placed           gives a delivery report for the message of this index in a call, or None
     """
 
     properties: dict[str, Any]
@@ -85,6 +87,7 @@ class ProducerConfig(msgspec.Struct, frozen=True, kw_only=True):
     round_robin: bool = False
     deadline_s: float
     native: NativePath | None = None
+    placed: Placed | None = None
 
     @classmethod
     def of(
@@ -120,6 +123,7 @@ class KafkaProducing:
         """``meet_cluster`` raises when positions belong to another cluster than the producer's."""
         self._properties = config.properties
         self._native = config.native
+        self._placed = config.placed
         self._required_topics = config.required_topics
         self._round_robin = config.round_robin
         self._deadline_s = config.deadline_s
@@ -148,7 +152,11 @@ class KafkaProducing:
         """Return a new producer that has a connection, and the cluster's metadata."""
         properties = {**self._properties, **self._sets.properties()}
         outbox = Outbox(
-            properties, self._forward, round_robin=self._round_robin, native=self._native
+            properties,
+            self._forward,
+            round_robin=self._round_robin,
+            native=self._native,
+            placed=self._placed,
         )
         with self._watch("list_topics"):
             try:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from hapax.core.ports import Clock, Message, Watch
     from hapax.kafka.produce.doubts import LogLine
+    from hapax.kafka.produce.producer import Placed
     from hapax.settings import Settings
 
     Chunk = Sequence[Message]
@@ -62,6 +63,11 @@ def sink_lane_names(app: str, lane: int) -> MarkedNames:
     return MarkedNames(f"{sink.transactional_id}/{lane}", f"{sink.group}/{lane}")
 
 
+def spool_names(app: str, spool: str) -> MarkedNames:
+    """Return those of a spool in front of Kafka (hapax.publish), by its UUID."""
+    return MarkedNames(f"{app}/spool/{spool}", f"{app}--spool-{spool}")
+
+
 class MarkedTransaction:
     """Transactions of one id, each with its marker. One call at a time; ``close`` after it."""
 
@@ -74,6 +80,7 @@ class MarkedTransaction:
         forward: LogLine,
         logger: object,
         watch: Watch,
+        placed: Placed | None = None,
     ) -> None:
         self._settings = settings
         self._name = name = names.transactional_id
@@ -89,6 +96,7 @@ class MarkedTransaction:
                 required_topics=frozenset({settings.output.topic}),
                 round_robin=settings.output.partitioner == "round_robin",
                 deadline_s=self.deadline_s,
+                placed=placed,
             ),
             clock=clock,
             forward=forward,
@@ -134,6 +142,15 @@ class MarkedTransaction:
     def list_topics(self, timeout_s: float) -> Any:
         """Return the cluster's metadata; raises KafkaException when no broker answers."""
         return self._group.list_topics(timeout=timeout_s)
+
+    def cluster_id(self) -> str | None:
+        """Return Kafka's id of the cluster; raise ProducerDeadError when no broker answers."""
+        try:
+            found: str | None = self.list_topics(ANSWER_TIMEOUT_S).cluster_id
+        except KafkaException as error:
+            text = f"no broker answered: {describe(error.args[0])}"
+            raise ProducerDeadError(text, unanswered=True) from error
+        return found
 
     def close(self) -> None:
         """Drop the clients."""

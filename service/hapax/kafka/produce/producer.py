@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from hapax.kafka.native import NativePath
     from hapax.kafka.produce.doubts import LogLine
 
+    Report = Callable[[KafkaError | None, Any], None]
+    Placed = Callable[[int], Report | None]
+
 METADATA_TIMEOUT_S = 5.0
 CLIENT_ERRORS: tuple[type[BaseException], ...] = (
     KafkaException,
@@ -44,7 +47,9 @@ class Outbox:
         *,
         round_robin: bool,
         native: NativePath | None = None,
+        placed: Placed | None = None,
     ) -> None:
+        self._placed = placed
         self._round_robin = round_robin
         self._native = native
         self.alone = properties.get("batch.num.messages") == 1
@@ -114,10 +119,12 @@ class Outbox:
             self._send_prepared(messages)
             return
         produce = self.producer.produce
-        report = None
+        report = placed = None
         for index, message in enumerate(messages):
+            if self._placed is not None:
+                report = placed = self._placed(index)
             if reports:
-                report = self._reporter(index, message.topic)
+                report = self._reporter(index, message.topic, placed)
             partition = message.partition
             if self._round_robin and partition < 0:
                 partition = self._turn(message.topic)
@@ -170,11 +177,13 @@ class Outbox:
             f"a message was refused: {text}", refused={index: text}, content=True
         )
 
-    def _reporter(self, index: int, topic: str) -> Callable[[KafkaError | None, object], None]:
+    def _reporter(self, index: int, topic: str, placed: Report | None) -> Report:
         # Bound to this batch: reports of an aborted one may come when the next is under way.
         refused, failed, unknown_topics = self.refused, self.failed, self.unknown_topics
 
-        def report(error: KafkaError | None, _message: object) -> None:
+        def report(error: KafkaError | None, message: object) -> None:
+            if placed is not None and error is None:
+                placed(error, message)
             if error is None or error.code() == KafkaError._PURGE_QUEUE:
                 return
             failed.append(error)

@@ -1,0 +1,37 @@
+"""Publishing without loss: records are safe when they are on disk, and reach Kafka once, in order.
+
+    from hapax.publish import Publisher
+
+    with Publisher("/durable/orders-spool") as publisher:
+        publisher.publish("orders", b"...", key=b"customer-7")
+
+Settings come from the environment (HAPAX_APP and HAPAX_KAFKA__… are needed). docs/publish.md.
+
+publisher  the API
+drainer    from the spool to Kafka, each record once
+marker     what says how far that is
+receipts   where each record went
+stored     how a record lies in the spool
+"""
+
+from hapax.publish.publisher import Publisher
+from hapax.publish.receipts import Receipt
+from hapax.spool.errors import (
+    SpoolDamagedError,
+    SpoolDisagreesError,
+    SpoolFailedError,
+    SpoolFullError,
+    SpoolMovedError,
+    SpoolOwnedError,
+)
+
+__all__ = [
+    "Publisher",
+    "Receipt",
+    "SpoolDamagedError",
+    "SpoolDisagreesError",
+    "SpoolFailedError",
+    "SpoolFullError",
+    "SpoolMovedError",
+    "SpoolOwnedError",
+]

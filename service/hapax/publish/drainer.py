@@ -1,0 +1,277 @@
+"""From the spool to Kafka: each transaction carries records and how far they reach.
+
+The order at the start is what makes it exact: lock and recover the folder, register the producer,
+which ends what a predecessor left and refuses whatever it still sends, read the marker, compare it
+with the folder, go on from it. After every doubt the same again: an unknown commit is never
+aborted, its marker says what became of it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from hapax.core.errors import (
+    BatchAbortedError,
+    DuplicateInstanceError,
+    HapaxError,
+    OtherClusterError,
+    ProducerDeadError,
+    StopError,
+)
+from hapax.kafka.produce.marked_transaction import MarkedTransaction, spool_names
+from hapax.publish.marker import WHAT_TO_DO, SpoolMarker, agree
+from hapax.publish.receipts import Placement, Receipts
+from hapax.publish.stored import messages
+from hapax.spool.errors import SpoolDisagreesError
+from hapax.spool.log import FIRST
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hapax.settings import Settings
+    from hapax.spool.log import Taken
+    from hapax.spool.spool import Spool
+
+KEEP_ALIVE_S = 12 * 3600.0
+"""Brokers forget offsets of a group that commits nothing for a week (offsets.retention.minutes)."""
+REST_MIN_S, REST_MAX_S = 0.1, 2.0
+FENCED_MAX = 2
+
+
+class Drainer:
+    """One thread that publishes what the spool has acknowledged, until it is told to end.
+
+    state    ``starting``, ``publishing``, ``waiting`` (for brokers, see ``reason``), ``stopped``
+    next     everything below it is in Kafka; 0: not known yet
+    problem  what stopped it; nothing is published any more
+    """
+
+    def __init__(
+        self,
+        spool: Spool,
+        settings: Settings,
+        *,
+        id_header: str,
+        linger_s: float,
+        drained: Callable[[], None],
+    ) -> None:
+        """``drained``: called after each transaction, and when it stops."""
+        self._spool = spool
+        self._settings = settings
+        self._id_header = id_header
+        self._linger_s = linger_s
+        self._drained = drained
+        self.receipts = Receipts()
+        self.state, self.reason = "starting", ""
+        self.next = 0
+        self.problem: StopError | None = None
+        self.checked = threading.Event()
+        """Set once folder and marker are compared, or cannot be."""
+        self._marked: MarkedTransaction | None = None
+        self._placed: dict[int, Placement] = {}
+        self._wanted: set[int] = set()
+        self._committed_s = 0.0
+        self._fenced = 0
+        self._wake = threading.Condition()
+        self._ending = False
+        self._thread = threading.Thread(target=self._run, name="hapax-drainer", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Say that there are records."""
+        with self._wake:
+            self._wake.notify_all()
+
+    def end(self, timeout_s: float) -> None:
+        """Finish the transaction that is under way, and end; wait so long for it."""
+        with self._wake:
+            self._ending = True
+            self._wake.notify_all()
+        self._thread.join(timeout_s)
+
+    # -- the thread -----------------------------------------------------------------------
+
+    def _run(self) -> None:
+        rest_s = REST_MIN_S
+        try:
+            while not self._ending:
+                try:
+                    self._publish_all()
+                except (BatchAbortedError, ProducerDeadError) as error:
+                    self._doubt(error)
+                    rest_s = (
+                        REST_MIN_S if self.state == "publishing" else min(rest_s * 2, REST_MAX_S)
+                    )
+                    self.state, self.reason = "waiting", str(error)
+                    self._pause(rest_s)
+        except StopError as error:
+            self._stop(error)
+        except Exception as error:  # noqa: BLE001 - told to every caller
+            self._stop(StopError(f"the publisher's thread has ended: {error!r}"))
+        finally:
+            if self._marked is not None:
+                self._marked.close()
+            self.checked.set()
+            self._drained()
+
+    def _stop(self, error: StopError) -> None:
+        self.state, self.reason, self.problem = "stopped", str(error), error
+
+    def _doubt(self, error: HapaxError) -> None:
+        """Raise when no repetition can help."""
+        refusal = None if self._marked is None else self._marked.transaction.refusal()
+        if refusal is not None:
+            raise StopError(
+                f"record {self.next + refusal[0]} of the spool was refused by the brokers:"
+                f" {refusal[1]}. It and those behind it are safe in the spool: let the topic take"
+                " it, then open the publisher again (docs/publish.md, section Stops)"
+            ) from error
+        self._fenced += isinstance(error, ProducerDeadError) and error.fenced
+        if self._fenced >= FENCED_MAX:
+            raise DuplicateInstanceError(
+                f"another process publishes from a copy of spool {self._spool.path}: stop it"
+            ) from error
+
+    def _publish_all(self) -> None:
+        """Register, read the marker, and publish until something is in doubt."""
+        topic = self._marker_topic()
+        if topic is None:
+            return
+        self._go_on(self._opened(topic))
+        self.state, self.reason = "publishing", ""
+        self.checked.set()
+        while not self._ending:
+            self._await_records()
+            due = time.monotonic() - self._committed_s > KEEP_ALIVE_S
+            transaction = self._settings.transaction
+            taken = self._spool.log.read(self.next, transaction.records_max, transaction.bytes_max)
+            if taken.records or due:
+                self._publish(taken)
+
+    def _marker_topic(self) -> str | None:
+        """Return the topic that the marker is kept for: that of the first record of all."""
+        if self._spool.id.topic is not None:
+            return self._spool.id.topic
+        log = self._spool.log
+        while not self._ending:
+            taken = log.read(log.first, 1, 1)
+            if taken.records:
+                return messages(taken.records[:1], log.first, "", "")[0].topic
+            self.checked.set()  # a new spool: there is nothing to compare
+            with self._wake:
+                if log.certified_next == log.first and not self._ending:
+                    self._wake.wait()
+        return None
+
+    def _opened(self, topic: str) -> MarkedTransaction:
+        if self._marked is None:
+            output = self._settings.output.model_copy(update={"topic": topic})
+            self._marked = MarkedTransaction(
+                self._settings.model_copy(update={"output": output}),
+                spool_names(self._settings.app, self._spool.id.id),
+                clock=time,
+                forward=lambda *_line: None,
+                logger=None,
+                watch=lambda _call: nullcontext(),
+                placed=self._report,
+            )
+        return self._marked
+
+    def _go_on(self, marked: MarkedTransaction) -> None:
+        """Register, and take the place that the marker says."""
+        known = self._spool.id.cluster
+        cluster = marked.cluster_id()
+        if known is not None and cluster != known:
+            raise OtherClusterError(
+                f"spool {self._spool.path} publishes to Kafka cluster {known}, and the brokers are"
+                f" those of cluster {cluster}. {WHAT_TO_DO}"
+            )
+        found, log = marked.opened(), self._spool.log
+        if found is None:
+            self._begin(marked, known)
+        else:
+            marker = SpoolMarker.parse(*found)
+            agree(marker, self._spool.id.id, log)
+            self.next = marker.next
+        if known is None:
+            self._spool.settle(cluster or "", self._marker_topic() or "")
+        self._settle()
+
+    def _begin(self, marked: MarkedTransaction, cluster: str | None) -> None:
+        """Set the first marker of a new spool, before any record: from then on one must be there.
+
+        Raises SpoolDisagreesError when there must be one already.
+        """
+        if cluster is not None:
+            raise SpoolDisagreesError(
+                f"the marker of spool {self._spool.path} is gone: it expired while nothing was"
+                " published (offsets.retention.minutes of the brokers), or topic"
+                f" {self._spool.id.topic} was made anew. {WHAT_TO_DO}"
+            )
+        marked.send(())
+        marked.commit(FIRST, SpoolMarker(FIRST, self._spool.id.id, b"").metadata)
+        self.next, self._committed_s = FIRST, time.monotonic()
+
+    def _publish(self, taken: Taken) -> None:
+        """Publish records and their marker; then settle."""
+        assert self._marked is not None
+        following = taken.first + len(taken.records)
+        calls = self.receipts.wanted(taken.first, following)
+        self._placed.clear()
+        self._wanted = {
+            index
+            for call in calls
+            for index in range(
+                max(call.first, taken.first) - taken.first,
+                min(call.first + len(call.ids), following) - taken.first,
+            )
+        }
+        nonce = self._spool.log.nonce_before(following)
+        assert nonce is not None
+        marker = SpoolMarker(following, self._spool.id.id, nonce)
+        chunk = messages(taken.records, taken.first, self._spool.id.id, self._id_header)
+        self._marked.send([chunk])
+        self._marked.commit(marker.next, marker.metadata)
+        self.next, self._committed_s, self._fenced = following, time.monotonic(), 0
+        self.state, self.reason = "publishing", ""
+        for call in calls:
+            shift = taken.first - call.first
+            count = len(call.ids)
+            call.place(
+                {
+                    index + shift: placement
+                    for index, placement in self._placed.items()
+                    if 0 <= index + shift < count
+                }
+            )
+        self._settle()
+
+    def _settle(self) -> None:
+        self._spool.log.delete_below(self.next)
+        self._drained()
+
+    def _report(self, index: int) -> Callable[[Any, Any], None] | None:
+        return partial(self._delivered, index) if index in self._wanted else None
+
+    def _delivered(self, index: int, error: object, message: Any) -> None:
+        if error is None:
+            self._placed[index] = Placement(message.topic(), message.partition(), message.offset())
+
+    def _await_records(self) -> None:
+        with self._wake:
+            if not self._ending and self._spool.log.certified_next <= self.next:
+                self._wake.wait(KEEP_ALIVE_S / 10)
+            if self._linger_s and not self._ending:
+                self._wake.wait(self._linger_s)
+
+    def _pause(self, seconds: float) -> None:
+        with self._wake:
+            if not self._ending:
+                self._wake.wait(seconds)

@@ -1,0 +1,182 @@
+"""Where each record went: known once its transaction is committed.
+
+What is kept of a call is kept by its receipts: when the caller has dropped them all, and there is
+no callback and no future, nothing is remembered and no delivery report is asked for.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, NamedTuple
+
+from hapax.publish.stored import message_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from hapax.core.errors import HapaxError
+
+_DEAD_MIN = 1024
+
+
+class Placement(NamedTuple):
+    """Where a record is in Kafka."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class PlacementFuture(Future[Placement]):
+    """Resolves when the transaction is committed. Keeps its call alive, which resolves it."""
+
+    call: Call
+
+
+class Call:
+    """The records of one call. ``first``: sequence of the first one, when it is accepted."""
+
+    def __init__(
+        self, spool: str, ids: Sequence[bytes | None], callback: Callable[[Receipt], None] | None
+    ) -> None:
+        self.spool = spool
+        self.ids = ids
+        self.first = 0
+        self.callback = callback
+        self.error: HapaxError | None = None
+        self.placements: dict[int, Placement] = {}
+        self._futures: dict[int, PlacementFuture] = {}
+        self._lock = threading.Lock()
+
+    def receipts(self) -> list[Receipt]:
+        """Return one for each record."""
+        return [Receipt(self, index) for index in range(len(self.ids))]
+
+    def future(self, index: int) -> PlacementFuture:
+        """Return that of one record."""
+        with self._lock:
+            future = self._futures.get(index)
+            if future is None:
+                future = self._futures[index] = PlacementFuture()
+                future.call = self
+                self._resolve(index, future)
+            return future
+
+    def place(self, placements: Mapping[int, Placement]) -> None:
+        """Take note of where records are, by index; tell who waits."""
+        with self._lock:
+            self.placements.update(placements)
+            futures = [(index, self._futures.get(index)) for index in placements]
+            for index, future in futures:
+                if future is not None:
+                    self._resolve(index, future)
+        if self.callback is not None:
+            for index in placements:
+                self.callback(Receipt(self, index))
+
+    def fail(self, error: HapaxError) -> None:
+        """Tell who waits that this process will not know; the records stay in the spool."""
+        with self._lock:
+            self.error = error
+            for index, future in self._futures.items():
+                self._resolve(index, future)
+
+    def _resolve(self, index: int, future: PlacementFuture) -> None:
+        if future.done():
+            return
+        if index in self.placements:
+            future.set_result(self.placements[index])
+        elif self.error is not None:
+            future.set_exception(self.error)
+
+
+class Receipt:
+    """An accepted record."""
+
+    __slots__ = ("_call", "_index")
+
+    def __init__(self, call: Call, index: int) -> None:
+        self._call = call
+        self._index = index
+
+    @property
+    def sequence(self) -> int:
+        """Its number in the spool, from 1 on."""
+        return self._call.first + self._index
+
+    @property
+    def message_id(self) -> str:
+        """What its header ``message-id`` carries: the caller's id, or ``<spool>/<sequence>``."""
+        given = self._call.ids[self._index]
+        if given is None:
+            given = message_id(self._call.spool, self.sequence)
+        return given.decode("utf-8", "backslashreplace")
+
+    @property
+    def future(self) -> Future[Placement]:
+        """Resolves to topic, partition and offset when its transaction is committed.
+
+        Fails when the publisher ends before: then the record is still in the spool, and a later
+        process publishes it.
+        """
+        return self._call.future(self._index)
+
+    @property
+    def placement(self) -> Placement | None:
+        """Where it is; None while it is not known to be in Kafka."""
+        return self._call.placements.get(self._index)
+
+
+class Receipts:
+    """The calls whose callers still want to know, in the order of their sequences."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: deque[Call | weakref.ref[Call]] = deque()
+        self._dead = 0
+
+    def add(self, call: Call) -> None:
+        """Remember an accepted call. From one thread, in order."""
+        kept = call if call.callback is not None else weakref.ref(call, self._count)
+        with self._lock:
+            self._calls.append(kept)
+            if self._dead > max(_DEAD_MIN, len(self._calls) // 2):
+                self._dead = 0
+                self._calls = deque(one for one in self._calls if _alive(one) is not None)
+
+    def _count(self, _reference: object) -> None:
+        self._dead += 1  # may miss some: it only says when to look
+
+    def wanted(self, first: int, until: int) -> list[Call]:
+        """Return the calls with records from ``first`` on and below ``until``."""
+        with self._lock:
+            while self._calls:
+                call = _alive(self._calls[0])
+                if call is not None and call.first + len(call.ids) > first:
+                    break
+                self._calls.popleft()
+            return [*self._before(until)]
+
+    def _before(self, until: int) -> Iterator[Call]:
+        for kept in self._calls:
+            call = _alive(kept)
+            if call is None:
+                continue
+            if call.first >= until:
+                return
+            yield call
+
+    def fail(self, error: HapaxError) -> None:
+        """Tell all who wait that nothing will come."""
+        with self._lock:
+            calls = [call for kept in self._calls if (call := _alive(kept)) is not None]
+            self._calls.clear()
+        for call in calls:
+            call.fail(error)
+
+
+def _alive(kept: Call | weakref.ref[Call]) -> Call | None:
+    return kept() if isinstance(kept, weakref.ref) else kept

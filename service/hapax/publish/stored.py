@@ -1,0 +1,47 @@
+"""How a record lies in the spool: a list in MessagePack, without what follows from its sequence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hapax.core.ports import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Fields = tuple[str, bytes | None, bytes | None, int, int, list[tuple[str, bytes | None]]]
+
+encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Fields).decode
+
+
+def stored(message: Message, now_ms: int) -> bytes:
+    """Return the bytes of a record; without a time it gets this one."""
+    return encode(
+        (
+            message.topic,
+            message.value,
+            message.key,
+            message.partition,
+            message.timestamp_ms or now_ms,
+            message.headers,
+        )
+    )
+
+
+def message_id(spool: str, sequence: int) -> bytes:
+    """Return the id of a record whose caller gave none."""
+    return f"{spool}/{sequence}".encode()
+
+
+def messages(records: Iterable[bytes], first: int, spool: str, id_header: str) -> list[Message]:
+    """Return what to produce; a record without the header of ids gets its own."""
+    found = []
+    for sequence, record in enumerate(records, first):
+        topic, value, key, partition, timestamp_ms, headers = _decode(record)
+        if not any(name == id_header for name, _ in headers):
+            headers.append((id_header, message_id(spool, sequence)))
+        found.append(Message(topic, value, key, partition, timestamp_ms, headers))
+    return found

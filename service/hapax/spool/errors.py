@@ -1,0 +1,52 @@
+"""What can be wrong with a spool. Each message is one sentence or two and says what to do."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from hapax.core.errors import ConfigurationError, ExitCode, HapaxError, StopError
+
+
+class SpoolFullError(HapaxError):
+    """Nothing of this call was accepted: there is no room, on the disk or within its bound."""
+
+
+class SpoolFailedError(StopError):
+    """A write or a sync failed, so that the state of the file is unknown until the next open.
+
+    What was under way may or may not be accepted: the next open finds out.
+    """
+
+
+class SpoolDamagedError(StopError):
+    """Bytes that were acknowledged are not what was written."""
+
+    exit_code: ClassVar[ExitCode] = ExitCode.POSITION_LOST
+
+    def __init__(self, file: str, at: int, what: str) -> None:
+        super().__init__(
+            f"the spool is damaged: {file} at byte {at}: {what}. Nothing was changed and nothing"
+            " behind it is published: bring the file back, or see docs/publish.md, section Stops"
+        )
+        self.file = file
+        self.at = at
+
+    def __reduce__(self) -> tuple[type[StopError], tuple[str]]:
+        """Travel between processes with the sentence alone."""
+        return StopError, (str(self),)
+
+
+class SpoolOwnedError(StopError):
+    """Another process has the folder."""
+
+    exit_code: ClassVar[ExitCode] = ExitCode.FENCED
+
+
+class SpoolMovedError(ConfigurationError):
+    """The folder is not the one that the spool was made in, or is one of another app."""
+
+
+class SpoolDisagreesError(StopError):
+    """Marker and folder contradict each other: publishing could lose or double records."""
+
+    exit_code: ClassVar[ExitCode] = ExitCode.POSITION_LOST
