@@ -16,7 +16,7 @@ from hapax.publish.receipts import Call, Receipt
 from hapax.publish.stored import stored
 from hapax.spool.errors import SpoolFullError
 from hapax.spool.group_commit import Group, GroupCommit
-from hapax.spool.spool import Spool
+from hapax.spool.spool import opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -71,7 +71,7 @@ class Publisher:
         self._id_header = next((name for name in names if name), "message-id")
         self._timeout_s = timeout_s
         segment_bytes = max(1 << 16, min(SEGMENT_BYTES_MAX, disk_max_bytes // SEGMENT_PARTS))
-        self._spool = Spool(spool, self._settings.app, segment_bytes=segment_bytes, adopt=adopt)
+        self._spool = opened(spool, self._settings.app, segment_bytes=segment_bytes, adopt=adopt)
         self._position = self._spool.log.position
         self._drained = threading.Condition()
         self._drainer = Drainer(
@@ -90,6 +90,7 @@ class Publisher:
         )
         self._on_full_s = self._timeout_s if on_full == "block" else 0.0
         self._closed = False
+        self._commit.start()
         self._drainer.start()
         self._drainer.checked.wait(MARKER_TIMEOUT_S)
         if self._drainer.problem is not None:

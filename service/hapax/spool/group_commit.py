@@ -102,6 +102,9 @@ class GroupCommit:
         self.full = False
         """Whether a call waits for room."""
         self._thread = threading.Thread(target=self._run, name="hapax-spool", daemon=True)
+
+    def start(self) -> None:
+        """Begin to accept."""
         self._thread.start()
 
     def submit(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -25,43 +25,53 @@ if TYPE_CHECKING:
 _NEW = f"{SPOOL_ID}.new"
 
 
+class Place(NamedTuple):
+    """Where a spool is: its folder, the number that a copy does not have, and who owns it."""
+
+    path: Path
+    inode: int
+    lock: FolderLock | None = None
+
+
+def opened(folder: str | Path, app: str, *, segment_bytes: int, adopt: bool = False) -> Spool:
+    """Open a folder for this process alone, or make it.
+
+    adopt  take a folder that was moved or restored; the marker is compared all the same
+    Raises SpoolOwnedError, SpoolMovedError, SpoolDamagedError, SpoolFailedError.
+    """
+    path = Path(folder).absolute()
+    try:
+        _make(path)
+        lock = FolderLock(path)
+    except OSError as error:
+        raise ConfigurationError([f"spool {path} cannot be used: {error.strerror}"]) from error
+    try:
+        place = Place(path, path.stat().st_ino, lock)
+        return Spool(Folder(path), place, app, segment_bytes=segment_bytes, adopt=adopt)
+    except OSError as error:
+        lock.release()
+        raise failed(error) from error
+    except BaseException:
+        lock.release()
+        raise
+
+
 class Spool:
-    """A folder with one owner: this process, until ``close``."""
+    """A folder that is known and recovered, until ``close``."""
 
     def __init__(
-        self, folder: str | Path, app: str, *, segment_bytes: int, adopt: bool = False
+        self, disk: Disk, place: Place, app: str, *, segment_bytes: int, adopt: bool = False
     ) -> None:
-        """Open the folder, or make it.
-
-        adopt  take a folder that was moved or restored; the marker is compared all the same
-        Raises SpoolOwnedError, SpoolMovedError, SpoolDamagedError, SpoolFailedError.
-        """
-        self.path = Path(folder).absolute()
-        try:
-            _make(self.path)
-            self._lock = FolderLock(self.path)
-        except OSError as error:
-            raise ConfigurationError(
-                [f"spool {self.path} cannot be used: {error.strerror}"]
-            ) from error
-        try:
-            self._disk = Folder(self.path)
-            self.id, fresh = self._identity(app, adopt=adopt)
-            self.log = SpoolLog(
-                self._disk,
-                self.id.uuid,
-                uuid.uuid4().bytes,
-                segment_bytes=segment_bytes,
-                fresh=fresh,
-            )
-            if fresh:
-                self._store()
-        except OSError as error:
-            self._lock.release()
-            raise failed(error) from error
-        except BaseException:
-            self._lock.release()
-            raise
+        """Raise as ``opened``, and OSError."""
+        self.path = place.path
+        self._disk = disk
+        self._lock = place.lock
+        self.id, fresh = self._identity(app, place.inode, adopt=adopt)
+        self.log = SpoolLog(
+            disk, self.id.uuid, uuid.uuid4().bytes, segment_bytes=segment_bytes, fresh=fresh
+        )
+        if fresh:
+            self._store()
 
     def settle(self, cluster: str, topic: str) -> None:
         """Write down where the marker is. Raises SpoolFailedError."""
@@ -74,15 +84,17 @@ class Spool:
     def close(self) -> None:
         """Let go of files and folder."""
         self.log.close()
-        self._lock.release()
+        if self._lock is not None:
+            self._lock.release()
 
-    def _identity(self, app: str, *, adopt: bool) -> tuple[SpoolId, bool]:
+    def _identity(self, app: str, inode: int, *, adopt: bool) -> tuple[SpoolId, bool]:
         """Return whose spool it is, and whether it is being made."""
-        inode = self.path.stat().st_ino
         if SPOOL_ID not in self._disk.names():
             _clear(self._disk)
             return SpoolId(id=str(uuid.uuid4()), app=app, inode=inode), True
-        found = SpoolId.decode((self.path / SPOOL_ID).read_bytes())
+        file = self._disk.open(SPOOL_ID)
+        found = SpoolId.decode(file.read(0, file.size()))
+        file.close()
         if found.app != app:
             raise SpoolMovedError(
                 [f"spool {self.path} is one of app {found.app}, not of {app}: give each its own"]
