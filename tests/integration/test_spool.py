@@ -16,7 +16,6 @@ from tests.kit import topics
 from tests.kit.sink_parts import sink_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from hapax.publish import Receipt
@@ -42,7 +41,7 @@ class Stage(NamedTuple):
 
 
 @pytest.fixture
-def stage(sandbox: Sandbox, tmp_path: Path) -> Iterator[Stage]:
+def stage(sandbox: Sandbox, tmp_path: Path) -> Stage:
     stage = Stage(sandbox.bootstrap_servers, f"spool-{uuid.uuid4().hex[:8]}", tmp_path / "spool")
     sandbox.create_topic(stage.topic)
     return stage

@@ -7,13 +7,16 @@
 
 Settings come from the environment (HAPAX_APP and HAPAX_KAFKA__… are needed). docs/publish.md.
 
-publisher  the API
-drainer    from the spool to Kafka, each record once
-marker     what says how far that is
-receipts   where each record went
-stored     how a record lies in the spool
+publisher   the API
+acceptance  what is refused at once
+environment settings of a process that publishes and does nothing else
+drainer     from the spool to Kafka, each record once
+marker      what says how far that is
+receipts    where each record went
+stored      how a record lies in the spool
 """
 
+from hapax.publish.acceptance import RecordRefusedError
 from hapax.publish.publisher import Publisher
 from hapax.publish.receipts import Receipt
 from hapax.spool.errors import (
@@ -28,6 +31,7 @@ from hapax.spool.errors import (
 __all__ = [
     "Publisher",
     "Receipt",
+    "RecordRefusedError",
     "SpoolDamagedError",
     "SpoolDisagreesError",
     "SpoolFailedError",

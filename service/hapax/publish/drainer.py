@@ -22,7 +22,11 @@ from hapax.core.errors import (
     ProducerDeadError,
     StopError,
 )
-from hapax.kafka.produce.marked_transaction import MarkedTransaction, spool_names
+from hapax.kafka.produce.marked_transaction import (
+    MarkedTransaction,
+    TransactionTooLongError,
+    spool_names,
+)
 from hapax.publish.marker import WHAT_TO_DO, SpoolMarker, agree
 from hapax.publish.receipts import Placement, Receipts
 from hapax.publish.stored import messages
@@ -30,8 +34,9 @@ from hapax.spool.errors import SpoolDisagreesError
 from hapax.spool.log import FIRST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from hapax.core.ports import Message
     from hapax.settings import Settings
     from hapax.spool.log import Taken
     from hapax.spool.spool import Spool
@@ -40,6 +45,7 @@ KEEP_ALIVE_S = 12 * 3600.0
 """Brokers forget offsets of a group that commits nothing for a week (offsets.retention.minutes)."""
 REST_MIN_S, REST_MAX_S = 0.1, 2.0
 FENCED_MAX = 2
+PIECE = 1000
 
 
 class Drainer:
@@ -70,10 +76,11 @@ class Drainer:
         self.next = 0
         self.problem: StopError | None = None
         self.checked = threading.Event()
-        """Set once folder and marker are compared, or cannot be."""
+        """Set once folder and marker are compared, or cannot be for now."""
         self._marked: MarkedTransaction | None = None
         self._placed: dict[int, Placement] = {}
         self._wanted: set[int] = set()
+        self._piece = 0
         self._committed_s = 0.0
         self._fenced = 0
         self._wake = threading.Condition()
@@ -104,12 +111,13 @@ class Drainer:
             while not self._ending:
                 try:
                     self._publish_all()
-                except (BatchAbortedError, ProducerDeadError) as error:
+                except (BatchAbortedError, ProducerDeadError, TransactionTooLongError) as error:
                     self._doubt(error)
                     rest_s = (
                         REST_MIN_S if self.state == "publishing" else min(rest_s * 2, REST_MAX_S)
                     )
                     self.state, self.reason = "waiting", str(error)
+                    self.checked.set()
                     self._pause(rest_s)
         except StopError as error:
             self._stop(error)
@@ -236,8 +244,7 @@ class Drainer:
         nonce = self._spool.log.nonce_before(following)
         assert nonce is not None
         marker = SpoolMarker(following, self._spool.id.id, nonce)
-        chunk = messages(taken.records, taken.first, self._spool.id.id, self._id_header)
-        self._marked.send([chunk])
+        self._marked.send(self._pieces(taken))
         self._marked.commit(marker.next, marker.metadata)
         self.next, self._committed_s, self._fenced = following, time.monotonic(), 0
         self.state, self.reason = "publishing", ""
@@ -253,11 +260,19 @@ class Drainer:
             )
         self._settle()
 
+    def _pieces(self, taken: Taken) -> Iterator[list[Message]]:
+        """Yield the messages some at a time: the client sends while the next are decoded."""
+        for begin in range(0, len(taken.records), PIECE):
+            self._piece = begin
+            some = taken.records[begin : begin + PIECE]
+            yield messages(some, taken.first + begin, self._spool.id.id, self._id_header)
+
     def _settle(self) -> None:
         self._spool.log.delete_below(self.next)
         self._drained()
 
     def _report(self, index: int) -> Callable[[Any, Any], None] | None:
+        index += self._piece
         return partial(self._delivered, index) if index in self._wanted else None
 
     def _delivered(self, index: int, error: object, message: Any) -> None:

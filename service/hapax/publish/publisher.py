@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Literal, Self
 from hapax.core.errors import StopError
 from hapax.core.id_sources import id_source
 from hapax.core.ports import Message
+from hapax.publish.acceptance import Acceptance
 from hapax.publish.drainer import Drainer
+from hapax.publish.environment import publish_settings
 from hapax.publish.receipts import Call, Receipt
 from hapax.publish.stored import stored
 from hapax.spool.errors import SpoolFullError
@@ -30,7 +32,6 @@ SEGMENT_BYTES_MAX, SEGMENT_PARTS = 64 << 20, 8
 MARKER_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 30.0
 _LOOK_S, _FULL_REST_S = 0.1, 0.05
-_NONE = "_"
 
 
 class Publisher:
@@ -70,6 +71,7 @@ class Publisher:
         names = [source.header for source in map(id_source, self._settings.dedup.id)]
         self._id_header = next((name for name in names if name), "message-id")
         self._timeout_s = timeout_s
+        self._acceptance = Acceptance(self._settings)
         segment_bytes = max(1 << 16, min(SEGMENT_BYTES_MAX, disk_max_bytes // SEGMENT_PARTS))
         self._spool = opened(spool, self._settings.app, segment_bytes=segment_bytes, adopt=adopt)
         self._position = self._spool.log.position
@@ -115,8 +117,8 @@ class Publisher:
         timestamp_ms  of the record; None: now
         message_id    what its id header carries; None: ``<spool>/<sequence>``
         callback      called with the receipt, from another thread, when it is in Kafka
-        Raises SpoolFullError: it was not accepted. Raises SpoolFailedError, or what has stopped
-        the publisher.
+        Raises SpoolFullError or RecordRefusedError: it was not accepted. Raises SpoolFailedError:
+        it may be; or what has stopped the publisher.
         """
         message = self._message(topic, value, key, headers, timestamp_ms, message_id)
         call, group = self._submit([message], b"", callback)
@@ -200,6 +202,7 @@ class Publisher:
     ) -> tuple[Call, Group]:
         if self._drainer.problem is not None:
             raise self._drainer.problem
+        self._acceptance.check(messages, away=self._drainer.state == "waiting")
         now_ms = time.time_ns() // 1_000_000
         records = [stored(message, now_ms) for message in messages]
         ids = [_id_of(message, self._id_header) for message in messages]
@@ -301,11 +304,3 @@ class Publisher:
 
 def _id_of(message: Message, id_header: str) -> bytes | None:
     return next((value for name, value in message.headers if name == id_header), None)
-
-
-def publish_settings(environ: Iterable[tuple[str, str]] | os._Environ[str]) -> Settings:
-    """Return settings for a publisher: of a pipeline only app and Kafka are needed."""
-    from hapax.settings import load_settings
-
-    rest = {"HAPAX_INPUT__TOPICS": _NONE, "HAPAX_OUTPUT__TOPIC": f"{_NONE}{_NONE}"}
-    return load_settings(rest | dict(environ))

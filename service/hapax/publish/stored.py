@@ -38,10 +38,10 @@ def message_id(spool: str, sequence: int) -> bytes:
 
 def messages(records: Iterable[bytes], first: int, spool: str, id_header: str) -> list[Message]:
     """Return what to produce; a record without the header of ids gets its own."""
-    found = []
+    prefix, found = f"{spool}/".encode(), []
     for sequence, record in enumerate(records, first):
         topic, value, key, partition, timestamp_ms, headers = _decode(record)
-        if not any(name == id_header for name, _ in headers):
-            headers.append((id_header, message_id(spool, sequence)))
+        if not headers or id_header not in {name for name, _ in headers}:
+            headers.append((id_header, prefix + b"%d" % sequence))
         found.append(Message(topic, value, key, partition, timestamp_ms, headers))
     return found

@@ -1,4 +1,4 @@
-"""``python -m tests.simulation.spool [COUNT] [SEED]``: schedules of power losses; half flip bits."""
+"""``python -m tests.simulation.spool [COUNT] [SEED]``: power losses; every other flips a bit."""
 
 from __future__ import annotations
 

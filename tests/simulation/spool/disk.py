@@ -37,12 +37,10 @@ class Inode:
                     del self.durable[at:]
                 continue
             end = at + len(data)
-            while at < end:
-                until = min(end, (at // SECTOR + 1) * SECTOR)
+            for sector in range(at // SECTOR, (end - 1) // SECTOR + 1):
+                here, until = max(at, sector * SECTOR), min(end, (sector + 1) * SECTOR)
                 if chance.random() < share:
-                    begin = end - len(data)
-                    put(self.durable, at, data[at - begin : until - begin])
-                at = until
+                    put(self.durable, here, data[here - at : until - at])
             if chance.random() < share:  # the length alone, without what was written
                 put(self.durable, min(end, len(self.durable)), b"")
                 self.durable.extend(bytes(max(0, end - len(self.durable))))
@@ -184,6 +182,7 @@ class ModelDisk:
         if not inode.shown:
             return ""
         at, bit = self.chance.randrange(len(inode.shown)), self.chance.randrange(8)
+        self.deceived = True  # what waits to be written still has the bit as it was
         for content in (inode.shown, inode.durable):
             if at < len(content):
                 content[at] ^= 1 << bit

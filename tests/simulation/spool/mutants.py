@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hapax.publish.drainer import Drainer
 from hapax.spool import recovery
+from hapax.spool.frames import FRAMES_AT, packed_head
 from hapax.spool.group_commit import GroupCommit
 from hapax.spool.log import SpoolLog
 from hapax.spool.segment import Segment, file_name
@@ -101,12 +102,10 @@ def names_a_segment_before_its_head_is_durable(patch: pytest.MonkeyPatch) -> Non
     def broken(cls: type[Segment], disk: Any, head: Any) -> Segment:
         name = file_name(head.first)
         file = disk.create(name)
-        data = bytes(recovery.FRAMES_AT) + packed_head(head)
+        data = bytes(FRAMES_AT) + packed_head(head)
         file.write(0, data)
         disk.sync()
         return cls(name, file, head, len(data))
-
-    from hapax.spool.segment import packed_head  # noqa: PLC0415 - what it was made of
 
     patch.setattr(Segment, "created", classmethod(broken))
 

@@ -2,11 +2,12 @@
 
 Records are numbered as they are handed over, so what is right is short: the numbers in Kafka grow
 (in order, none twice), and each that was acknowledged is among them at the end. Opening must never
-fail, unless a bit was flipped: then it may say so, and losing anything silently is what must not be.
+fail, unless a bit was flipped: then it may say so, and must not lose anything without a word.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -213,7 +214,7 @@ class Play:
 
     def _judge(self, before: int) -> None:
         numbers = self.brokers.numbers[max(0, before - 1) :]
-        if any(late <= early for early, late in zip(numbers, numbers[1:], strict=False)):
+        if any(late <= early for early, late in pairwise(numbers)):
             raise WrongError(f"doubled or out of order: {self.brokers.numbers}")
         between = set(range(numbers[0], numbers[-1])) if numbers else set()
         missing = sorted(between.intersection(self.acknowledged[-200:]) - set(numbers))

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import KafkaError
 
-    from hapax.core.ports import Clock, Message, Watch
-    from hapax.kafka.produce.doubts import LogLine
+    from hapax.core.ports import Message, Watch
     from hapax.kafka.produce.producer import Placed
     from hapax.settings import Settings
 
@@ -43,6 +42,10 @@ TOO_LONG = (
     " (HAPAX_SPARK__BATCH_RECORDS_MAX, or maxOffsetsPerTrigger of the source), or raise"
     " HAPAX_TRANSACTION__TIMEOUT"
 )
+
+
+class TransactionTooLongError(StopError):
+    """The messages were given too slowly for one transaction; it is rolled back."""
 
 
 class MarkedNames(NamedTuple):
@@ -76,17 +79,16 @@ class MarkedTransaction:
         settings: Settings,
         names: MarkedNames,
         *,
-        clock: Clock,
-        forward: LogLine,
         logger: object,
-        watch: Watch,
         placed: Placed | None = None,
+        **around: Any,
     ) -> None:
+        """``around``: clock, forward and watch, as KafkaProducing has them."""
         self._settings = settings
         self._name = name = names.transactional_id
         self._where = (settings.output.topic, 0)
         self._logger = logger
-        self._watch = watch
+        self._watch: Watch = around["watch"]
         self.deadline_s = settings.transaction.timeout_ms / 1000
         self._group = self._member(names.group)
         self.transaction = CountedTransaction(
@@ -98,9 +100,7 @@ class MarkedTransaction:
                 deadline_s=self.deadline_s,
                 placed=placed,
             ),
-            clock=clock,
-            forward=forward,
-            watch=watch,
+            **around,
         )
 
     def opened(self) -> tuple[int, str] | None:
@@ -175,7 +175,7 @@ class MarkedTransaction:
         try:
             for chunk in chunks:
                 if self.transaction.age_s > self.deadline_s:
-                    raise StopError(TOO_LONG.format(self.deadline_s))  # noqa: TRY301 - one way out
+                    raise TransactionTooLongError(TOO_LONG.format(self.deadline_s))  # noqa: TRY301 - one way out
                 yield chunk
         except Exception:
             with suppress(ProducerDeadError):

@@ -1,0 +1,69 @@
+"""What can be known to be refused is refused to the caller, before it is accepted."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from hapax.core.errors import HapaxError, PreflightError
+from hapax.kafka.admin.topic_limits import SET_BYTES, TopicLimit, topic_limit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hapax.core.ports import Message
+    from hapax.settings import Settings
+
+ASK_AGAIN_S = 30.0
+
+
+class RecordRefusedError(HapaxError):
+    """The brokers would refuse this record; nothing of the call was accepted."""
+
+
+class Acceptance:
+    """Asks once about each topic, while brokers answer; without an answer all is accepted."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._limits: dict[str, TopicLimit] = {}
+        self._ask_from_s = 0.0
+
+    def check(self, messages: Iterable[Message], *, away: bool) -> None:
+        """Raise RecordRefusedError for a topic that is not there, or a record it does not take.
+
+        ``away``: brokers are known not to answer, so nobody waits for them here.
+        """
+        for message in messages:
+            limit = self._limits.get(message.topic)
+            if limit is None and not away:
+                limit = self._asked(message.topic)
+            if limit is None or limit.bytes_max is None:
+                continue
+            size = _size(message) + SET_BYTES
+            if size > limit.bytes_max:
+                raise RecordRefusedError(
+                    f"a record of {size:,} bytes was not accepted: topic {message.topic} takes"
+                    f" {limit.bytes_max:,} (max.message.bytes)"
+                )
+
+    def _asked(self, topic: str) -> TopicLimit | None:
+        if time.monotonic() < self._ask_from_s:
+            return None
+        try:
+            limit = topic_limit(self._settings, topic)
+        except PreflightError:
+            self._ask_from_s = time.monotonic() + ASK_AGAIN_S
+            return None
+        if not limit.there:
+            raise RecordRefusedError(
+                f"topic {topic} does not exist or may not be written; nothing was accepted for it:"
+                " create it"
+            )
+        self._limits[topic] = limit
+        return limit
+
+
+def _size(message: Message) -> int:
+    headers = sum(len(name) + len(value or b"") for name, value in message.headers)
+    return len(message.value or b"") + len(message.key or b"") + headers
