@@ -15,6 +15,7 @@ settings    environment to frozen groups        telemetry  log line and metric f
 commands    the command line, one file each     transforms built-in business code
 sandbox     real Kafka and Redis for tests      testing    a pipeline in memory, for tests
 demo        kills real workers, and counts      dev        a project of one's own
+publish     records from outside, without loss  spool      records on disk, without Kafka
 """
 
 from hapax.core.errors import Poison, RetryLater

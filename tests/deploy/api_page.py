@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import hapax
-from hapax import spark, testing
+from hapax import publish, spark, testing
 from hapax.core.dead_letters import DeadLetter
 from hapax.core.errors import ConfigurationError, DeadLetterLimitError, ExitCode, HapaxError
 from hapax.testing import pytest_plugin
@@ -38,6 +38,11 @@ SECTIONS: Final[dict[str, list[Any]]] = {
         testing.Processed,
         DeadLetter,
         inspect.unwrap(pytest_plugin.hapax_pipeline),
+    ],
+    "hapax.publish: records from outside, without loss": [
+        publish.Publisher,
+        publish.PublisherOptions,
+        publish.Receipt,
     ],
     "hapax.spark: the sink of PySpark jobs": [
         spark.register,

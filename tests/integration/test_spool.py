@@ -58,6 +58,17 @@ def test_records_reach_kafka_once_in_order_each_with_its_receipt(stage: Stage) -
         places = [receipt.future.result(30) for receipt in [one, *receipts]]
         assert publisher.flush(30)
         assert publisher.waiting == 0
+        told_of = {
+            sample.name: sample.value
+            for metric in publisher.metrics.collect()
+            for sample in metric.samples
+        }
+    assert told_of["hapax_spool_records_accepted_total"] == 200
+    assert told_of["hapax_spool_records_published_total"] == 200
+    assert told_of["hapax_spool_records_waiting"] == told_of["hapax_spool_waiting_seconds"] == 0
+    assert told_of["hapax_spool_full"] == 0
+    assert 0 < told_of["hapax_spool_sync_seconds_sum"] < 60
+    assert told_of["hapax_spool_bytes"] > 1000
     found = topics.read_back(stage.servers, stage.topic)
     assert [record.value for record in found] == values
     assert [place.offset for place in places] == [record.offset for record in found]

@@ -154,6 +154,34 @@ def test_a_marker_that_is_gone_is_no_new_spool(stage: Stage) -> None:
     admin.delete_consumer_groups([group])[group].result(30)
     with pytest.raises(SpoolDisagreesError, match="is gone"):
         stage.publisher()
+    with pytest.raises(SpoolDisagreesError, match="has records"):
+        stage.publisher(resume_at=9)
+    with stage.publisher(resume_at=2) as publisher:
+        publisher.publish(stage.topic, b"b")
+    assert stage.values() == [b"a", b"b"]
+
+
+def test_an_idle_publisher_keeps_its_marker_alive(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers: list[int] = []
+    commit = MarkedTransaction.commit
+
+    def noted(self: MarkedTransaction, number: int, *more: Any) -> None:
+        commit(self, number, *more)
+        numbers.append(number)
+
+    monkeypatch.setattr(MarkedTransaction, "commit", noted)
+    with stage.publisher() as publisher:
+        publisher.publish(stage.topic, b"a")
+        assert publisher.flush(30)
+    numbers.clear()
+    with stage.publisher():
+        await_(lambda: numbers)  # by a start alone
+    monkeypatch.setattr("hapax.publish.drainer.KEEP_ALIVE_S", 0.05)
+    with stage.publisher():
+        await_(lambda: len(numbers) > 3)
+    assert set(numbers) == {2}
     assert stage.values() == [b"a"]
 
 
@@ -178,7 +206,7 @@ def test_a_folder_restored_from_before_is_refused_also_when_it_has_gone_on(
         away.publish(stage.topic, value)
     away.close(timeout_s=0)
     monkeypatch.undo()
-    with pytest.raises(SpoolDisagreesError, match="has gone on by itself"):
+    with pytest.raises(SpoolDisagreesError, match="another copy"):
         stage.publisher()
     assert stage.values() == [b"a", b"b"]
 

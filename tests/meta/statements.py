@@ -13,6 +13,7 @@ from hapax.commands.tree import app
 from hapax.settings import VARIABLES
 from hapax.telemetry.events import Events
 from hapax.telemetry.metrics import Metrics
+from hapax.telemetry.spool_metrics import SpoolMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -74,7 +75,8 @@ def settings(text: str, _page: Path) -> Iterator[str]:
 def metrics(text: str, _page: Path) -> Iterator[str]:
     known = {
         family.name + suffix
-        for family in Metrics().registry.collect()
+        for table in (Metrics(), SpoolMetrics())
+        for family in table.registry.collect()
         for suffix in ("", "_total", "_bucket", "_sum", "_count")
     }
     known |= {"hapax_pipeline", "hapax_env_file"}  # of the plugin of pytest

@@ -18,6 +18,7 @@ from tests.fault.reporting.matrix import INVARIANTS, ROWS
 from tests.fault.results import VIOLATIONS
 from tests.integration.test_audit_histories import PLANTED
 from tests.simulation.mutants import MUTANTS as SIMULATED
+from tests.simulation.spool.mutants import MUTANTS as SPOOL
 from tests.unit.test_spark_mutants import MUTANTS as SPARK
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def catalogue() -> str:
         "invariant": INVARIANTS,
         "mutant in memory": [_must_show(each, SIMULATED[each].classes) for each in SIMULATED],
         "mutant of Spark in memory": [mutant.__name__ for mutant in SPARK],
+        "mutant of the spool in memory": [mutant.__name__ for mutant in SPOOL],
         "mutant on brokers": [_must_show(trial.name, trial.expected) for trial in REAL],
         "planted for the audit": [
             _must_show(plant.__name__, [name])

@@ -12,11 +12,14 @@ acceptance  what is refused at once
 environment settings of a process that publishes and does nothing else
 drainer     from the spool to Kafka, each record once
 marker      what says how far that is
+gauges      its metrics
+options     bounds and choices of a publisher
 receipts    where each record went
 stored      how a record lies in the spool
 """
 
 from hapax.publish.acceptance import RecordRefusedError
+from hapax.publish.options import PublisherOptions
 from hapax.publish.publisher import Publisher
 from hapax.publish.receipts import Receipt
 from hapax.spool.errors import (
@@ -30,6 +33,7 @@ from hapax.spool.errors import (
 
 __all__ = [
     "Publisher",
+    "PublisherOptions",
     "Receipt",
     "RecordRefusedError",
     "SpoolDamagedError",

@@ -47,6 +47,10 @@ class Acceptance:
                     f" {limit.bytes_max:,} (max.message.bytes)"
                 )
 
+    def knows(self, topic: str) -> bool:
+        """Return whether nothing has to be asked about a topic."""
+        return topic in self._limits
+
     def _asked(self, topic: str) -> TopicLimit | None:
         if time.monotonic() < self._ask_from_s:
             return None

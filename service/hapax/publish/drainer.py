@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from hapax.core.ports import Message
     from hapax.settings import Settings
-    from hapax.spool.log import Taken
-    from hapax.spool.spool import Spool
+    from hapax.spool.log import TakenRecords
+    from hapax.spool.spool import OpenSpool
 
 KEEP_ALIVE_S = 12 * 3600.0
 """Brokers forget offsets of a group that commits nothing for a week (offsets.retention.minutes)."""
@@ -58,14 +58,16 @@ class Drainer:
 
     def __init__(
         self,
-        spool: Spool,
+        spool: OpenSpool,
         settings: Settings,
         *,
         id_header: str,
         linger_s: float,
         drained: Callable[[], None],
+        resume_at: int | None = None,
     ) -> None:
         """``drained``: called after each transaction, and when it stops."""
+        self._resume_at = resume_at
         self._spool = spool
         self._settings = settings
         self._id_header = id_header
@@ -81,7 +83,7 @@ class Drainer:
         self._placed: dict[int, Placement] = {}
         self._wanted: set[int] = set()
         self._piece = 0
-        self._committed_s = 0.0
+        self._committed_s = float("-inf")  # a start renews the marker
         self._fenced = 0
         self._wake = threading.Condition()
         self._ending = False
@@ -121,8 +123,9 @@ class Drainer:
                     self._pause(rest_s)
         except StopError as error:
             self._stop(error)
-        except Exception as error:  # noqa: BLE001 - told to every caller
+        except Exception as error:
             self._stop(StopError(f"the publisher's thread has ended: {error!r}"))
+            raise
         finally:
             if self._marked is not None:
                 self._marked.close()
@@ -138,7 +141,7 @@ class Drainer:
         if refusal is not None:
             raise StopError(
                 f"record {self.next + refusal[0]} of the spool was refused by the brokers:"
-                f" {refusal[1]}. It and those behind it are safe in the spool: let the topic take"
+                f" {refusal[1]}. It and those after it are safe in the spool: let the topic take"
                 " it, then open the publisher again (docs/publish.md, section Stops)"
             ) from error
         self._fenced += isinstance(error, ProducerDeadError) and error.fenced
@@ -157,10 +160,9 @@ class Drainer:
         self.checked.set()
         while not self._ending:
             self._await_records()
-            due = time.monotonic() - self._committed_s > KEEP_ALIVE_S
             transaction = self._settings.transaction
             taken = self._spool.log.read(self.next, transaction.records_max, transaction.bytes_max)
-            if taken.records or due:
+            if taken.records or self._due:
                 self._publish(taken)
 
     def _marker_topic(self) -> str | None:
@@ -208,6 +210,7 @@ class Drainer:
             marker = SpoolMarker.parse(*found)
             agree(marker, self._spool.id.id, log)
             self.next = marker.next
+        self._resume_at = None
         if known is None:
             self._spool.settle(cluster or "", self._marker_topic() or "")
         self._settle()
@@ -215,19 +218,25 @@ class Drainer:
     def _begin(self, marked: MarkedTransaction, cluster: str | None) -> None:
         """Set the first marker of a new spool, before any record: from then on one must be there.
 
-        Raises SpoolDisagreesError when there must be one already.
+        Raises SpoolDisagreesError when there must be one already, and nobody says where to go on.
         """
-        if cluster is not None:
+        if cluster is not None and self._resume_at is None:
             raise SpoolDisagreesError(
                 f"the marker of spool {self._spool.path} is gone: it expired while nothing was"
                 " published (offsets.retention.minutes of the brokers), or topic"
-                f" {self._spool.id.topic} was made anew. {WHAT_TO_DO}"
+                f" {self._spool.id.topic} was recreated. {WHAT_TO_DO}"
+            )
+        first, log = FIRST if cluster is None else self._resume_at or FIRST, self._spool.log
+        nonce = log.nonce_before(first)
+        if nonce is None:
+            raise SpoolDisagreesError(
+                f"resume_at={first}: the spool has records {log.first} to {log.next - 1}"
             )
         marked.send(())
-        marked.commit(FIRST, SpoolMarker(FIRST, self._spool.id.id, b"").metadata)
-        self.next, self._committed_s = FIRST, time.monotonic()
+        marked.commit(first, SpoolMarker(first, self._spool.id.id, nonce).metadata)
+        self.next, self._committed_s = first, time.monotonic()
 
-    def _publish(self, taken: Taken) -> None:
+    def _publish(self, taken: TakenRecords) -> None:
         """Publish records and their marker; then settle."""
         assert self._marked is not None
         following = taken.first + len(taken.records)
@@ -260,7 +269,7 @@ class Drainer:
             )
         self._settle()
 
-    def _pieces(self, taken: Taken) -> Iterator[list[Message]]:
+    def _pieces(self, taken: TakenRecords) -> Iterator[list[Message]]:
         """Yield the messages some at a time: the client sends while the next are decoded."""
         for begin in range(0, len(taken.records), PIECE):
             self._piece = begin
@@ -268,7 +277,8 @@ class Drainer:
             yield messages(some, taken.first + begin, self._spool.id.id, self._id_header)
 
     def _settle(self) -> None:
-        self._spool.log.delete_below(self.next)
+        if not self._ending:  # from then on the folder may be another process's
+            self._spool.log.delete_below(self.next)
         self._drained()
 
     def _report(self, index: int) -> Callable[[Any, Any], None] | None:
@@ -279,12 +289,18 @@ class Drainer:
         if error is None:
             self._placed[index] = Placement(message.topic(), message.partition(), message.offset())
 
+    @property
+    def _due(self) -> bool:
+        """Whether the marker is to be committed again, so that it does not expire."""
+        return time.monotonic() - self._committed_s > KEEP_ALIVE_S
+
     def _await_records(self) -> None:
         with self._wake:
-            if not self._ending and self._spool.log.certified_next <= self.next:
+            if not (self._ending or self._due) and self._spool.log.certified_next <= self.next:
                 self._wake.wait(KEEP_ALIVE_S / 10)
-            if self._linger_s and not self._ending:
-                self._wake.wait(self._linger_s)
+            until_s = time.monotonic() + self._linger_s
+            while not self._ending and (left_s := until_s - time.monotonic()) > 0:
+                self._wake.wait(left_s)
 
     def _pause(self, seconds: float) -> None:
         with self._wake:

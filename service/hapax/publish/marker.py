@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _FORM = "hapax-spool1"
 _NONE = "-"
 _WORDS = 3
-WHAT_TO_DO = "Nothing was published. docs/publish.md, section Stops, says how to go on"
+WHAT_TO_DO = "Nothing was published. docs/publish.md, section Stops, describes how to continue"
 
 
 class SpoolMarker(NamedTuple):
@@ -61,6 +61,6 @@ def agree(marker: SpoolMarker, spool: str, log: SpoolLog) -> None:
         )
     if log.nonce_before(marker.next) != marker.nonce:
         raise SpoolDisagreesError(
-            f"record {marker.next - 1} in Kafka is not the one in this folder: a copy of the spool"
-            f" has gone on by itself. {WHAT_TO_DO}"
+            f"record {marker.next - 1} in Kafka is not the one in this folder: another copy"
+            f" of the spool has published. {WHAT_TO_DO}"
         )

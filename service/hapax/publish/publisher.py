@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from hapax.core.errors import StopError
 from hapax.core.id_sources import id_source
@@ -14,8 +14,10 @@ from hapax.core.ports import Message
 from hapax.publish.acceptance import Acceptance
 from hapax.publish.drainer import Drainer
 from hapax.publish.environment import publish_settings
-from hapax.publish.receipts import Call, Receipt
-from hapax.publish.stored import stored
+from hapax.publish.gauges import Gauges
+from hapax.publish.options import Options, PublisherOptions
+from hapax.publish.receipts import PublishCall, Receipt
+from hapax.publish.stored import stored, with_id
 from hapax.spool.errors import SpoolFullError
 from hapax.spool.group_commit import Group, GroupCommit
 from hapax.spool.spool import opened
@@ -26,9 +28,6 @@ if TYPE_CHECKING:
 
     from hapax.settings import Settings
 
-DISK_MAX_BYTES = 1 << 30
-MEMORY_MAX_RECORDS = 100_000
-SEGMENT_BYTES_MAX, SEGMENT_PARTS = 64 << 20, 8
 MARKER_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 30.0
 _LOOK_S, _FULL_REST_S = 0.1, 0.05
@@ -45,52 +44,46 @@ class Publisher:
         self,
         spool: str | Path,
         settings: Settings | None = None,
-        *,
-        disk_max_bytes: int = DISK_MAX_BYTES,
-        memory_max_records: int = MEMORY_MAX_RECORDS,
-        on_full: Literal["block", "error"] = "block",
-        timeout_s: float = 30.0,
-        linger_s: float = 0.0,
-        adopt: bool = False,
+        **options: Unpack[PublisherOptions],
     ) -> None:
         """Open the spool's folder, or make it; compare it with Kafka where that answers.
 
-        spool               a folder on a disk that survives the machine's end, for this alone
-        settings            of app and Kafka; None: from the environment
-        disk_max_bytes      most that the spool may take of its disk
-        memory_max_records  most records that wait for the disk at once
-        on_full             block: a call waits up to ``timeout_s`` for room; error: not at all
-        linger_s            how long a transaction waits for more records
-        adopt               take a folder that was moved, or restored in full
+        spool     a folder on a disk that survives the machine's end, for this alone
+        settings  of app and Kafka; None: from the environment
+        options   see PublisherOptions
 
         Raises SpoolOwnedError, SpoolMovedError, SpoolDamagedError, SpoolDisagreesError,
         ConfigurationError, OtherClusterError: docs/publish.md has what to do about each. A Kafka
         that does not answer is no error: records are accepted, and published when it is back.
         """
+        given = Options.of(options)
         self._settings = settings or publish_settings(os.environ)
         names = [source.header for source in map(id_source, self._settings.dedup.id)]
         self._id_header = next((name for name in names if name), "message-id")
-        self._timeout_s = timeout_s
         self._acceptance = Acceptance(self._settings)
-        segment_bytes = max(1 << 16, min(SEGMENT_BYTES_MAX, disk_max_bytes // SEGMENT_PARTS))
-        self._spool = opened(spool, self._settings.app, segment_bytes=segment_bytes, adopt=adopt)
+        self._spool = opened(
+            spool, self._settings.app, segment_bytes=given.segment_bytes, adopt=given.adopt
+        )
         self._position = self._spool.log.position
         self._drained = threading.Condition()
         self._drainer = Drainer(
             self._spool,
             self._settings,
             id_header=self._id_header,
-            linger_s=linger_s,
+            linger_s=given.linger_s,
+            resume_at=given.resume_at,
             drained=self._look,
         )
+        self._gauges = Gauges(self._spool.log, self._drainer)
         self._commit = GroupCommit(
             self._spool.log,
-            disk_max_bytes=disk_max_bytes,
-            memory_max_records=memory_max_records,
-            full_timeout_s=timeout_s if on_full == "block" else 0.0,
-            told=lambda _seconds, _records: self._drainer.wake(),
+            disk_max_bytes=given.disk_max_bytes,
+            memory_max_records=given.memory_max_records,
+            full_timeout_s=given.full_timeout_s,
+            told=self._accepted,
         )
-        self._on_full_s = self._timeout_s if on_full == "block" else 0.0
+        self._gauges.of_acceptance(self._commit)
+        self._on_full_s = given.full_timeout_s
         self._closed = False
         self._commit.start()
         self._drainer.start()
@@ -120,7 +113,8 @@ class Publisher:
         Raises SpoolFullError or RecordRefusedError: it was not accepted. Raises SpoolFailedError:
         it may be; or what has stopped the publisher.
         """
-        message = self._message(topic, value, key, headers, timestamp_ms, message_id)
+        named = with_id(headers, self._id_header, message_id)
+        message = Message(topic, value, key, -1, timestamp_ms or 0, named)
         call, group = self._submit([message], b"", callback)
         group.wait()
         return Receipt(call, 0)
@@ -153,7 +147,8 @@ class Publisher:
         callback: Callable[[Receipt], None] | None = None,
     ) -> Receipt:
         """Accept one record as ``publish`` does, without holding up the event loop."""
-        message = self._message(topic, value, key, headers, timestamp_ms, message_id)
+        named = with_id(headers, self._id_header, message_id)
+        message = Message(topic, value, key, -1, timestamp_ms or 0, named)
         call, group = await self._submit_async(message, callback)
         loop, accepted = asyncio.get_running_loop(), asyncio.Event()
 
@@ -167,7 +162,9 @@ class Publisher:
 
     async def _submit_async(
         self, message: Message, callback: Callable[[Receipt], None] | None
-    ) -> tuple[Call, Group]:
+    ) -> tuple[PublishCall, Group]:
+        if not self._acceptance.knows(message.topic):
+            await asyncio.to_thread(self._check, [message])
         until_s = time.monotonic() + self._on_full_s
         while True:
             try:
@@ -177,36 +174,20 @@ class Publisher:
                     raise
             await asyncio.sleep(_FULL_REST_S)
 
-    def _message(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        headers: Iterable[tuple[str, bytes | None]],
-        timestamp_ms: int | None,
-        message_id: str | bytes | None,
-    ) -> Message:
-        named = [*headers]
-        if message_id is not None:
-            data = message_id.encode() if isinstance(message_id, str) else message_id
-            named = [one for one in named if one[0] != self._id_header]
-            named.append((self._id_header, data))
-        return Message(topic, value, key, -1, timestamp_ms or 0, named)
-
     def _submit(
         self,
         messages: Sequence[Message],
         position: bytes,
         callback: Callable[[Receipt], None] | None,
         timeout_s: float | None = None,
-    ) -> tuple[Call, Group]:
+    ) -> tuple[PublishCall, Group]:
         if self._drainer.problem is not None:
             raise self._drainer.problem
-        self._acceptance.check(messages, away=self._drainer.state == "waiting")
+        self._check(messages)
         now_ms = time.time_ns() // 1_000_000
         records = [stored(message, now_ms) for message in messages]
         ids = [_id_of(message, self._id_header) for message in messages]
-        call = Call(self._spool.id.id, ids, callback)
+        call = PublishCall(self._spool.id.id, ids, callback)
 
         def accepted(group: Group, index: int) -> None:
             if group.error is None:
@@ -215,6 +196,9 @@ class Publisher:
                 self._drainer.receipts.add(call)
 
         return call, self._commit.submit(records, position, accepted, timeout_s=timeout_s)
+
+    def _check(self, messages: Sequence[Message]) -> None:
+        self._acceptance.check(messages, away=self._drainer.state == "waiting")
 
     # -- looking --------------------------------------------------------------------------
 
@@ -231,8 +215,12 @@ class Publisher:
     @property
     def waiting(self) -> int:
         """How many accepted records are not known to be in Kafka."""
-        log = self._spool.log
-        return log.certified_next - max(self._drainer.next, log.first)
+        return self._gauges.waiting
+
+    @property
+    def metrics(self) -> Any:
+        """A collector for a registry of prometheus_client: ``REGISTRY.register(…)``."""
+        return self._gauges.table.registry
 
     @property
     def state(self) -> str:
@@ -247,7 +235,7 @@ class Publisher:
     @property
     def problem(self) -> StopError | None:
         """What has stopped it; open it again when that is put right."""
-        return self._drainer.problem
+        return self._drainer.problem or self._commit.problem
 
     # -- ending ---------------------------------------------------------------------------
 
@@ -296,7 +284,12 @@ class Publisher:
         """Close it."""
         self.close()
 
+    def _accepted(self, seconds: float, records: int) -> None:
+        self._gauges.accept(seconds, records)
+        self._drainer.wake()
+
     def _look(self) -> None:
+        self._gauges.publish()
         self._commit.made_room()
         with self._drained:
             self._drained.notify_all()

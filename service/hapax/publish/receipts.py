@@ -33,10 +33,10 @@ class Placement(NamedTuple):
 class PlacementFuture(Future[Placement]):
     """Resolves when the transaction is committed. Keeps its call alive, which resolves it."""
 
-    call: Call
+    call: PublishCall
 
 
-class Call:
+class PublishCall:
     """The records of one call. ``first``: sequence of the first one, when it is accepted."""
 
     def __init__(
@@ -98,7 +98,7 @@ class Receipt:
 
     __slots__ = ("_call", "_index")
 
-    def __init__(self, call: Call, index: int) -> None:
+    def __init__(self, call: PublishCall, index: int) -> None:
         self._call = call
         self._index = index
 
@@ -135,10 +135,10 @@ class Receipts:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._calls: deque[Call | weakref.ref[Call]] = deque()
+        self._calls: deque[PublishCall | weakref.ref[PublishCall]] = deque()
         self._dead = 0
 
-    def add(self, call: Call) -> None:
+    def add(self, call: PublishCall) -> None:
         """Remember an accepted call. From one thread, in order."""
         kept = call if call.callback is not None else weakref.ref(call, self._count)
         with self._lock:
@@ -150,7 +150,7 @@ class Receipts:
     def _count(self, _reference: object) -> None:
         self._dead += 1  # may miss some: it only says when to look
 
-    def wanted(self, first: int, until: int) -> list[Call]:
+    def wanted(self, first: int, until: int) -> list[PublishCall]:
         """Return the calls with records from ``first`` on and below ``until``."""
         with self._lock:
             while self._calls:
@@ -160,7 +160,7 @@ class Receipts:
                 self._calls.popleft()
             return [*self._before(until)]
 
-    def _before(self, until: int) -> Iterator[Call]:
+    def _before(self, until: int) -> Iterator[PublishCall]:
         for kept in self._calls:
             call = _alive(kept)
             if call is None:
@@ -178,5 +178,5 @@ class Receipts:
             call.fail(error)
 
 
-def _alive(kept: Call | weakref.ref[Call]) -> Call | None:
+def _alive(kept: PublishCall | weakref.ref[PublishCall]) -> PublishCall | None:
     return kept() if isinstance(kept, weakref.ref) else kept

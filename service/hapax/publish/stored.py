@@ -31,6 +31,16 @@ def stored(message: Message, now_ms: int) -> bytes:
     )
 
 
+def with_id(
+    headers: Iterable[tuple[str, bytes | None]], id_header: str, given: str | bytes | None
+) -> list[tuple[str, bytes | None]]:
+    """Return the headers with the id that a caller has given, if any, in place of another."""
+    if given is None:
+        return [*headers]
+    value = given.encode() if isinstance(given, str) else given
+    return [*(one for one in headers if one[0] != id_header), (id_header, value)]
+
+
 def message_id(spool: str, sequence: int) -> bytes:
     """Return the id of a record whose caller gave none."""
     return f"{spool}/{sequence}".encode()

@@ -26,7 +26,7 @@ class SpoolDamagedError(StopError):
     def __init__(self, file: str, at: int, what: str) -> None:
         super().__init__(
             f"the spool is damaged: {file} at byte {at}: {what}. Nothing was changed and nothing"
-            " behind it is published: bring the file back, or see docs/publish.md, section Stops"
+            " after it is published: bring the file back, or see docs/publish.md, section Stops"
         )
         self.file = file
         self.at = at

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from hapax.core.errors import HapaxError
+from hapax.core.errors import HapaxError, StopError
 from hapax.spool.errors import SpoolFullError
 from hapax.spool.frames import frame_bytes
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 GROUP_BYTES_MAX = 4 << 20
 """A group that has so much takes no further call; one call may be larger."""
 FULL_LOOK_S = 0.1
+DISK_MIN_BYTES, CALL_PARTS = 1 << 18, 4
+"""Bounds by which a call fits once everything is drained: the newest segment stays."""
 
 
 class Group:
@@ -141,9 +143,9 @@ class GroupCommit:
 
     def _admit(self, size: int, records: int, timeout_s: float | None) -> None:
         """Wait for room; the lock is held."""
-        if size > self._disk_max_bytes // 2:
+        if size > self._disk_max_bytes // CALL_PARTS:
             raise ValueError(
-                f"{size:,} bytes in one call are more than half of disk_max_bytes"
+                f"{size:,} bytes in one call are more than a quarter of disk_max_bytes"
                 f" ({self._disk_max_bytes:,}): make smaller calls, or raise it"
             )
         wait_s = self._full_timeout_s if timeout_s is None else timeout_s
@@ -152,7 +154,7 @@ class GroupCommit:
             if self._failed is not None:
                 raise self._failed
             if self._closing:
-                raise SpoolFullError("the publisher is closed: nothing of this call was accepted")
+                raise StopError("the publisher is closed: nothing of this call was accepted")
             taken = self._log.size_bytes + self._waiting_bytes
             fits = taken + size <= self._disk_max_bytes
             waiting = self._waiting_records
@@ -168,6 +170,11 @@ class GroupCommit:
                     " of this call was accepted"
                 )
             self._changed.wait(min(left_s, FULL_LOOK_S))
+
+    @property
+    def problem(self) -> StopError | None:
+        """Why nothing is accepted any more."""
+        return self._failed if isinstance(self._failed, StopError) else None
 
     def made_room(self) -> None:
         """Look again whether there is room."""

@@ -25,7 +25,7 @@ FIRST = 1
 """The first sequence of a spool."""
 
 
-class Taken(NamedTuple):
+class TakenRecords(NamedTuple):
     """Records read for publishing: ``first`` is the sequence of the first of them."""
 
     first: int
@@ -154,7 +154,7 @@ class SpoolLog:
                 return segment.head.nonce
         return None
 
-    def read(self, sequence: int, records_max: int, bytes_max: int) -> Taken:
+    def read(self, sequence: int, records_max: int, bytes_max: int) -> TakenRecords:
         """Return acknowledged records from a sequence on; at least one frame when there is any.
 
         Raises SpoolDamagedError when they are not what was written, and OSError.
@@ -177,7 +177,7 @@ class SpoolLog:
                     break
             if sequence == before:
                 raise SpoolDamagedError(segment.name, at, f"record {sequence} is missing")
-        return Taken(first, taken)
+        return TakenRecords(first, taken)
 
     def _find(self, sequence: int) -> tuple[Segment, int, int]:
         """Return the segment of a record, and where reading may begin, with the sequence there."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _NEW = f"{SPOOL_ID}.new"
 
 
-class Place(NamedTuple):
+class SpoolPlace(NamedTuple):
     """Where a spool is: its folder, the number that a copy does not have, and who owns it."""
 
     path: Path
@@ -33,7 +33,7 @@ class Place(NamedTuple):
     lock: FolderLock | None = None
 
 
-def opened(folder: str | Path, app: str, *, segment_bytes: int, adopt: bool = False) -> Spool:
+def opened(folder: str | Path, app: str, *, segment_bytes: int, adopt: bool = False) -> OpenSpool:
     """Open a folder for this process alone, or make it.
 
     adopt  take a folder that was moved or restored; the marker is compared all the same
@@ -46,8 +46,8 @@ def opened(folder: str | Path, app: str, *, segment_bytes: int, adopt: bool = Fa
     except OSError as error:
         raise ConfigurationError([f"spool {path} cannot be used: {error.strerror}"]) from error
     try:
-        place = Place(path, path.stat().st_ino, lock)
-        return Spool(Folder(path), place, app, segment_bytes=segment_bytes, adopt=adopt)
+        place = SpoolPlace(path, path.stat().st_ino, lock)
+        return OpenSpool(Folder(path), place, app, segment_bytes=segment_bytes, adopt=adopt)
     except OSError as error:
         lock.release()
         raise failed(error) from error
@@ -56,11 +56,11 @@ def opened(folder: str | Path, app: str, *, segment_bytes: int, adopt: bool = Fa
         raise
 
 
-class Spool:
+class OpenSpool:
     """A folder that is known and recovered, until ``close``."""
 
     def __init__(
-        self, disk: Disk, place: Place, app: str, *, segment_bytes: int, adopt: bool = False
+        self, disk: Disk, place: SpoolPlace, app: str, *, segment_bytes: int, adopt: bool = False
     ) -> None:
         """Raise as ``opened``, and OSError."""
         self.path = place.path

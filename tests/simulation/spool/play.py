@@ -24,7 +24,7 @@ from hapax.spool.errors import (
     SpoolFullError,
 )
 from hapax.spool.group_commit import GroupCommit
-from hapax.spool.spool import Place, Spool
+from hapax.spool.spool import OpenSpool, SpoolPlace
 from tests.simulation.spool.disk import ModelDisk, PowerLossError
 
 if TYPE_CHECKING:
@@ -152,16 +152,18 @@ class Play:
         if chance.random() < 0.5:
             self._round(commit, None)
 
-    def _opened(self) -> tuple[Spool, GroupCommit, Drainer]:
-        place = Place(Path("spool"), 1)
-        spool = Spool(self.disk, place, APP, segment_bytes=self.chance.choice([1100, 3000, 9000]))
+    def _opened(self) -> tuple[OpenSpool, GroupCommit, Drainer]:
+        place = SpoolPlace(Path("spool"), 1)
+        spool = OpenSpool(
+            self.disk, place, APP, segment_bytes=self.chance.choice([1100, 3000, 9000])
+        )
         if not self.flipped and self.acknowledged and spool.log.next == 1:
             raise WrongError(f"lost: all of {self.acknowledged}")
         at = int(spool.log.position or b"0")
         if not self.flipped and at < (self.acknowledged or [0])[-1]:
             raise WrongError(f"the position went back to {at}")
         commit = GroupCommit(
-            spool.log, disk_max_bytes=1 << 20, memory_max_records=100, full_timeout_s=0.0
+            spool.log, disk_max_bytes=1 << 22, memory_max_records=100, full_timeout_s=0.0
         )
         drainer = Drainer(spool, SETTINGS, id_header="id", linger_s=0, drained=lambda: None)
         drainer._marked = self.brokers  # type: ignore[assignment]
@@ -194,7 +196,7 @@ class Play:
             commit._give_up(error)
             raise
 
-    def _drain(self, spool: Spool, drainer: Drainer) -> None:
+    def _drain(self, spool: OpenSpool, drainer: Drainer) -> None:
         """Publish once, where there is anything; a drainer in doubt asks for the marker first."""
         before = len(self.brokers.numbers)
         if drainer.state == "starting" and not spool.log.read(spool.log.first, 1, 1).records:
