@@ -96,9 +96,12 @@ def main(records: int) -> None:
             sandbox.create_topic(name, 3)
         away = settings_for("127.0.0.1:1", "away")
         publisher = Publisher(Path(folder) / "away", away, disk_max_bytes=4 << 30)
+        publisher.publish("bench", b"first")  # asks brokers about the topic, in vain
         for threads in (1, 4):
             rate = accept(publisher, "bench", records, threads)
             print(f"accept, {threads} threads, {CHUNK} per call: {rate:,.0f} records/s")
+        middle, high = latency(publisher, "bench", 10)
+        print(f"latency at 1,000/s without brokers: p50 {middle:.2f} ms, p99 {high:.2f} ms")
         publisher.close(0)
         live = settings_for(servers, "live")
         with Publisher(Path(folder) / "live", live) as publisher:

@@ -18,6 +18,8 @@ receipts    where each record went
 stored      how a record lies in the spool
 """
 
+import logging
+
 from hapax.publish.acceptance import RecordRefusedError
 from hapax.publish.options import PublisherOptions
 from hapax.publish.publisher import Publisher
@@ -43,3 +45,5 @@ __all__ = [
     "SpoolMovedError",
     "SpoolOwnedError",
 ]
+
+logging.getLogger("hapax.publish").addHandler(logging.NullHandler())

@@ -8,6 +8,7 @@ aborted, its marker says what became of it.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from contextlib import nullcontext
@@ -188,7 +189,7 @@ class Drainer:
                 spool_names(self._settings.app, self._spool.id.id),
                 clock=time,
                 forward=lambda *_line: None,
-                logger=None,
+                logger=logging.getLogger("hapax.publish"),
                 watch=lambda _call: nullcontext(),
                 placed=self._report,
             )
