@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
+from hapax.commands.publish_spooled import disk_bytes, run_spooled, spool_settings
 from hapax.commands.screen import (
     JsonFlag,
     environment_settings,
@@ -23,6 +25,21 @@ from hapax.core.id_sources import id_source
 if TYPE_CHECKING:
     from hapax.operations.publish import Lines, PublishSummary
     from hapax.settings import Settings
+
+
+class Form(StrEnum):
+    """Of the lines."""
+
+    lines = "lines"
+    csv = "csv"
+    json_lines = "json-lines"
+
+
+class Gap(StrEnum):
+    """What to do when lines may be gone."""
+
+    stop = "stop"
+    restart = "restart"
 
 
 def publish(
@@ -52,8 +69,38 @@ def publish(
     header: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header; repeatable.")
     ] = None,
+    value_pointer: Annotated[
+        str, typer.Option(metavar="/POINTER", help="JSON pointer to the text that is the value.")
+    ] = "",
+    form: Annotated[
+        Form,
+        typer.Option("--format", help="Of the lines; csv has a header, its rows become objects."),
+    ] = Form.lines,
     transactional: Annotated[
         bool, typer.Option("--transactional", help="All lines in one transaction, or none.")
+    ] = False,
+    spool: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Accept lines on disk first; started again it continues there."
+        ),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Wait for further lines, also after a rotation.")
+    ] = False,
+    on_gap: Annotated[
+        Gap, typer.Option(help="What to do when lines may be gone: the file was truncated.")
+    ] = Gap.stop,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad-lines", help="Leave out what cannot be a record.")
+    ] = False,
+    receipts: Annotated[
+        str | None,
+        typer.Option(metavar="FILE|-", help="Where each record is, as JSON lines; with --spool."),
+    ] = None,
+    disk_max: Annotated[str, typer.Option(help="Most that the spool takes of its disk.")] = "1GiB",
+    adopt: Annotated[
+        bool, typer.Option("--adopt", help="Take a spool that was moved or restored in full.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -65,33 +112,72 @@ def publish(
     the first of HAPAX_DEDUP__ID that is one. Empty lines are left out.
     Exit code 1: not everything was delivered; the count says how much.
 
+    With --spool each line is published exactly once, whatever dies: killed and
+    started again, it continues after the last line that was accepted. The id is
+    then SPOOL/NUMBER, unless an option names one. SIGTERM and Ctrl-C end it; what
+    is not in Kafka then stays on disk for the next start. Only HAPAX_APP and
+    HAPAX_KAFKA__BOOTSTRAP_SERVERS are needed.
+
     Examples:
       hapax publish orders.jsonl --id-pointer /order/id --key-pointer /customer
       echo '{"n": 1}' | hapax publish --header origin=desk
       hapax publish orders.jsonl --id-from-content --transactional --json
+      hapax publish app.log --topic logs --spool /var/lib/spool --follow
+      hapax publish orders.csv --format csv --topic orders --spool spool
+      journalctl -f -o json | hapax publish --topic journal --spool spool --receipts -
     """
     with refusals(as_json=as_json):
-        settings = environment_settings()
-        ways = [name for name in (event_id, id_pointer, id_from_content) if name]
-        if len(ways) > 1:
-            raise ConfigurationError(
-                ["--id, --id-pointer and --id-from-content exclude each other"]
-            )
-        if key is not None and key_pointer:
-            raise ConfigurationError(["--key and --key-pointer exclude each other"])
-        from hapax.operations.publish import CONTENT, RANDOM, Lines
+        _exclude(
+            [
+                ("--id", event_id is not None),
+                ("--id-pointer", bool(id_pointer)),
+                ("--id-from-content", id_from_content),
+            ]
+        )
+        _exclude([("--key", key is not None), ("--key-pointer", bool(key_pointer))])
+        _exclude([("--transactional", transactional), ("--spool", spool is not None)])
+        if spool is None:
+            needing = {
+                "--follow": follow,
+                "--on-gap": on_gap is not Gap.stop,
+                "--skip-bad-lines": skip_bad,
+                "--receipts": receipts is not None,
+                "--adopt": adopt,
+            }
+            for option in (name for name, given in needing.items() if given):
+                raise ConfigurationError(
+                    [f"{option} needs --spool DIR, where the place in the file is kept"]
+                )
+        settings = spool_settings(topic) if spool else environment_settings()
+        from hapax.operations.publish import CONTENT, RANDOM, SPOOL, Lines
 
         how = Lines(
             topic=_topic(topic, settings),
+            form=form.value,
             key=None if key is None else key.encode("utf-8", "surrogateescape"),
             key_pointer=_pointer("--key-pointer", key_pointer),
             id=None if event_id is None else event_id.encode("utf-8", "surrogateescape"),
             id_pointer=_pointer("--id-pointer", id_pointer),
-            id_from=CONTENT if id_from_content else RANDOM,
+            id_from=CONTENT if id_from_content else SPOOL if spool else RANDOM,
+            value_pointer=_pointer("--value-pointer", value_pointer),
             id_header=_id_header(settings),
             headers=tuple(parse_header(text) for text in header or ()),
         )
+        if spool is not None:
+            from hapax.operations.publish_spooled import SpoolChoice
+            from hapax.operations.spooled import Spooling
+
+            wanted = Spooling(
+                how=how, follow=follow, restart=on_gap is Gap.restart, skip_bad=skip_bad
+            )
+            choice = SpoolChoice(folder=spool, disk_max_bytes=disk_bytes(disk_max), adopt=adopt)
+            run_spooled(settings, file, wanted, choice, receipts=receipts, as_json=as_json)
+            return
         done = _published(settings, how, file, transactional=transactional)
+    _show(done, as_json=as_json)
+
+
+def _show(done: PublishSummary, *, as_json: bool) -> None:
     if as_json:
         print_json(
             {
@@ -109,6 +195,13 @@ def publish(
         if not as_json:
             typer.echo(f"{done.failed:,} records were not delivered", err=True)
         raise typer.Exit(ExitCode.UNEXPECTED)
+
+
+def _exclude(options: list[tuple[str, bool]]) -> None:
+    """Raise ConfigurationError when more than one option of these is given."""
+    if sum(given for _name, given in options) > 1:
+        *names, last = (name for name, _given in options)
+        raise ConfigurationError([f"{', '.join(names)} and {last} exclude each other"])
 
 
 def _published(settings: Settings, how: Lines, file: str, *, transactional: bool) -> PublishSummary:

@@ -14,15 +14,16 @@ from hapax.core.identity import Identity
 from hapax.core.ports import Message
 from hapax.core.records import Record
 from hapax.kafka.produce.publish import Sender
+from hapax.operations.files.rows import Row, RowForm, Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from hapax.operations.reading import Tell
     from hapax.settings import Settings
 
 TOLD_EVERY = 5_000
-RANDOM, CONTENT = "random", "content"
+RANDOM, CONTENT, SPOOL = "random", "content", "spool"
 
 
 class LineError(ValueError):
@@ -32,48 +33,68 @@ class LineError(ValueError):
 class Lines(msgspec.Struct, frozen=True, kw_only=True):
     """How lines become records.
 
+    form      of the lines: as they are, CSV with a header, JSON
     key       of every record; key_pointer: a JSON pointer to it in the line
-    id        of every record; id_pointer: a JSON pointer to it; id_from: else RANDOM or CONTENT,
-              the line's hash, so that the same line is the same event
+    id        of every record; id_pointer: a JSON pointer to it; id_from: else RANDOM, or CONTENT,
+              the line's hash, so that the same line is the same event, or SPOOL: none, the spool
+              has one for each record
+    value_pointer  a JSON pointer to the text that is the value; empty: the whole line
     id_header the header that carries the id; headers: further ones
     """
 
     topic: str
+    form: RowForm = "lines"
     key: bytes | None = None
     key_pointer: str = ""
     id: bytes | None = None
     id_pointer: str = ""
     id_from: str = RANDOM
+    value_pointer: str = ""
     id_header: str = "message-id"
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
     def messages(self, lines: Iterable[bytes], now_ms: int) -> Iterator[Message]:
-        """Yield a message for each line that is not empty. Raises LineError."""
-        ids = Identity([f"json:{self.id_pointer}"]) if self.id_pointer else None
-        keys = Identity([f"json:{self.key_pointer}"]) if self.key_pointer else None
-        for number, text in enumerate(lines, 1):
-            line = text.rstrip(b"\r\n")
-            if not line:
-                continue
-            event_id = self._id(line) if ids is None else _found(ids, line, number, self.id_pointer)
-            key = self.key if keys is None else _found(keys, line, number, self.key_pointer)
-            headers = [*self.headers, (self.id_header, event_id)]
-            yield Message(self.topic, line, key, -1, now_ms, headers)
+        """Yield a message for each row that is not empty. Raises LineError."""
+        make = self.maker()
+        for row in Rows(self.form, lines):
+            yield make(row, now_ms)
+
+    def maker(self) -> Callable[[Row, int], Message]:
+        """Return what makes a message of a row and a time in ms; it raises LineError."""
+        ids, keys, values = (
+            Identity([f"json:{pointer}"]) if pointer else None
+            for pointer in (self.id_pointer, self.key_pointer, self.value_pointer)
+        )
+
+        def make(row: Row, now_ms: int) -> Message:
+            if row.problem:
+                raise LineError(f"line {row.line} {row.problem}")
+            event_id = self._id(row.value) if ids is None else _found(ids, row, self.id_pointer)
+            key = self.key if keys is None else _found(keys, row, self.key_pointer)
+            value = row.value if values is None else _found(values, row, self.value_pointer)
+            headers = list(self.headers)
+            if event_id:
+                headers.append((self.id_header, event_id))
+            return Message(self.topic, value, key, -1, now_ms, headers)
+
+        return make
 
     def _id(self, line: bytes) -> bytes:
         if self.id is not None:
             return self.id
         if self.id_from == CONTENT:
             return sha256(line).hexdigest().encode()
+        if self.id_from == SPOOL:
+            return b""
         return str(uuid.uuid4()).encode()
 
 
-def _found(identity: Identity, line: bytes, number: int, pointer: str) -> bytes:
-    found = identity.identify([Record("", 0, 0, None, line)])
+def _found(identity: Identity, row: Row, pointer: str) -> bytes:
+    found = identity.identify([Record("", 0, 0, None, row.value)])
     if found.poison:
-        raise LineError(f"line {number} is not JSON")
+        raise LineError(f"line {row.line} is not JSON")
     if not found.ids[0]:
-        raise LineError(f"line {number} has no text and no whole number at {pointer}")
+        raise LineError(f"line {row.line} has no text and no whole number at {pointer}")
     return found.ids[0]
 
 

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from hapax.core.errors import HapaxError
+from hapax.operations.files import lines as lines_of_files
+from hapax.operations.files.lines import whole_lines
+from hapax.operations.files.rows import Row, Rows
+
+if TYPE_CHECKING:
+    from hapax.operations.files.rows import RowForm
+
+
+def rows(form: RowForm, text: bytes) -> list[Row]:
+    return list(Rows(form, text.splitlines(keepends=True)))
+
+
+def cut(text: bytes, *places: int) -> list[bytes]:
+    """Return the lines of a text that arrives in pieces."""
+    edges = sorted({0, *places, len(text)})
+    pieces = iter([text[a:b] for a, b in pairwise(edges)] + [b""])
+    return list(whole_lines(lambda: next(pieces)))
+
+
+@given(some.lists(some.binary(max_size=9)), some.lists(some.integers(0, 90)))
+def test_text_that_arrives_in_any_pieces_is_the_same_lines(
+    parts: list[bytes], places: list[int]
+) -> None:
+    text = b"\n".join(parts)
+    whole = cut(text, *(place for place in places if place < len(text)))
+    assert b"".join(whole) == text
+    assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in whole[:-1])
+
+
+def test_a_line_that_is_not_complete_is_none_when_reading_stops() -> None:
+    pieces = iter([b"a\nb", None])
+    assert list(whole_lines(lambda: next(pieces))) == [b"a\n"]
+
+
+def test_a_line_without_an_end_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines_of_files, "LINE_BYTES_MAX", 1 << 20)
+    with pytest.raises(HapaxError, match="does not end within"):
+        list(whole_lines(lambda: bytes(1 << 18)))
+
+
+FIELD = some.text(some.characters(codec="utf-8", exclude_characters="\r\0"), max_size=6)
+
+
+@given(some.lists(some.lists(FIELD, min_size=2, max_size=2), max_size=6))
+def test_csv_rows_are_objects_whatever_their_fields_contain(table: list[list[str]]) -> None:
+    made = io.StringIO()
+    csv.writer(made, lineterminator="\n").writerows([["a", "b"], *table])
+    text = made.getvalue().encode()
+    found = rows("csv", text)
+    assert [json.loads(row.value) for row in found] == [
+        dict(zip("ab", row, strict=True)) for row in table
+    ]
+    assert not found or found[-1].end == len(text)
+
+
+def test_rows_say_where_they_are_and_empty_ones_are_none() -> None:
+    found = rows("csv", b'\xef\xbb\xbfid,say\r\n\r\n1,"a\nb"\r\n2,c\r\n')
+    assert [(row.line, row.end) for row in found] == [(3, 22), (5, 27)]
+    assert json.loads(found[0].value) == {"id": "1", "say": "a\nb"}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "problem"),
+    [
+        (b"a,b\n1,2\n1\n", 3, "has 1 fields, and the header has 2"),
+        (b'a,b\n1,2\n"x"y,2\n', 3, "is not CSV"),
+        (b'a,b\n1,2\n3,"open\n', 3, "is not CSV"),
+        (b"a,b\n1,2\n\xff,3\n", 3, "is not UTF-8"),
+        (b"a,a\n1,2\n", 1, "is a header with a twice"),
+        (b"a,\xff\n1,2\n", 1, "is a header that is not UTF-8"),
+    ],
+)
+def test_a_row_that_is_no_csv_is_named(text: bytes, line: int, problem: str) -> None:
+    (bad,) = [row for row in rows("csv", text) if row.problem][:1]
+    assert bad.line == line
+    assert bad.problem.startswith(problem)
+
+
+def test_json_lines_are_checked_and_stay_as_they_are() -> None:
+    first, second = rows("json-lines", b'{"a":  1}\n{"a": \n')
+    assert (first.value, first.problem) == (b'{"a":  1}', "")
+    assert (second.line, second.problem) == (2, "is not JSON")
