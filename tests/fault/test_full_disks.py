@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,10 +12,10 @@ from hapax.sandbox import Sandbox
 from tests.kit.at_work import QUICK, at_work, numbers, values
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.small_disk import fill, small_disk
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.kit.proof import Proof
@@ -27,38 +25,11 @@ DISK_BYTES = 160 << 20
 """What a broker with its few topics needs is less than half of it."""
 
 
-@contextmanager
-def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
-    """Give a file system of this size, in memory; only root may do that."""
-    folder.mkdir(parents=True)
-    _run(f"mount -t tmpfs -o size={size_bytes} small {folder}")
-    try:
-        yield folder
-    finally:
-        _run(f"umount --lazy {folder}")
-
-
-def _run(command: str) -> None:
-    subprocess.run(command.split(), check=True, timeout=60)
-
-
-def fill(disk: Path) -> Path:
-    """Leave no byte free; return the file that holds them."""
-    ballast = disk / "ballast"
-    with ballast.open("wb", buffering=0) as file:
-        for size_bytes in (1 << 20, 1 << 12):
-            with suppress(OSError):
-                while file.write(bytes(size_bytes)):
-                    pass
-    return ballast
-
-
 @pytest.mark.row("F1")
 def test_a_broker_whose_disk_is_full_ends_itself_and_the_others_go_on(
     tmp_path: Path, proof: Proof
 ) -> None:
     """One of three. Alone it would keep offsets of its last transaction pending for ever."""
-    assert os.geteuid() == 0, "a small disk is a mount, which only root may make: run as root"
     with (
         small_disk(tmp_path / "sandbox" / "broker-1", DISK_BYTES) as disk,
         Sandbox(nodes=3, redis=False, data_dir=tmp_path / "sandbox") as sandbox,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import ExitStack
-from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import typer
@@ -81,9 +80,14 @@ def _receipt_file(name: str) -> IO[str]:
     if name == "-":
         return os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     try:
-        return Path(name).open("a", encoding="utf-8")
+        out = os.open(name, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        size = os.fstat(out).st_size
+        # A process that was killed may have left half a line.
+        if size and os.pread(out, 1, size - 1) != b"\n":
+            os.write(out, b"\n")
     except OSError as error:
         raise ConfigurationError([f"{name} cannot be written: {error.strerror}"]) from error
+    return os.fdopen(out, "a", encoding="utf-8")
 
 
 def _show(done: SpooledSummary, *, err: bool, as_json: bool) -> None:
