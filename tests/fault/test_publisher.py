@@ -117,6 +117,7 @@ class Front:
 
 def strike(front: Front, cluster: Cluster, victim: int) -> None:
     """Kill the publisher; fill its disk while a broker is gone; kill it again while it is full."""
+    assert cluster.await_in_step()
     front.process.kill()
     front.start()
     front.await_published(500)
@@ -128,9 +129,8 @@ def strike(front: Front, cluster: Cluster, victim: int) -> None:
     front.process.kill()
     ballast.unlink()
     front.start()
-    front.await_published(500)
     broker.start()
-    assert cluster.await_in_step()
+    front.await_published(500)
 
 
 @pytest.mark.row("F3")
