@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hapax.operations.publish import SPOOL, Lines
 from hapax.operations.receipt_lines import ReceiptLines
-from hapax.operations.spooled import Report, SpooledReader, Spooling
+from hapax.operations.spooled import ReadingReport, SpooledReader, Spooling
 from hapax.publish.receipts import Call, Placement
 from hapax.spool.errors import SpoolFullError
 
@@ -102,7 +102,7 @@ class ScriptedReader(SpooledReader):
         super().__init__(
             reading.spool,
             reading.wanted,
-            Report(
+            ReadingReport(
                 tell=lambda _text: None,
                 warn=reading.warnings.append,
                 receipts=ReceiptLines(reading.receipts),

@@ -13,14 +13,14 @@ from hypothesis import strategies as some
 from hapax.core.errors import HapaxError
 from hapax.operations.files import lines as lines_of_files
 from hapax.operations.files.lines import whole_lines
-from hapax.operations.files.rows import Row, Rows
+from hapax.operations.files.rows import SourceRow, SourceRows
 
 if TYPE_CHECKING:
     from hapax.operations.files.rows import RowForm
 
 
-def rows(form: RowForm, text: bytes) -> list[Row]:
-    return list(Rows(form, text.splitlines(keepends=True)))
+def rows(form: RowForm, text: bytes) -> list[SourceRow]:
+    return list(SourceRows(form, text.splitlines(keepends=True)))
 
 
 def cut(text: bytes, *places: int) -> list[bytes]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hapax.settings import Settings
 
 
-class Form(StrEnum):
+class PublishFormat(StrEnum):
     """Of the lines."""
 
     lines = "lines"
@@ -35,7 +35,7 @@ class Form(StrEnum):
     json_lines = "json-lines"
 
 
-class Gap(StrEnum):
+class OnGap(StrEnum):
     """What to do when lines may be gone."""
 
     stop = "stop"
@@ -73,9 +73,9 @@ def publish(
         str, typer.Option(metavar="/POINTER", help="JSON pointer to the text that is the value.")
     ] = "",
     form: Annotated[
-        Form,
+        PublishFormat,
         typer.Option("--format", help="Of the lines; csv has a header, its rows become objects."),
-    ] = Form.lines,
+    ] = PublishFormat.lines,
     transactional: Annotated[
         bool, typer.Option("--transactional", help="All lines in one transaction, or none.")
     ] = False,
@@ -89,8 +89,8 @@ def publish(
         bool, typer.Option("--follow", "-f", help="Wait for further lines, also after a rotation.")
     ] = False,
     on_gap: Annotated[
-        Gap, typer.Option(help="What to do when lines may be gone: the file was truncated.")
-    ] = Gap.stop,
+        OnGap, typer.Option(help="What to do when lines may be gone: the file was truncated.")
+    ] = OnGap.stop,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad-lines", help="Leave out what cannot be a record.")
     ] = False,
@@ -139,7 +139,7 @@ def publish(
         if spool is None:
             needing = {
                 "--follow": follow,
-                "--on-gap": on_gap is not Gap.stop,
+                "--on-gap": on_gap is not OnGap.stop,
                 "--skip-bad-lines": skip_bad,
                 "--receipts": receipts is not None,
                 "--adopt": adopt,
@@ -168,7 +168,7 @@ def publish(
             from hapax.operations.spooled import Spooling
 
             wanted = Spooling(
-                how=how, follow=follow, restart=on_gap is Gap.restart, skip_bad=skip_bad
+                how=how, follow=follow, restart=on_gap is OnGap.restart, skip_bad=skip_bad
             )
             choice = SpoolChoice(folder=spool, disk_max_bytes=disk_bytes(disk_max), adopt=adopt)
             run_spooled(settings, file, wanted, choice, receipts=receipts, as_json=as_json)

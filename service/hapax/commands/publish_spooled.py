@@ -57,7 +57,7 @@ def run_spooled(
     """
     from hapax.operations.publish_spooled import publish_spooled
     from hapax.operations.receipt_lines import ReceiptLines
-    from hapax.operations.spooled import Report
+    from hapax.operations.spooled import ReadingReport
 
     with ExitStack() as stack:
         out = None if receipts is None else stack.enter_context(_receipt_file(receipts))
@@ -67,7 +67,7 @@ def run_spooled(
             file,
             wanted,
             choice,
-            Report(
+            ReadingReport(
                 tell=line.show,
                 warn=lambda text: typer.echo(printable(text), err=True),
                 receipts=None if out is None else ReceiptLines(out),

@@ -14,7 +14,7 @@ from hapax.core.identity import Identity
 from hapax.core.ports import Message
 from hapax.core.records import Record
 from hapax.kafka.produce.publish import Sender
-from hapax.operations.files.rows import Row, RowForm, Rows
+from hapax.operations.files.rows import RowForm, SourceRow, SourceRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -56,17 +56,17 @@ class Lines(msgspec.Struct, frozen=True, kw_only=True):
     def messages(self, lines: Iterable[bytes], now_ms: int) -> Iterator[Message]:
         """Yield a message for each row that is not empty. Raises LineError."""
         make = self.maker()
-        for row in Rows(self.form, lines):
+        for row in SourceRows(self.form, lines):
             yield make(row, now_ms)
 
-    def maker(self) -> Callable[[Row, int], Message]:
+    def maker(self) -> Callable[[SourceRow, int], Message]:
         """Return what makes a message of a row and a time in ms; it raises LineError."""
         ids, keys, values = (
             Identity([f"json:{pointer}"]) if pointer else None
             for pointer in (self.id_pointer, self.key_pointer, self.value_pointer)
         )
 
-        def make(row: Row, now_ms: int) -> Message:
+        def make(row: SourceRow, now_ms: int) -> Message:
             if row.problem:
                 raise LineError(f"line {row.line} {row.problem}")
             event_id = self._id(row.value) if ids is None else _found(ids, row, self.id_pointer)
@@ -89,7 +89,7 @@ class Lines(msgspec.Struct, frozen=True, kw_only=True):
         return str(uuid.uuid4()).encode()
 
 
-def _found(identity: Identity, row: Row, pointer: str) -> bytes:
+def _found(identity: Identity, row: SourceRow, pointer: str) -> bytes:
     found = identity.identify([Record("", 0, 0, None, row.value)])
     if found.poison:
         raise LineError(f"line {row.line} is not JSON")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,9 @@ from hapax.operations.spooled import SpooledReader, is_stream
 from hapax.publish import Publisher
 
 if TYPE_CHECKING:
-    from hapax.operations.spooled import Report, Spooling
+    from collections.abc import Iterator
+
+    from hapax.operations.spooled import ReadingReport, Spooling
     from hapax.settings import Settings
 
 STANDARD_INPUT = "-"
@@ -48,7 +52,7 @@ def publish_spooled(
     file: str,
     wanted: Spooling,
     choice: SpoolChoice,
-    report: Report,
+    report: ReadingReport,
 ) -> SpooledSummary:
     """Read the file, or standard input for ``-``, into the spool; wait until Kafka has all of it.
 
@@ -56,6 +60,30 @@ def publish_spooled(
     Raises what the spool, the publisher and the file have to say; what was accepted stays.
     """
     lifecycle = Lifecycle(time, Interrupt(), timeout_s=settings.shutdown.timeout_ms / 1000)
+    with heard(lifecycle):
+        return _published(settings, file, wanted, choice, report, lifecycle)
+
+
+@contextmanager
+def heard(lifecycle: Lifecycle) -> Iterator[None]:
+    """Take signals inside the block, and leave them as they were before."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    lifecycle.listen()
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _published(
+    settings: Settings,
+    file: str,
+    wanted: Spooling,
+    choice: SpoolChoice,
+    report: ReadingReport,
+    lifecycle: Lifecycle,
+) -> SpooledSummary:
     path = Path(file)
     publisher = Publisher(
         choice.folder,
@@ -65,11 +93,13 @@ def publish_spooled(
         adopt=choice.adopt,
     )
     try:
-        lifecycle.listen()
 
         def show(text: str) -> None:
             if report.receipts is not None:
                 report.receipts.write()
+            # Nothing else notices it where no further line comes.
+            if publisher.problem is not None:
+                raise publisher.problem
             state = text or publisher.reason or publisher.state
             report.tell(f"accepted {reader.accepted:,}, waiting {publisher.waiting:,}: {state}")
 

@@ -13,7 +13,7 @@ from hapax.operations.files.growing import GrowingFile
 from hapax.operations.files.lines import whole_lines
 from hapax.operations.files.names import FileGapError, open_file, reopened
 from hapax.operations.files.place import VERSION, FilePlace, stored_place
-from hapax.operations.files.rows import Rows
+from hapax.operations.files.rows import SourceRows
 from hapax.operations.files.stream import ByteStream
 from hapax.operations.publish import LineError
 from hapax.spool.errors import SpoolFullError
@@ -64,7 +64,7 @@ class Spooling(msgspec.Struct, frozen=True, kw_only=True):
     skip_bad: bool = False
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class ReadingReport(msgspec.Struct, frozen=True, kw_only=True):
     """Where a run says what it does.
 
     tell      how far it is, now and then; warn: what a person should know
@@ -86,7 +86,7 @@ class SpooledReader:
         self,
         publisher: Spooler,
         wanted: Spooling,
-        report: Report,
+        report: ReadingReport,
         stopping: Callable[[], bool],
     ) -> None:
         self._publisher = publisher
@@ -185,7 +185,7 @@ class SpooledReader:
     ) -> None:
         """Take rows until ``read`` ends. What is held of them is flushed before it waits."""
         self._place, self._identity = place, identity
-        rows = Rows(
+        rows = SourceRows(
             self._wanted.how.form,
             whole_lines(read),
             line=place.line,

@@ -91,4 +91,4 @@ class GrowingFile:
                 f"{self._path} was truncated from {self._offset:,} bytes to {size:,}"
             )
         if os.pread(self._descriptor, before, self._offset - before) != self._tail:
-            raise FileGapError(f"{self._path} was written anew while it was read")
+            raise FileGapError(f"{self._path} was overwritten while it was read")

@@ -60,7 +60,7 @@ def reopened(path: Path, place: FilePlace) -> int | None:
             return descriptor
         os.close(descriptor)
         if not place.ended:
-            raise FileGapError(f"{candidate} was truncated or written anew since it was read")
+            raise FileGapError(f"{candidate} was truncated or overwritten since it was read")
     if place.ended:
         return None
     raise FileGapError(f"the file that was read as {path} is not in its folder any more")

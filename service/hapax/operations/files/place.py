@@ -14,7 +14,7 @@ class FileIdentity(msgspec.Struct, frozen=True, array_like=True):
     """Which file it is, whatever its name: its inode, and what it contains.
 
     ``head``: its first bytes, up to HEAD_BYTES of those read; ``tail``: the last bytes before the
-    place. An inode number is used again for another file, and a file is written anew in its place;
+    place. An inode number is used again for another file, and a file is overwritten in its place;
     the number of a device is another one after a restart of the machine, so it says nothing.
     """
 

@@ -16,7 +16,7 @@ FIELD_BYTES_MAX = 16 << 20
 """A quote that is never closed would read all of the file as one field."""
 
 
-class Row(msgspec.Struct, frozen=True, gc=False):
+class SourceRow(msgspec.Struct, frozen=True, gc=False):
     """One row. ``line``: its first line, from 1; ``end``: the byte after it; both in its file.
 
     ``problem``: why no record can be made of it; empty: it is fine.
@@ -28,7 +28,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     problem: str = ""
 
 
-class Rows:
+class SourceRows:
     """Iterates over the rows of one file; empty lines are none.
 
     ``line`` and ``offset``: how many lines and bytes were read before ``lines`` begins.
@@ -50,7 +50,7 @@ class Rows:
         self.offset = offset
         self.columns = columns
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[SourceRow]:
         """Yield the rows as far as ``lines`` goes."""
         if self._form == "csv":
             yield from self._csv()
@@ -59,7 +59,7 @@ class Rows:
             value = text.rstrip(b"\r\n")
             if value:
                 problem = _json_problem(value) if self._form == "json-lines" else ""
-                yield Row(value, self.line, self.offset, problem)
+                yield SourceRow(value, self.line, self.offset, problem)
 
     def _counted(self) -> Iterator[bytes]:
         for text in self._lines:
@@ -73,7 +73,7 @@ class Rows:
             decoded = text.decode("utf-8", "surrogateescape")
             yield decoded.removeprefix("\ufeff") if self.line == 1 else decoded
 
-    def _csv(self) -> Iterator[Row]:
+    def _csv(self) -> Iterator[SourceRow]:
         csv.field_size_limit(FIELD_BYTES_MAX)
         found = csv.reader(self._texts(), strict=True)
         while True:
@@ -95,7 +95,7 @@ class Rows:
             value = b""
             if not problem:
                 value, problem = self._object(fields)
-            yield Row(value, before + 1, self.offset, problem)
+            yield SourceRow(value, before + 1, self.offset, problem)
 
     def _object(self, fields: list[str]) -> tuple[bytes, str]:
         if len(fields) != len(self.columns):
