@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hapax.operations.publish import SPOOL, Lines
 from hapax.operations.receipt_lines import ReceiptLines
 from hapax.operations.spooled import ReadingReport, SpooledReader, Spooling
+from hapax.publish import RecordRefusedError
 from hapax.publish.receipts import Call, Placement
 from hapax.spool.errors import SpoolFullError
 
@@ -37,6 +38,7 @@ class MemorySpool:
         self.calls: list[Call] = []
         self.dies_after: int | None = None
         self.full = 0
+        self.bytes_max = 1 << 20
 
     @property
     def values(self) -> list[bytes]:
@@ -57,6 +59,8 @@ class MemorySpool:
                 raise KilledError
             self.dies_after -= 1
         made = list(messages)
+        if any(len(message.value or b"") > self.bytes_max for message in made):
+            raise RecordRefusedError("too large")
         self.messages += made
         self.position = position
         self.writes.append(len(made))

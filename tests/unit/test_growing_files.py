@@ -10,7 +10,7 @@ from hapax.core.errors import ConfigurationError, HapaxError
 from hapax.operations import spooled
 from hapax.operations.files import growing
 from hapax.operations.files.names import FileGapError
-from tests.kit.spooler import KilledError, MemorySpool, Reading
+from tests.kit.spooler import KilledError, MemorySpool, Reading, ScriptedReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -237,6 +237,22 @@ def test_a_full_spool_is_waited_for_and_nothing_is_read_meanwhile(log: Path) -> 
     assert reading.spool.values == [b"a", b"b"]
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+def test_rows_that_found_no_room_before_a_stop_come_before_all_later_ones(
+    log: Path, monkeypatch: pytest.MonkeyPatch, batch: int
+) -> None:
+    monkeypatch.setattr(spooled, "BATCH_RECORDS", batch)
+    log.write_bytes(b"a\nb\nc\nd\ne\n")
+    reading = Reading(log)
+    reading.spool.full = 1
+    reader = ScriptedReader(reading, ())
+    monkeypatch.setattr(reader, "_stopping", lambda: not reading.spool.full)
+    reader.read_file(log)
+    assert reading.spool.values == []
+    reading.run()
+    assert reading.spool.values == [b"a", b"b", b"c", b"d", b"e"]
+
+
 def test_a_line_that_is_no_record_stops_it_or_is_left_out(log: Path) -> None:
     log.write_bytes(b'{"a": 1}\nnonsense\n{"a": 2}\n')
     reading = Reading(log, form="json-lines")
@@ -272,3 +288,16 @@ def test_many_rows_are_accepted_some_at_a_time(log: Path, monkeypatch: pytest.Mo
     reading = Reading(log)
     reading.run()
     assert reading.spool.writes == [100, 100, 50]
+
+
+def test_a_record_that_is_refused_stops_it_after_those_before_it(log: Path) -> None:
+    log.write_bytes(b"a\nb\ntoo large\nc\n")
+    reading = Reading(log)
+    reading.spool.bytes_max = 5
+    for _start in range(2):
+        with pytest.raises(HapaxError, match="line 3: too large; everything before it"):
+            reading.run()
+        assert reading.spool.values == [b"a", b"b"]
+    reading.spool.bytes_max = 100
+    reading.run()
+    assert reading.spool.values == [b"a", b"b", b"too large", b"c"]

@@ -102,6 +102,12 @@ def publish(
     adopt: Annotated[
         bool, typer.Option("--adopt", help="Take a spool that was moved or restored in full.")
     ] = False,
+    resume_at: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="First number of the spool that is not in Kafka (docs/publish.md)."
+        ),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Write lines as records, each with an id in its header message-id.
@@ -143,6 +149,7 @@ def publish(
                 "--skip-bad-lines": skip_bad,
                 "--receipts": receipts is not None,
                 "--adopt": adopt,
+                "--resume-at": resume_at is not None,
             }
             for option in (name for name, given in needing.items() if given):
                 raise ConfigurationError(
@@ -170,7 +177,12 @@ def publish(
             wanted = Spooling(
                 how=how, follow=follow, restart=on_gap is OnGap.restart, skip_bad=skip_bad
             )
-            choice = SpoolChoice(folder=spool, disk_max_bytes=disk_bytes(disk_max), adopt=adopt)
+            choice = SpoolChoice(
+                folder=spool,
+                disk_max_bytes=disk_bytes(disk_max),
+                adopt=adopt,
+                resume_at=resume_at,
+            )
             run_spooled(settings, file, wanted, choice, receipts=receipts, as_json=as_json)
             return
         done = _published(settings, how, file, transactional=transactional)

@@ -27,7 +27,7 @@ def spool_settings(topic: str | None) -> Settings:
     """Return the settings: without ``topic`` the input topic must be among them."""
     if topic is None:
         return environment_settings()
-    from hapax.publish.publisher import publish_settings
+    from hapax.publish.environment import publish_settings
 
     return publish_settings(os.environ)
 

@@ -30,11 +30,16 @@ signal is heard, and a person told."""
 
 
 class SpoolChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """Which spool; ``adopt``: although it was moved or restored."""
+    """Which spool.
+
+    ``adopt``: although it was moved or restored. ``resume_at``: the first sequence that is not in
+    Kafka, where what says so is gone.
+    """
 
     folder: Path
     disk_max_bytes: int
     adopt: bool = False
+    resume_at: int | None = None
 
 
 class SpooledSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +96,7 @@ def _published(
         disk_max_bytes=choice.disk_max_bytes,
         timeout_s=FULL_S,
         adopt=choice.adopt,
+        resume_at=choice.resume_at,
     )
     try:
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import stat
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
@@ -16,6 +16,7 @@ from hapax.operations.files.place import VERSION, FilePlace, stored_place
 from hapax.operations.files.rows import SourceRows
 from hapax.operations.files.stream import ByteStream
 from hapax.operations.publish import LineError
+from hapax.publish import RecordRefusedError
 from hapax.spool.errors import SpoolFullError
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from hapax.core.ports import Message
     from hapax.operations.files.place import FileIdentity
+    from hapax.operations.files.rows import SourceRow
     from hapax.operations.publish import Lines
     from hapax.operations.reading import Tell
     from hapax.operations.receipt_lines import ReceiptLines
@@ -64,6 +66,14 @@ class Spooling(msgspec.Struct, frozen=True, kw_only=True):
     skip_bad: bool = False
 
 
+class HeldRow(NamedTuple):
+    """A record that was read and not accepted yet; ``place``: after its row."""
+
+    message: Message
+    line: int
+    place: FilePlace
+
+
 class ReadingReport(msgspec.Struct, frozen=True, kw_only=True):
     """Where a run says what it does.
 
@@ -94,9 +104,9 @@ class SpooledReader:
         self._stopping = stopping
         self._tell, self._warn, self._receipts = report.tell, report.warn, report.receipts
         self._make = wanted.how.maker()
-        self._held: list[Message] = []
-        self._lines: list[int] = []
+        self._held: list[HeldRow] = []
         self._held_bytes = 0
+        self._given_up = False
         self._place = self._start("")
         self._identity: Callable[[int], FileIdentity] | None = None
         self.accepted = 0
@@ -197,19 +207,23 @@ class SpooledReader:
                 return
             if len(self._held) >= BATCH_RECORDS or self._held_bytes >= BATCH_BYTES:
                 self._flush()
-            try:
-                message = self._make(row, time.time_ns() // 1_000_000)
-            except LineError as error:
-                self._refuse(error)
-            else:
-                self._held.append(message)
-                self._lines.append(row.line)
-                self._held_bytes += len(row.value)
+            message = self._message(row)
             self._place = msgspec.structs.replace(
                 self._place, offset=row.end, line=rows.line, columns=rows.columns
             )
+            if message is not None:
+                self._held.append(HeldRow(message, row.line, self._place))
+                self._held_bytes += len(row.value)
         if identity is not None and not self._wanted.follow and not self._stopping():
             self._place = msgspec.structs.replace(self._place, ended=True)
+
+    def _message(self, row: SourceRow) -> Message | None:
+        """Return what to publish; None for a line that is left out."""
+        try:
+            return self._make(row, time.time_ns() // 1_000_000)
+        except LineError as error:
+            self._refuse(error)
+            return None
 
     def _refuse(self, error: LineError) -> None:
         if not self._wanted.skip_bad:
@@ -230,29 +244,44 @@ class SpooledReader:
         """Have the spool accept what is held; wait while it is full, unless ``stopping``."""
         if not self._held:
             return
-        place = self._place
-        if self._identity is not None:
-            place = msgspec.structs.replace(place, file=self._identity(place.offset))
-        accepted = self._accepted(place.encode())
-        if accepted and self._receipts is not None:
-            self._receipts.accepted(self._lines[-1], accepted[-1].sequence)
-        self.accepted += len(accepted)
-        # What was not accepted is read again by the next process.
-        self._held, self._lines, self._held_bytes = [], [], 0
+        self._held[-1] = self._held[-1]._replace(place=self._place)
+        held, self._held, self._held_bytes = self._held, [], 0
+        try:
+            self._accept(held)
+        except RecordRefusedError:
+            # One of them is refused, and nothing was accepted: those before it are, one by one.
+            for one in held:
+                try:
+                    self._accept([one])
+                except RecordRefusedError as error:
+                    raise HapaxError(
+                        f"line {one.line}: {error}; everything before it was accepted and nothing"
+                        " after it is read"
+                    ) from error
         self._tell("")
 
-    def _accepted(self, position: bytes) -> Sequence[Receipt]:
-        """Return the receipts of what is held; none where it is time to stop before that."""
-        callback = None if self._receipts is None else self._receipts.begin(self._lines)
-        while True:
+    def _accept(self, held: Sequence[HeldRow]) -> None:
+        """Accept rows together. What is not accepted at a stop is read by the next process."""
+        place = held[-1].place
+        if self._identity is not None:
+            place = msgspec.structs.replace(place, file=self._identity(place.offset))
+        callback = None
+        if self._receipts is not None:
+            callback = self._receipts.begin([one.line for one in held])
+        while not self._given_up:
             try:
-                return self._publisher.publish_many(
-                    self._held, position=position, callback=callback
+                accepted = self._publisher.publish_many(
+                    [one.message for one in held], position=place.encode(), callback=callback
                 )
             except SpoolFullError:
-                if self._stopping():
-                    return ()
+                # Nothing later may be accepted then, or these rows would be missing before it.
+                self._given_up = self._stopping()
                 self._tell("the spool is full, reading waits")
+            else:
+                self.accepted += len(accepted)
+                if self._receipts is not None:
+                    self._receipts.accepted(held[-1].line, accepted[-1].sequence)
+                return
 
 
 def is_stream(path: Path) -> bool:
