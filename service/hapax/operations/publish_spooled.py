@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from hapax.core.errors import ConfigurationError
 from hapax.core.interrupt import Interrupt
 from hapax.engines.lifecycle import Lifecycle
 from hapax.operations.files.names import open_file
@@ -90,6 +91,8 @@ def _published(
     lifecycle: Lifecycle,
 ) -> SpooledSummary:
     path = Path(file)
+    if file != STANDARD_INPUT and not choice.folder.exists():
+        _require(path)
     publisher = Publisher(
         choice.folder,
         settings,
@@ -133,3 +136,14 @@ def _published(
         )
     finally:
         publisher.close(timeout_s=0)
+
+
+def _require(path: Path) -> None:
+    """Raise ConfigurationError for a name that is none, before a spool is made for it.
+
+    A spool that exists may know the file by another name: it is being rotated.
+    """
+    try:
+        path.stat()
+    except OSError as error:
+        raise ConfigurationError([f"{path} cannot be read: {error.strerror}"]) from error
