@@ -12,11 +12,11 @@ import pytest
 
 from hapax.sandbox import Sandbox
 from hapax.sandbox.spark_cluster import EXECUTOR_MEMORY
-from tests.fault.test_full_disks import fill, small_disk
 from tests.kit.at_work import QUICK, await_told, numbers, values
 from tests.kit.pipeline_chaos import run
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import rounds
+from tests.kit.small_disk import fill, small_disk
 from tests.kit.spark_process import SparkProcess, executors, send
 from tests.kit.waiting import await_, reaches
 

@@ -9,7 +9,7 @@ from hapax.operations.publish import SPOOL, Lines
 from hapax.operations.receipt_lines import ReceiptLines
 from hapax.operations.spooled import ReadingReport, SpooledReader, Spooling
 from hapax.publish import RecordRefusedError
-from hapax.publish.receipts import Call, Placement
+from hapax.publish.receipts import Placement, PublishCall
 from hapax.spool.errors import SpoolFullError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class MemorySpool:
         self.messages: list[Message] = []
         self.position = b""
         self.writes: list[int] = []
-        self.calls: list[Call] = []
+        self.calls: list[PublishCall] = []
         self.dies_after: int | None = None
         self.full = 0
         self.bytes_max = 1 << 20
@@ -64,7 +64,7 @@ class MemorySpool:
         self.messages += made
         self.position = position
         self.writes.append(len(made))
-        call = Call("spool", [None] * len(made), callback)
+        call = PublishCall("spool", [None] * len(made), callback)
         call.first = len(self.messages) - len(made) + 1
         self.calls.append(call)
         return call.receipts()
