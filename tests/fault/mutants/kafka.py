@@ -122,7 +122,7 @@ def ignored_delivery_reports() -> None:
     def deaf(_error: KafkaError | None, _message: object) -> None:
         return
 
-    def reporter(self: Outbox, index: int, topic: str, then: object) -> Callable[..., None]:
+    def reporter(self: Outbox, index: int, topic: str, placed: object) -> Callable[..., None]:
         return deaf
 
     Outbox._reporter = reporter  # type: ignore[method-assign]
