@@ -46,6 +46,23 @@ DEFAULTS = {
     "HAPAX_INPUT__START": "earliest",
     "HAPAX_INPUT__END": "unset",
     "HAPAX_OUTPUT__PARTITIONER": "murmur2",
+    "HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS": "unset",
+    "HAPAX_OUTPUT__KAFKA__PROPERTIES": "{}",
+    "HAPAX_OUTPUT__KAFKA__SECURITY__PROTOCOL": "plaintext",
+    "HAPAX_OUTPUT__KAFKA__SECURITY__SASL_MECHANISM": "unset",
+    "HAPAX_OUTPUT__KAFKA__SECURITY__USERNAME": "unset",
+    "HAPAX_OUTPUT__KAFKA__SECURITY__PASSWORD": "unset",
+    "HAPAX_OUTPUT__KAFKA__SECURITY__CA_FILE": "unset",
+    "HAPAX_OUTPUT__KAFKA__SECURITY__CERTIFICATE_FILE": "unset",
+    "HAPAX_OUTPUT__KAFKA__SECURITY__KEY_FILE": "unset",
+    "HAPAX_OUTPUT__KAFKA__SECURITY__KEY_PASSWORD": "unset",
+    "HAPAX_OUTPUT__KAFKA__SECURITY__OAUTH_TOKEN_URL": "unset",
+    "HAPAX_OUTPUT__KAFKA__SECURITY__OAUTH_CLIENT_ID": "unset",
+    "HAPAX_OUTPUT__KAFKA__SECURITY__OAUTH_CLIENT_SECRET": "unset",
+    "HAPAX_OUTPUT__KAFKA__SECURITY__OAUTH_TOKEN_FILE": "unset",
+    "HAPAX_OUTPUT__KAFKA__SECURITY__OAUTH_MSK_REGION": "unset",
+    "HAPAX_OUTPUT__KAFKA__SECURITY__OAUTH_CA_FILE": "unset",
+    "HAPAX_OUTPUT__KAFKA__SECURITY__OAUTH_SCOPE": "unset",
     "HAPAX_DEAD_LETTER__TOPIC": "unset",
     "HAPAX_DEAD_LETTER__RATE_MAX": "0.1",
     "HAPAX_DEAD_LETTER__RECORDS_MIN": "1000",
@@ -185,13 +202,31 @@ LATER = {
     "HAPAX_RETRY__TOPIC": "orders-again",
     "HAPAX_RETRY__LATER": "TimeoutError,shop.prices.Busy",
 }
+TARGET = {
+    "HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS": "target.example:9093",
+    "HAPAX_OUTPUT__KAFKA__PROPERTIES": '{"linger.ms": "7"}',
+    "HAPAX_OUTPUT__KAFKA__SECURITY__PROTOCOL": "sasl_ssl",
+    "HAPAX_OUTPUT__KAFKA__SECURITY__SASL_MECHANISM": "SCRAM-SHA-256",
+    "HAPAX_OUTPUT__KAFKA__SECURITY__USERNAME": "writer",
+    "HAPAX_OUTPUT__KAFKA__SECURITY__CA_FILE": "/tls/target-ca.pem",
+    "HAPAX_OUTPUT__KAFKA__SECURITY__CERTIFICATE_FILE": "/tls/target.pem",
+    "HAPAX_OUTPUT__KAFKA__SECURITY__KEY_FILE": "/tls/target.key",
+    "HAPAX_OUTPUT__KAFKA__SECURITY__OAUTH_TOKEN_URL": "https://login.example/target",
+    "HAPAX_OUTPUT__KAFKA__SECURITY__OAUTH_TOKEN_FILE": "/var/run/kafka/target",
+    "HAPAX_OUTPUT__KAFKA__SECURITY__OAUTH_CLIENT_ID": "writer",
+    "HAPAX_OUTPUT__KAFKA__SECURITY__OAUTH_CA_FILE": "/tls/target-login.pem",
+    "HAPAX_OUTPUT__KAFKA__SECURITY__OAUTH_SCOPE": "write",
+}
 MSK = {"HAPAX_KAFKA__SECURITY__OAUTH_MSK_REGION": "eu-central-1"}
-"""Each goes with none of the settings of records, or of tokens."""
+"""Each goes with none of the settings of records, of one cluster, or of tokens."""
 
 SECRETS = {
     "HAPAX_KAFKA__SECURITY__PASSWORD",
     "HAPAX_KAFKA__SECURITY__KEY_PASSWORD",
     "HAPAX_KAFKA__SECURITY__OAUTH_CLIENT_SECRET",
+    "HAPAX_OUTPUT__KAFKA__SECURITY__PASSWORD",
+    "HAPAX_OUTPUT__KAFKA__SECURITY__KEY_PASSWORD",
+    "HAPAX_OUTPUT__KAFKA__SECURITY__OAUTH_CLIENT_SECRET",
     "HAPAX_DEDUP__REDIS_URL",
     "HAPAX_DEDUP__KEY_PASSWORD",
 }
@@ -199,6 +234,8 @@ SECRETS = {
 MAY_HOLD_SECRETS = {
     "HAPAX_KAFKA__PROPERTIES",
     "HAPAX_KAFKA__SECURITY__OAUTH_TOKEN_URL",
+    "HAPAX_OUTPUT__KAFKA__PROPERTIES",
+    "HAPAX_OUTPUT__KAFKA__SECURITY__OAUTH_TOKEN_URL",
     "HAPAX_SPARK__PROPERTIES",
 }
 
@@ -234,7 +271,8 @@ def test_attributes_carry_units() -> None:
 
 def test_every_variable_is_read() -> None:
     effective = load_settings(ELSEWHERE | {"HAPAX_KAFKA__SECURITY__PASSWORD": "pw"}).effective()
-    alone = PIPELINE.keys() | LATER.keys() | MSK.keys()
+    msk = {*MSK, "HAPAX_OUTPUT__KAFKA__SECURITY__OAUTH_MSK_REGION"}
+    alone = PIPELINE.keys() | LATER.keys() | TARGET.keys() | msk
     assert effective.keys() == ELSEWHERE.keys() | SECRETS | alone
     assert {name: effective[name] for name in ELSEWHERE} == ELSEWHERE
 
@@ -247,6 +285,50 @@ def test_a_pipeline_is_read() -> None:
 def test_later_tries_are_read() -> None:
     effective = load_settings(REQUIRED | LATER).effective()
     assert {name: effective[name] for name in LATER} == LATER
+
+
+def test_another_cluster_for_the_outputs_is_read() -> None:
+    settings = load_settings(REQUIRED | TARGET | {"HAPAX_OUTPUT__KAFKA__SECURITY__PASSWORD": "pw"})
+    effective = settings.effective()
+    assert {name: effective[name] for name in TARGET} == TARGET
+    assert settings.elsewhere
+    assert settings.target.kafka.bootstrap_servers == "target.example:9093"
+    assert settings.target.kafka.security.username == "writer"
+    assert settings.kafka.security.username is None
+
+
+def test_without_another_cluster_outputs_go_to_that_of_the_input() -> None:
+    settings = load_settings(REQUIRED)
+    assert not settings.elsewhere
+    assert settings.target is settings
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "word"),
+    [
+        ("KAFKA__BOOTSTRAP_SERVERS", "target.example:9093", "same brokers"),
+        ("ENGINE", "spark", "choose the worker"),
+        ("GUARANTEE", "at_least_once", "choose exactly_once"),
+        ("RETRY__TOPIC", "orders-again", "remove it"),
+        ("INPUT__START", "latest", "choose earliest or refuse"),
+        ("INPUT__END", "latest", "remove it"),
+    ],
+)
+def test_what_does_not_go_with_another_cluster_is_told(name: str, text: str, word: str) -> None:
+    servers = "HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS"
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(REQUIRED | {servers: "target.example:9093", f"HAPAX_{name}": text})
+    (problem,) = caught.value.problems
+    assert servers in problem
+    assert f"HAPAX_{name}" in problem
+    assert word in problem
+
+
+def test_access_to_another_cluster_that_is_not_named_is_told() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(REQUIRED | {"HAPAX_OUTPUT__KAFKA__SECURITY__USERNAME": "writer"})
+    (problem,) = caught.value.problems
+    assert problem.startswith("HAPAX_OUTPUT__KAFKA__SECURITY__USERNAME is set but")
 
 
 def test_what_is_shown_can_be_set_again() -> None:

@@ -65,6 +65,7 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
     outputs              records written, by topic, dead letters included
     duplicates           records whose id belongs to other coordinates
     filtered             records for which the transform had no output
+    looped               records that have been on the cluster of the outputs (mirror.py)
     retried              records that asked for a later try and wait in the retry topic
     moved                records that were not due yet and wait on in another level of it
     dead_letters         records that became dead letters
@@ -90,6 +91,7 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
     outputs: dict[str, int] = {}
     duplicates: int = 0
     filtered: int = 0
+    looped: int = 0
     retried: int = 0
     moved: int = 0
     dead_letters: int = 0
@@ -128,6 +130,7 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
             outputs=plan.outputs(),
             duplicates=plan.duplicates,
             filtered=plan.filtered,
+            looped=plan.looped,
             retried=plan.retried,
             moved=plan.moved,
             dead_letters=len(plan.failures),

@@ -7,6 +7,7 @@
     REPLAY_OF  of a replay, and of its dead letter: the record whose claim it has
     REPLAYED   of a note in the dead-letter topic: how many dead letters it names
     BATCH      of a micro-batch's row: query/number/row/app
+    PATH       of outputs on another cluster: the ids of the clusters before it, joined by commas
     and those of dead letters, which are the fields of ``Failed``, and of records in the retry
     topic, which are the fields of ``Retried``
 
@@ -36,6 +37,7 @@ UNCHECKED: Final = "hapax-unchecked"
 REPLAY_OF: Final = "hapax-replay-of"
 REPLAYED: Final = "hapax-replayed"
 BATCH: Final = "hapax-batch"
+PATH: Final = "hapax-path"
 ERROR: Final = "hapax-error"
 APP: Final = "hapax-app"
 TRUNCATED: Final = "hapax-truncated"

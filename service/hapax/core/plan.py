@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hapax.core.headers import Wire
+    from hapax.core.mirror import Elsewhere
     from hapax.core.records import Output, Progress, Record
     from hapax.core.retry_later import RetryTopic
     from hapax.core.transform import Result
@@ -40,12 +41,13 @@ ERROR_CHARS_MAX = 1000
 
 
 class Destinations(msgspec.Struct, frozen=True):
-    """Where things go, and in whose name."""
+    """Where things go, and in whose name; ``elsewhere``: on another cluster."""
 
     app: str
     output_topic: str
     dead_letter_topic: str | None
     retry: RetryTopic | None = None
+    elsewhere: Elsewhere | None = None
 
     def restored(self, records: Sequence[Record]) -> Sequence[Record]:
         """Return records as they first came: those that waited have another place now."""
@@ -55,6 +57,7 @@ class Destinations(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, gc=False):
     """What one batch will do, all of it in one transaction.
 
+    looped          records that have been on the cluster of the outputs, and are not written there
     retried, moved  records that wait: they asked for it, or were not due yet
     apart           the topic whose records have waited on purpose: their age is no latency
     """
@@ -63,6 +66,7 @@ class Plan(msgspec.Struct, gc=False):
     progress: Progress
     sources: Sequence[int]  # by message: index of the record it comes from
     filtered: int = 0
+    looped: int = 0
     duplicates: int = 0
     retried: int = 0
     moved: int = 0
@@ -108,12 +112,14 @@ class Planner:
         plan = Plan(messages=messages, progress=progress, sources=sources)
         plan.apart = None if self._to.retry is None else self._to.retry.name
         topic, partition, prefix = "", -1, ""
+        elsewhere = self._to.elsewhere
         mark: Wire = [(UNCHECKED, b"1")] if unchecked else []
         for index, result in enumerate(results):
-            if result is None:
-                plan.duplicates += 1
-                continue
             record = records[index]
+            if result is None or (elsewhere is not None and elsewhere.loops(record)):
+                plan.duplicates += result is None
+                plan.looped += result is not None
+                continue
             if record.partition != partition or record.topic != topic:
                 topic, partition = record.topic, record.partition
                 prefix = f"{topic}/{partition}/"
@@ -184,14 +190,19 @@ class Planner:
         if output.headers:
             headers += without_hapax(tuple(output.headers))
         headers += stamp
+        elsewhere = self._to.elsewhere
+        if elsewhere is not None:
+            headers = elsewhere.stamped(record, elsewhere.mirrored(record, stamp) or headers)
         key = output.key
         timestamp_ms = output.timestamp_ms
         partition = output.partition
+        if partition is None:
+            partition = -1 if elsewhere is None else elsewhere.place(record)
         return Message(
             output.topic or self._to.output_topic,
             output.value,
             record.key if key is UNSET else key,
-            -1 if partition is None else partition,
+            partition,
             record.timestamp_ms if timestamp_ms is None else timestamp_ms,
             headers,
         )

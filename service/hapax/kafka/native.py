@@ -130,6 +130,8 @@ def record_path(settings: Settings, executor: str = "") -> Choice:
         return Choice(None, "HAPAX_FAST=off")
     if settings.retry_topic is not None:
         return Choice(None, "records may wait for a later try")
+    if settings.elsewhere:
+        return Choice(None, "outputs go to another cluster")
     path, reason = _found(tuple(settings.dedup.id))
     if path is None and settings.fast == "on":
         where = f"executor {executor}: " if executor else ""

@@ -91,6 +91,24 @@ class KafkaSettings(SettingsGroup):
     security: SecuritySettings
 
 
+class TargetKafkaSettings(SettingsGroup):
+    """The brokers that outputs go to, where they are not those of the input."""
+
+    bootstrap_servers: Annotated[str | None, SERVERS] = Field(
+        default=None,
+        description="Brokers of another cluster, to which outputs and dead letters go; progress is "
+        "kept there, too. Unset: those of HAPAX_KAFKA__BOOTSTRAP_SERVERS, and the other settings "
+        "of HAPAX_OUTPUT__KAFKA are idle.",
+    )
+    properties: Annotated[dict[str, str], KAFKA_PROPERTIES] = Field(
+        default_factory=dict,
+        repr=False,
+        description="As HAPAX_KAFKA__PROPERTIES, for clients of that cluster.",
+        json_schema_extra={"default": "{}"},
+    )
+    security: SecuritySettings
+
+
 class TransactionSettings(SettingsGroup):
     """When a transaction is cut."""
 

@@ -84,6 +84,24 @@ class Settings(SettingsGroup):
         return {name: text for name, text in self.effective().items() if text != defaults[name]}
 
     @property
+    def elsewhere(self) -> bool:
+        """Whether outputs go to another cluster than that of the input."""
+        return self.output.kafka.bootstrap_servers is not None
+
+    @property
+    def target(self) -> "Settings":
+        """These settings with the cluster of the outputs as theirs."""
+        output = self.output.kafka
+        if output.bootstrap_servers is None:
+            return self
+        kafka = KafkaSettings(
+            bootstrap_servers=output.bootstrap_servers,
+            properties=output.properties,
+            security=output.security,
+        )
+        return self.model_copy(update={"kafka": kafka})
+
+    @property
     def start(self) -> str | SpanWords:
         """Where a group without offsets starts, and the end where there is one."""
         start, end = self.input.start, self.input.end

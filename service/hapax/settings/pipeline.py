@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr
 
 from hapax.settings.base import SettingsGroup
+from hapax.settings.kafka import TargetKafkaSettings
 from hapax.settings.validators import (
     CLAIMS_URL,
     END,
@@ -62,6 +63,7 @@ class OutputSettings(SettingsGroup):
         description="How a key finds its partition. murmur2 is what Java producers do, so keys "
         "written by both meet in the same partition.",
     )
+    kafka: TargetKafkaSettings
 
 
 class DeadLetterSettings(SettingsGroup):

@@ -8,16 +8,15 @@ from hapax.claims.store import kind_of
 from hapax.settings.base import Problem
 from hapax.settings.dataframe_rules import dataframe_problems
 from hapax.settings.retry_rules import retry_problems
+from hapax.settings.security_rules import security_problems
+from hapax.settings.target_rules import target_problems
 from hapax.settings.value_types import duration_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from hapax.settings.model import Settings
 
-_SECURITY: Final = "HAPAX_KAFKA__SECURITY__"
-_PROTOCOL: Final = f"{_SECURITY}PROTOCOL"
-_MECHANISM: Final = f"{_SECURITY}SASL_MECHANISM"
 _TRANSACTION_INTERVAL: Final = "HAPAX_TRANSACTION__INTERVAL"
 _TRANSACTION_TIMEOUT: Final = "HAPAX_TRANSACTION__TIMEOUT"
 _SESSION_TIMEOUT: Final = "HAPAX_GROUP__SESSION_TIMEOUT"
@@ -40,8 +39,8 @@ def broken_rules(settings: Settings) -> Iterator[Problem]:
     yield from _membership(settings)
     yield from _span(settings)
     yield from _topics(settings)
-    yield from _sasl(settings)
-    yield from _tls(settings)
+    yield from security_problems(settings.kafka.security, "HAPAX_KAFKA__")
+    yield from target_problems(settings)
     yield from _claim_store(settings)
 
 
@@ -143,83 +142,6 @@ def _topics(settings: Settings) -> Iterator[Problem]:
         )
 
 
-def _sasl(settings: Settings) -> Iterator[Problem]:
-    security = settings.kafka.security
-    login = {"USERNAME": security.username, "PASSWORD": security.password}
-    oauth = {
-        "OAUTH_TOKEN_URL": security.oauth_token_url,
-        "OAUTH_CLIENT_ID": security.oauth_client_id,
-        "OAUTH_CLIENT_SECRET": security.oauth_client_secret,
-    }
-    more = {"OAUTH_CA_FILE": security.oauth_ca_file, "OAUTH_SCOPE": security.oauth_scope}
-    tokens = {
-        "OAUTH_TOKEN_FILE": security.oauth_token_file,
-        "OAUTH_MSK_REGION": security.oauth_msk_region,
-    }
-    if not security.protocol.startswith("sasl_"):
-        given = {"SASL_MECHANISM": security.sasl_mechanism, **login, **oauth, **more, **tokens}
-        yield from _idle(settings, given, "sasl_ssl")
-        return
-    if security.sasl_mechanism is None:
-        yield Problem(
-            (_PROTOCOL, _MECHANISM),
-            f"{_PROTOCOL}={security.protocol} needs {_MECHANISM}, which is unset: name the "
-            "mechanism that the brokers offer, or choose ssl or plaintext",
-        )
-        return
-    needed: Mapping[str, object] = login
-    if security.sasl_mechanism == "OAUTHBEARER":
-        made = [name for name, value in tokens.items() if value is not None]
-        needed = {name: tokens[name] for name in made} or oauth
-        yield from _two_tokens(made, {**oauth, **more})
-    for name, value in needed.items():
-        if value is None:
-            yield Problem(
-                (_MECHANISM, _SECURITY + name),
-                f"{_MECHANISM}={security.sasl_mechanism} needs {_SECURITY}{name}, which is unset: "
-                "set it, or choose another mechanism",
-            )
-
-
-def _two_tokens(made: list[str], fetched: Mapping[str, object]) -> Iterator[Problem]:
-    """Refuse a token that would have to come from two places."""
-    given = made + [name for name, value in fetched.items() if value is not None]
-    if made and len(given) > 1:
-        first, second = (_SECURITY + name for name in given[:2])
-        yield Problem(
-            (first, second),
-            f"{first} is set, and so is {second}: a token comes from a file, from AWS or from a "
-            "token service; unset one of them",
-        )
-
-
-def _tls(settings: Settings) -> Iterator[Problem]:
-    security = settings.kafka.security
-    files = {
-        "CA_FILE": security.ca_file,
-        "CERTIFICATE_FILE": security.certificate_file,
-        "KEY_FILE": security.key_file,
-    }
-    if not security.protocol.endswith("ssl"):
-        yield from _idle(settings, files, "ssl")
-    for name, needed in (
-        ("CERTIFICATE_FILE", "KEY_FILE"),
-        ("KEY_FILE", "CERTIFICATE_FILE"),
-    ):
-        if files[name] is not None and files[needed] is None:
-            yield Problem(
-                (_SECURITY + name, _SECURITY + needed),
-                f"{_SECURITY}{name}={files[name]} needs {_SECURITY}{needed}, which is unset: set "
-                "both or neither",
-            )
-    if security.key_password is not None and security.key_file is None:
-        yield Problem(
-            (f"{_SECURITY}KEY_PASSWORD", f"{_SECURITY}KEY_FILE"),
-            f"{_SECURITY}KEY_PASSWORD is set but {_SECURITY}KEY_FILE is unset: name the key it "
-            "belongs to, or remove it",
-        )
-
-
 def _claim_store(settings: Settings) -> Iterator[Problem]:
     dedup = settings.dedup
     files = {
@@ -249,16 +171,4 @@ def _claim_store(settings: Settings) -> Iterator[Problem]:
             yield Problem(
                 (_DEDUP + name, _DEDUP + needed),
                 f"{_DEDUP}{name} needs {_DEDUP}{needed}, which is unset: set both or neither",
-            )
-
-
-def _idle(settings: Settings, given: Mapping[str, object], wanted: str) -> Iterator[Problem]:
-    # Left alone, the service would connect without the protection that was asked for.
-    protocol = settings.kafka.security.protocol
-    for name, value in given.items():
-        if value is not None:
-            yield Problem(
-                (_PROTOCOL, _SECURITY + name),
-                f"{_SECURITY}{name} is set but {_PROTOCOL}={protocol} does not use it: set the "
-                f"protocol to {wanted} or remove the other",
             )

@@ -54,7 +54,7 @@ class Metrics:
         Counter,
         "Input records without an output: duplicate of an earlier event, filtered by the "
         "transform, or handed out again by the client although already committed (redelivered).",
-        Label("reason", ("duplicate", "filtered", "redelivered")),
+        Label("reason", ("duplicate", "filtered", "looped", "redelivered")),
     )
     records_dead_lettered = Row(
         Counter,

@@ -27,7 +27,6 @@ from hapax.engines.spark.session import require_pyspark
 from hapax.kafka.admin.group import GroupMembers
 from hapax.kafka.connection import unanswered
 from hapax.kafka.native import record_path
-from hapax.kafka.produce.fences import fence_predecessor
 from hapax.kafka.properties import library_version, transactional_id
 from hapax.settings.secrets import Strike, secrets_around, secrets_of
 from hapax.telemetry.events import Events
@@ -147,10 +146,10 @@ def _run_worker(shared: Shared, stack: ExitStack) -> None:
     form = load_calls(shared.settings)
     claims = parts.claims(shared, stack)
     remarks = check(parts.brokers(shared, source.list_topics), source, claims)
-    if remarks is None:
+    more = None if remarks is None else parts.target_remarks(shared, source)
+    if remarks is None or more is None:
         return
-    remarks += fence_predecessor(shared.settings, source.of_earlier_version)
-    shared.events.preflight_passed(remarks)
+    shared.events.preflight_passed(remarks + more)
     stack.callback(source.close)
     source.subscribe()
     opening.attend(source, partial(unanswered, shared.settings.kafka.bootstrap_servers))

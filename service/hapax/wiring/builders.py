@@ -17,7 +17,7 @@ from hapax.engines.batch_runner import BatchRunner, Sizing
 from hapax.engines.gathered_calls import GatheredCalls, retrying
 from hapax.engines.idle_offsets import Bounds, Ends
 from hapax.engines.lifecycle import Lifecycle, Process
-from hapax.engines.preflight import Brokers
+from hapax.engines.preflight import Brokers, await_brokers
 from hapax.engines.recovery import Recovery
 from hapax.engines.suspects import Suspects
 from hapax.engines.watchdog import Watchdog
@@ -25,8 +25,11 @@ from hapax.engines.window_runner import Windowing, WindowRunner
 from hapax.engines.worker import Worker
 from hapax.kafka.admin.preflight import KafkaPreflight
 from hapax.kafka.consume.source import KafkaSource
+from hapax.kafka.consume.target_source import KafkaTargetSource
 from hapax.kafka.native import record_path
 from hapax.kafka.produce.base import ProducerConfig
+from hapax.kafka.produce.fences import fence_predecessor
+from hapax.kafka.produce.target import TargetTransaction
 from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.kafka.produce.weaker import KafkaAtLeastOnce, KafkaAtMostOnce
 from hapax.kafka.properties import consumer_properties, producer_properties
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 
     from hapax.core.claim_store import ClaimStore
     from hapax.core.isolation import Isolation
+    from hapax.core.mirror import Elsewhere
     from hapax.core.ports import AppliesAll, Watch
     from hapax.core.retry_line import RetryLine
     from hapax.core.transform import Transformer
@@ -50,7 +54,7 @@ if TYPE_CHECKING:
     from hapax.settings import Settings
     from hapax.telemetry.events import Events
 
-    Producing = KafkaTransaction | KafkaAtLeastOnce
+    Producing = KafkaTransaction | KafkaAtLeastOnce | TargetTransaction
 Consuming = TypeVar("Consuming", bound=KafkaSource)
 
 CUT_AFTER_S = 1.0
@@ -104,6 +108,8 @@ def source(shared: Shared, kind: type[Consuming]) -> Consuming:
 
 def worker_source(shared: Shared) -> KafkaSource:
     """Return the consumer of a worker."""
+    if shared.settings.elsewhere:
+        return source(shared, KafkaTargetSource)
     topic = retrying(shared.settings).topic
     return source(shared, KafkaSource) if topic is None else retry_source(shared, topic)
 
@@ -113,9 +119,29 @@ def brokers(shared: Shared, list_topics: Callable[[float], Any]) -> Brokers:
     return Brokers(shared, shared.settings, KafkaPreflight(shared.settings, list_topics))
 
 
+def target_remarks(shared: Shared, source: KafkaSource) -> list[str] | None:
+    """Wait for the cluster of the outputs, where it is another one; None: to stop before that."""
+    if not isinstance(source, KafkaTargetSource):
+        return fence_predecessor(shared.settings, source.of_earlier_version)
+    preflight = KafkaPreflight(shared.settings, source.lanes.list_topics, outputs=True)
+    if not await_brokers(Brokers(shared, shared.settings, preflight)):
+        return None
+    return source.meet_target(mirrors=shared.settings.transform is None)
+
+
 def transaction(shared: Shared, source: KafkaSource) -> Producing:
     """Return the producing side of the guarantee that is wanted; it has no producer yet."""
     settings = shared.settings
+    if isinstance(source, KafkaTargetSource):
+        source.lanes = TargetTransaction(
+            settings,
+            clock=shared.clock,
+            logger=ClientLogger(shared.events, "progress"),
+            source_cluster=lambda: source.cluster_id,
+            forward=shared.events.librdkafka_logged,
+            watch=shared.watchdog.watch,
+        )
+        return source.lanes
     native = record_path(settings).path
     config = ProducerConfig.of(settings, producer_properties(settings), native)
     around: dict[str, Any] = {
@@ -168,9 +194,10 @@ def worker(
         transaction_timeout_s=settings.transaction.timeout_ms / 1000,
     )
     recovery = Recovery(shared, source, transaction, claims, ends=ends, limits=limits)
+    elsewhere = source.elsewhere if isinstance(source, KafkaTargetSource) else None
     lookup = owners(settings, shared.watchdog.watch, stack)
     bare = ExactlyOnce(
-        steps(settings, claims, lookup, isolation, line=line_of(source)),
+        steps(settings, claims, lookup, isolation, ways=(line_of(source), elsewhere)),
         source,
         transaction,
         clock=shared.clock,
@@ -203,12 +230,14 @@ def steps(
     owners: KafkaOwners | None,
     transformer: AppliesAll,
     failed: tuple[int, int] = (0, 0),
-    line: RetryLine | None = None,
+    ways: tuple[RetryLine | None, Elsewhere | None] = (None, None),
 ) -> Steps:
     """Return the steps of a batch.
 
-    ``failed``: records and failures of the recent past. ``line``: what waits in order of its key.
+    ``failed``: records and failures of the recent past. ``ways``: what waits in order of its key,
+    and where outputs go when that is another cluster.
     """
+    line, elsewhere = ways
     rate = dead_letter_rate(settings)
     if failed[0]:
         rate.record_batch(*failed)
@@ -223,7 +252,9 @@ def steps(
         ),
         transformer=with_later_tries(settings, transformer, line),
         planner=Planner(
-            Destinations(settings.app, settings.output.topic, settings.dead_letter.topic, retry)
+            Destinations(
+                settings.app, settings.output.topic, settings.dead_letter.topic, retry, elsewhere
+            )
         ),
         dead_letter_rate=rate,
     )

@@ -25,7 +25,15 @@ _ABSENT = FORBIDDEN | UNKNOWN_TOPIC | {KafkaError.TOPIC_EXCEPTION}
 class KafkaPreflight:
     """Looks as often as it is told to; nothing is created or consumed."""
 
-    def __init__(self, settings: Settings, list_topics: Callable[[float], Any]) -> None:
+    def __init__(
+        self, settings: Settings, list_topics: Callable[[float], Any], *, outputs: bool = False
+    ) -> None:
+        """Connect to nothing. ``outputs``: look at their cluster, where it is another one."""
+        self._outputs = outputs
+        self._setting = "HAPAX_OUTPUT__KAFKA" if outputs else "HAPAX_KAFKA"
+        self._here = settings.elsewhere is False
+        if outputs:
+            settings = settings.target
         self._settings = settings
         self._list_topics = list_topics
         self._servers = settings.kafka.bootstrap_servers
@@ -34,8 +42,8 @@ class KafkaPreflight:
     def sentence(self, reason: str) -> str:
         """Return the one sentence about brokers that are not to be had."""
         return (
-            f"HAPAX_KAFKA__BOOTSTRAP_SERVERS={self._servers}: no broker answered ({reason}); check"
-            " address, port, protocol and credentials"
+            f"{self._setting}__BOOTSTRAP_SERVERS={self._servers}: no broker answered ({reason});"
+            " check address, port, protocol and credentials"
         )
 
     def look(self) -> BrokerAnswers:
@@ -62,7 +70,7 @@ class KafkaPreflight:
 
     def _unserved(self) -> tuple[str, ...]:
         """Return that the brokers do not serve the group protocol; a member would never know."""
-        if self._settings.group.protocol != "consumer" or self._served:
+        if self._settings.group.protocol != "consumer" or self._served or self._outputs:
             return ()
         apis = request_versions(self._settings)
         self._served = bool(apis)
@@ -82,15 +90,18 @@ class KafkaPreflight:
         if "ssl" in protocol:
             return ""
         tls = [place for place, one in found.items() if not one.problem and speaks_tls(place)]
-        wrong = f"HAPAX_KAFKA__SECURITY__PROTOCOL={protocol} does not"
+        wrong = f"{self._setting}__SECURITY__PROTOCOL={protocol} does not"
         return f"{', '.join(tls)} speaks TLS, and {wrong}" if tls else ""
 
     def _absent(self, topics: Any) -> tuple[str, ...]:
         settings = self._settings
-        wanted = dict.fromkeys(settings.input.topics, "HAPAX_INPUT__TOPICS")
-        wanted[settings.output.topic] = "HAPAX_OUTPUT__TOPIC"
-        if settings.dead_letter.topic:
-            wanted[settings.dead_letter.topic] = "HAPAX_DEAD_LETTER__TOPIC"
+        wanted: dict[str, str] = {}
+        if not self._outputs:
+            wanted = dict.fromkeys(settings.input.topics, "HAPAX_INPUT__TOPICS")
+        if self._outputs or self._here:
+            wanted[settings.output.topic] = "HAPAX_OUTPUT__TOPIC"
+            if settings.dead_letter.topic:
+                wanted[settings.dead_letter.topic] = "HAPAX_DEAD_LETTER__TOPIC"
         absent = {
             topic: f"{setting}: topic {topic} does not exist or may not be read; create it or fix "
             "the name"

@@ -16,7 +16,7 @@ from hapax.kafka.errors import describe, is_member_fenced
 from hapax.kafka.properties import build
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from hapax.core.ports import Clock, Watch
     from hapax.core.records import TopicPartition as Where
@@ -36,6 +36,7 @@ class GroupConsumer:
     properties  of the client, as they were given
     client      for calls on the record path, inside of ``asking``
     log         what the client's own lines told
+    progress    returns the offsets that count; None: those that the group has committed
     intake      where native records arrive; None: the client hands all of them out
     """
 
@@ -54,6 +55,7 @@ class GroupConsumer:
         self.intake: NativeIntake | None = None
         self.group = str(properties["group.id"])
         self.log = ClientLogMonitor(logger, clock)
+        self.progress: Callable[[Iterable[Where]], dict[Where, TopicPartition]] | None = None
         self.watch = watch
         self.client = self._built()
         self._paused: set[Where] = set()
@@ -150,6 +152,14 @@ class GroupConsumer:
         Waits while a transaction holds a pending offset, so the answer is never undone. Raises
         BatchAbortedError on a time-out: ask again.
         """
+        if self.progress is not None:
+            return self.progress(partitions)
+        return self.of_group(partitions, timeout_s)
+
+    def of_group(
+        self, partitions: Iterable[Where], timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> dict[Where, TopicPartition]:
+        """Return what the group has committed on the cluster that is read."""
         wanted = [TopicPartition(*where) for where in partitions]
         if not wanted:
             return {}

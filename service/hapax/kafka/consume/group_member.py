@@ -16,7 +16,7 @@ from hapax.kafka.properties import admin_properties
 from hapax.kafka.read.end_offsets import StableEnds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from hapax.core.records import Progress
     from hapax.core.records import TopicPartition as Where
@@ -63,18 +63,22 @@ class KafkaMember(KafkaSource):
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         super()._on_assign(consumer, partitions)
-        held = [TopicPartition(one.topic, one.partition, OFFSET_END) for one in partitions]
-        # Done here and not by the client, which would look up and fetch what is not taken.
-        if self._cooperative:
-            consumer.incremental_assign(held)
-        else:
-            consumer.assign(held)
-        consumer.pause(held)
+        consumer.pause(assign_unplaced(consumer, partitions, self._consumer.properties))
 
-    @property
-    def _cooperative(self) -> bool:
-        properties: dict[str, Any] = self._consumer.properties
-        return (
-            properties.get("group.protocol") == "consumer"
-            or properties.get("partition.assignment.strategy") == "cooperative-sticky"
-        )
+
+def assign_unplaced(
+    consumer: Consumer, partitions: Iterable[TopicPartition], properties: Mapping[str, Any]
+) -> list[TopicPartition]:
+    """Take partitions over, without the group's offsets; return them as they were assigned.
+
+    Done here and not by the client, which would look up and fetch what is not taken.
+    """
+    held = [TopicPartition(one.topic, one.partition, OFFSET_END) for one in partitions]
+    if (
+        properties.get("group.protocol") == "consumer"
+        or properties.get("partition.assignment.strategy") == "cooperative-sticky"
+    ):
+        consumer.incremental_assign(held)
+    else:
+        consumer.assign(held)
+    return held

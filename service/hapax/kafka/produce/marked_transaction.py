@@ -71,6 +71,14 @@ def spool_names(app: str, spool: str) -> MarkedNames:
     return MarkedNames(f"{app}/spool/{spool}", f"{app}--spool-{spool}")
 
 
+def marker_group(settings: Settings, names: MarkedNames, logger: object) -> Consumer:
+    """Return a consumer that never joins: it names the group, and asks for its offsets."""
+    properties = consumer_properties(settings)
+    properties.pop("group.instance.id", None)
+    own = {"group.id": names.group, "client.id": names.transactional_id}
+    return build(Consumer, properties | own, logger)
+
+
 class MarkedTransaction:
     """Transactions of one id, each with its marker. One call at a time; ``close`` after it."""
 
@@ -158,11 +166,7 @@ class MarkedTransaction:
         self._group.close()
 
     def _member(self, group: str) -> Consumer:
-        """Return a consumer that never joins: it names the group, and asks for its offsets."""
-        properties = consumer_properties(self._settings)
-        properties.pop("group.instance.id", None)
-        own = {"group.id": group, "client.id": self._name}
-        return build(Consumer, properties | own, self._logger)
+        return marker_group(self._settings, MarkedNames(self._name, group), self._logger)
 
     def _mark(self, member: Consumer, number: int, metadata: str) -> None:
         offset = GroupOffset(*self._where, number, metadata)

@@ -148,6 +148,7 @@ class TransactionEvents(ClaimEvents):
             metrics.records_dead_lettered.of(reason).inc(count)
         metrics.records_skipped.of("duplicate").inc(settled.duplicates)
         metrics.records_skipped.of("filtered").inc(settled.filtered)
+        metrics.records_skipped.of("looped").inc(settled.looped)
         metrics.records_retried.of("asked").inc(settled.retried)
         metrics.records_retried.of("moved").inc(settled.moved)
         metrics.records_without_id.of().inc(settled.without_id)

@@ -1,0 +1,175 @@
+"""The source of a pipeline whose outputs go to another cluster: its progress counts there.
+
+The group shares the partitions out, and nothing else of it counts: a partition that comes is read
+from what the cluster of the outputs has committed for it, once its lane there is open
+(produce/target_lane.py). What the group has committed here follows for whoever looks at lag, and
+tells one thing: that the partition had progress once.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from confluent_kafka import KafkaException
+
+from hapax.core.errors import BatchAbortedError, PositionLostError
+from hapax.core.mirror import Elsewhere
+from hapax.kafka.consume.group_member import assign_unplaced
+from hapax.kafka.consume.source import KafkaSource
+from hapax.kafka.offset_commit import client_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from confluent_kafka import Consumer, TopicPartition
+
+    from hapax.core.ports import Batch, Clock
+    from hapax.core.records import Progress
+    from hapax.core.records import TopicPartition as Where
+
+TOLD_INTERVAL_S = 1.0
+"""How far the group's own offsets may be behind."""
+
+
+class Lanes(Protocol):
+    """The progress of partitions on the cluster of the outputs.
+
+    cluster     Kafka's id of that cluster, once it was met
+    partitions  of the output topic
+    """
+
+    cluster: str | None
+    partitions: int
+
+    def list_topics(self, timeout_s: float) -> Any:
+        """Return the metadata of that cluster; raises KafkaException when no broker answers."""
+
+    def progress(
+        self, partitions: Iterable[Where], ours: frozenset[Where]
+    ) -> dict[Where, TopicPartition]:
+        """Return it in the client's form, once the lanes of those of ours are open."""
+
+    def leave(self, partitions: Iterable[Where]) -> None:
+        """Close the lanes of these."""
+
+
+class KafkaTargetSource(KafkaSource):
+    """Brings records of partitions whose progress is on another cluster. One thread only.
+
+    lanes      where the progress is; to be set first
+    elsewhere  what outputs carry, once ``meet_target`` has returned
+    """
+
+    lanes: Lanes
+    elsewhere: Elsewhere
+
+    def __init__(
+        self,
+        properties: Mapping[str, Any],
+        topics: Sequence[str],
+        *,
+        start: str,
+        clock: Clock,
+        **client: Any,
+    ) -> None:
+        """Connect, join nothing yet; see the base."""
+        super().__init__(properties, topics, start=start, clock=clock, **client)
+        self._untold: Progress = {}
+        self._told_s = 0.0
+
+    def meet_target(self, *, mirrors: bool) -> list[str]:
+        """Compare the clusters, before joining; return remarks.
+
+        ``mirrors``: records pass unchanged, and keep their partition where the numbers are equal.
+        """
+        counts = {topic: len(self._consumer.numbers(topic)) for topic in self._topics}
+        partitions = self.lanes.partitions
+        unlike = [f"{topic} {count}" for topic, count in counts.items() if count != partitions]
+        self.elsewhere = Elsewhere(
+            (self.cluster_id or "").encode(),
+            (self.lanes.cluster or "").encode(),
+            partitions if mirrors and not unlike else 0,
+        )
+        if not (mirrors and unlike):
+            return []
+        remark = (
+            f"the output topic has {partitions} partitions, and of the inputs {', '.join(unlike)}:"
+            " records do not keep the number of their partition, and hapax offsets translate"
+            " cannot be used"
+        )
+        return [remark]
+
+    def subscribe(self) -> None:
+        """Join the group; from here on its own offsets do not count."""
+        self._consumer.progress = self._progress
+        super().subscribe()
+
+    def take(self, records_max: int, wait_s: float) -> Batch:
+        """Return what is there; partitions that have come are placed first."""
+        self._place()
+        self._tell()
+        return super().take(records_max, wait_s)
+
+    def mark_processed(self, progress: Mapping[Where, int]) -> None:
+        """Take note that everything below these offsets has had its effect."""
+        super().mark_processed(progress)
+        self._untold.update(progress)
+
+    def close(self) -> None:
+        """Leave; what the group was not told is told."""
+        with suppress(BatchAbortedError):
+            self._tell(now=True)
+        super().close()
+
+    def _place(self) -> None:
+        """Read the partitions that have come from where their lanes are."""
+        if self._states.stale and not self._states.stale.isdisjoint(self._consumer.assignment()):
+            self._positions.reread_stale()
+
+    def _progress(self, partitions: Iterable[Where]) -> dict[Where, TopicPartition]:
+        wanted = list(partitions)
+        found = self.lanes.progress(wanted, self._consumer.assignment())
+        unknown = [where for where in wanted if found[where].offset < 0]
+        for where, before in self._consumer.of_group(unknown).items():
+            if before.offset >= 0:
+                raise PositionLostError(
+                    f"{where[0]}/{where[1]}: group {self._consumer.group} has read up to"
+                    f" {before.offset}, and the cluster of the outputs has no progress of it: its"
+                    " output topic was deleted, its offsets expired while nothing ran, it is"
+                    " another cluster, or the group worked without one before. Give the pipeline a"
+                    " new HAPAX_APP, or see docs/other-cluster.md to set the progress"
+                )
+        return found
+
+    def _tell(self, *, now: bool = False) -> None:
+        """Commit what was processed for tools that look at the group. Nothing relies on it."""
+        now_s = self._clock.monotonic()
+        if not self._untold or (not now and now_s - self._told_s < TOLD_INTERVAL_S):
+            return
+        ours = self._consumer.assignment()
+        offsets = [self.offset(where, at) for where, at in self._untold.items() if where in ours]
+        self._untold, self._told_s = {}, now_s
+        commit, told = self._consumer.client.commit, client_offsets(offsets)
+        with suppress(KafkaException):  # a group that is changing; the next commit tells more
+            if now:
+                commit(offsets=told, asynchronous=False)
+            else:
+                commit(offsets=told)
+
+    # -- what the client reports ------------------------------------------------------------
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        super()._on_assign(consumer, partitions)
+        held = assign_unplaced(consumer, partitions, self._consumer.properties)
+        came = [(one.topic, one.partition) for one in held]
+        self.lanes.leave(came)
+        self._states.stale.update(came)
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        super()._on_revoke(consumer, partitions)
+        self.lanes.leave([(one.topic, one.partition) for one in partitions])
+
+    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        super()._on_lost(consumer, partitions)
+        self.lanes.leave([(one.topic, one.partition) for one in partitions])

@@ -1,0 +1,98 @@
+"""A pipeline whose outputs go to another cluster, and the comparison of what is on both."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hapax.core.headers import ID, PATH, SOURCE
+from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.topics import ends, read_back
+from tests.kit.waiting import await_
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from hapax.core.records import Record
+    from hapax.sandbox import Sandbox
+
+STAMPED = {ID, SOURCE, PATH}
+
+
+class Mirror(PipelineUnderTest):
+    """Reads one cluster, writes the other; its topics have one number of partitions."""
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        other: Sandbox,
+        folder: Path,
+        *,
+        partitions: int = 1,
+        **settings: str | None,
+    ) -> None:
+        more: dict[str, Any] = {
+            "TRANSFORM": None,
+            "OUTPUT__KAFKA__BOOTSTRAP_SERVERS": other.bootstrap_servers,
+            **settings,
+        }
+        super().__init__(sandbox, folder, partitions=partitions, **more)
+        self.other = other
+        self.there = other.bootstrap_servers
+
+    def create(self, **config: Mapping[str, str]) -> None:
+        """Create the input here, and outputs and dead letters on the other cluster."""
+        self.sandbox.create_topic(self.source, self._partitions, config.get("source"))
+        self.other.create_topic(self.target, self._partitions, config.get("target"))
+        self.other.create_topic(self.dead_letters, 1, config.get("dead_letters"))
+
+    def outputs(self) -> list[Record]:
+        return read_back(self.there, self.target)
+
+    def dead(self) -> list[Record]:
+        return read_back(self.there, self.dead_letters)
+
+    def inputs(self) -> list[Record]:
+        return read_back(self.bootstrap, self.source)
+
+    def await_all(self, within_s: float = 60.0) -> None:
+        """Wait until the other side has as many records."""
+        wanted = len(self.inputs())
+        await_(lambda: len(self.outputs()) >= wanted, within_s, self._logs)
+
+    def anomalies(self) -> list[str]:
+        """Return what differs: nothing lost, doubled, out of order or changed by a byte."""
+        return differences(self.inputs(), self.outputs())
+
+    def output_ends(self) -> dict[int, int]:
+        return ends(self.there, self.target)
+
+
+def differences(source: list[Record], target: list[Record]) -> list[str]:
+    """Compare a topic with its mirror, partition by partition, record by record."""
+    found = []
+    for number in sorted({record.partition for record in [*source, *target]}):
+        there = [_content(record) for record in target if record.partition == number]
+        here = [
+            (str(record.coordinates).encode(), *_content(record)[1:])
+            for record in source
+            if record.partition == number
+        ]
+        if here == there:
+            continue
+        before, after = [one[0] for one in here], [one[0] for one in there]
+        lost, doubled = set(before) - set(after), len(after) - len(set(after))
+        found.append(
+            f"partition {number}: {len(lost)} lost, {doubled} doubled,"
+            f" {len(set(after) - set(before))} strange,"
+            f" order {'kept' if after == sorted(after, key=before.index) else 'changed'}"
+            if set(after) <= set(before)
+            else f"partition {number}: {len(lost)} lost, records from elsewhere"
+        )
+    return found
+
+
+def _content(record: Record) -> tuple[Any, ...]:
+    headers = tuple(pair for pair in record.headers if pair[0] not in STAMPED)
+    stamps = dict(pair for pair in record.headers if pair[0] in STAMPED)
+    return stamps.get(SOURCE), record.key, record.value, record.timestamp_ms, headers
