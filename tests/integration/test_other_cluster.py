@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from hapax.sandbox import Sandbox
+from tests.kit.at_work import QUICK
+from tests.kit.managed_process import WorkerProcess
+from tests.kit.mirror_frozen import FREEZE_AT
 from tests.kit.mirrors import Mirror
 from tests.kit.topics import Given, produce_aborted
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+
+
+class Frozen(WorkerProcess):
+    """A worker that may have stopped itself."""
+
+    def stopped(self) -> bool:
+        stat = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii")
+        return stat.rpartition(")")[2].split()[0] == "T"
 
 
 @pytest.fixture(scope="module")
@@ -55,3 +67,36 @@ def test_a_mirror_has_every_record_once_in_order_and_equal_to_the_byte(mirror: M
     mirror.run_to_end(60)
     assert mirror.anomalies() == []
     assert len(mirror.outputs()) == 660
+
+
+def zombie(mirror: Mirror, folder: Path, transform: str) -> None:
+    """Freeze a worker over a batch until another has done its partitions, then thaw it."""
+    mark = folder / "frozen"
+    settings = {**QUICK, "TRANSFORM": transform}
+    environment = mirror.environment(**settings) | {FREEZE_AT: str(mark)}
+    mirror.write(*given(60))
+    first = Frozen(environment, "w-0", folder / "w-0.log")
+    first.start()
+    mirror.workers.append(first)
+    await_(lambda: mark.exists() and first.stopped(), 60, first.text)
+    mirror.worker("w-1", **settings)
+    mirror.await_all(60)
+    first.thaw()
+    await_(lambda: first.lines("producer_died") or first.lines("transaction_committed"), 60)
+    mirror.write(*given(60, 60))
+    mirror.await_all(60)
+
+
+def test_a_worker_that_thaws_over_a_batch_is_fenced_when_another_has_its_partition(
+    mirror: Mirror, tmp_path: Path
+) -> None:
+    zombie(mirror, tmp_path, "tests.kit.mirror_frozen:pass_on")
+    assert mirror.anomalies() == []
+    assert [line["fenced"] for line in mirror.workers[0].lines("producer_died")] == [True]
+
+
+def test_control_with_an_id_of_the_process_the_batch_is_doubled(
+    mirror: Mirror, tmp_path: Path
+) -> None:
+    zombie(mirror, tmp_path, "tests.kit.mirror_unfenced:pass_on")
+    assert any("doubled" in text for text in mirror.anomalies())

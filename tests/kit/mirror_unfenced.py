@@ -1,0 +1,28 @@
+"""The control of mirror_frozen.py: the transactional id belongs to the process."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from hapax.kafka.produce import target_lane
+from tests.kit.mirror_frozen import pass_on
+
+if TYPE_CHECKING:
+    from hapax.core.records import TopicPartition
+    from hapax.kafka.produce.marked_transaction import MarkedNames
+
+__all__ = ["pass_on"]
+
+_names = target_lane.target_names
+
+
+def names(app: str, where: TopicPartition) -> MarkedNames:
+    """Return an id for each process and partition; the progress is where it was."""
+    right = _names(app, where)
+    return right._replace(
+        transactional_id=f"{right.transactional_id}/{os.environ['HAPAX_INSTANCE']}"
+    )
+
+
+target_lane.target_names = names
