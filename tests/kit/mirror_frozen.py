@@ -39,4 +39,4 @@ def run(lane: TargetLane, messages: Sequence[Message], offset: GroupOffset) -> N
     _run(lane, messages, offset)
 
 
-TargetLane.run = run  # type: ignore[method-assign]
+TargetLane.run = run  # type: ignore[method-assign,assignment]

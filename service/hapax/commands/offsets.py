@@ -11,6 +11,7 @@ import typer
 
 from hapax.commands.offsets_moves import rewind, set_, skip
 from hapax.commands.offsets_screen import figures, show
+from hapax.commands.offsets_translate import translate
 from hapax.commands.screen import (
     JsonFlag,
     environment_settings,
@@ -33,6 +34,7 @@ app = typer.Typer(name="offsets", invoke_without_command=True)
 app.command(name="set")(set_)
 app.command()(rewind)
 app.command()(skip)
+app.command()(translate)
 
 
 @app.callback()

@@ -57,7 +57,7 @@ def set_(
       hapax offsets set orders 2030-01-31T12:00:00Z --json
     """
     with refusals(as_json=as_json):
-        _check(yes=yes, dry_run=dry_run)
+        require_one(yes=yes, dry_run=dry_run)
         target = Target.parse(place)
         if (target.offset is None) == (not to):
             raise ConfigurationError([f"{place} {to}".strip() + ": name the offset once"])
@@ -100,7 +100,7 @@ def rewind(
       hapax offsets rewind orders/3 --to-offset 4711 --json
     """
     with refusals(as_json=as_json):
-        _check(yes=yes, dry_run=dry_run)
+        require_one(yes=yes, dry_run=dry_run)
         given = [one for one in (by, to, to_offset) if one is not None]
         if len(given) != 1:
             raise ConfigurationError(["rewind: name one of --by, --to and --to-offset"])
@@ -147,7 +147,7 @@ def skip(
       hapax offsets skip orders/3/4711 --dead-letter --yes
     """
     with refusals(as_json=as_json):
-        _check(yes=yes, dry_run=dry_run)
+        require_one(yes=yes, dry_run=dry_run)
         target = Target.parse(place)
         if target.partition is None or target.offset is None:
             raise ConfigurationError([f"{place}: write TOPIC/PARTITION/OFFSET"])
@@ -179,6 +179,7 @@ def _goal(option: str, text: str) -> str | int:
     return f"time:{point_ms(option, text)}"
 
 
-def _check(*, yes: bool, dry_run: bool) -> None:
+def require_one(*, yes: bool, dry_run: bool) -> None:
+    """Raise ConfigurationError for both."""
     if yes and dry_run:
         raise ConfigurationError(["--yes and --dry-run exclude each other"])

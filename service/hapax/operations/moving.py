@@ -60,6 +60,13 @@ class Moving:
                 " in a group"
             )
             raise ConfigurationError([problem])
+        if settings.elsewhere:
+            problem = (
+                "HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS is set: progress is kept on that cluster,"
+                " and the group's offsets here move nothing; docs/other-cluster.md says how to set"
+                " it"
+            )
+            raise ConfigurationError([problem])
         self._settings = settings
         self._client = client
         self._tell = tell
