@@ -182,6 +182,7 @@ def _line(settled: BatchResult, now_s: float) -> dict[str, object]:
         "outputs": settled.outputs,
         "duplicates": settled.duplicates,
         "filtered": settled.filtered,
+        "looped": settled.looped,
         "retried": settled.retried,
         "moved": settled.moved,
         "dead_letters": settled.dead_letters,
