@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hapax.core.headers import ID, PATH, SOURCE
 from tests.kit.pipeline_under_test import PipelineUnderTest
-from tests.kit.topics import ends, read_back
+from tests.kit.topics import Given, ends, read_back
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
@@ -66,6 +66,20 @@ class Mirror(PipelineUnderTest):
 
     def output_ends(self) -> dict[int, int]:
         return ends(self.there, self.target)
+
+
+def given(count: int, first: int = 0) -> list[Given]:
+    """Records of all forms over three partitions."""
+    return [
+        Given(
+            None if number % 11 == 0 else b"v%d" % number + bytes([number % 256]) * (number % 40),
+            None if number % 5 == 0 else b"k%d" % (number % 17),
+            (("a", b"%d" % number), ("a", None), ("b", b"\xff\x00")) if number % 3 else (),
+            number % 3,
+            1_700_000_000_000 + number,
+        )
+        for number in range(first, first + count)
+    ]
 
 
 def differences(source: list[Record], target: list[Record]) -> list[str]:

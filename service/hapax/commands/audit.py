@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hapax.commands.screen import JsonFlag, OutputTopics, environment_settings, print_json, refusals
+from hapax.commands.screen import JsonFlag, OutputTopics, one_cluster_settings, print_json, refusals
 from hapax.commands.times import point_ms
 from hapax.core.errors import ConfigurationError, ExitCode
 from hapax.operations.audit.result import Compare, EngineName
@@ -60,7 +60,7 @@ def audit(
         if master is not None and engine is not EngineName.SPARK:
             raise ConfigurationError(["--master is an option of --engine spark: name both"])
         given = {} if master is None else {"HAPAX_SPARK__MASTER": master}
-        settings = environment_settings(given)
+        settings = one_cluster_settings(given)
         since_ms = None if since is None else point_ms("--since", since)
         from hapax.operations.audit.run import audit as run
         from hapax.operations.audit.topics import AuditOptions

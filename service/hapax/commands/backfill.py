@@ -14,7 +14,7 @@ import typer
 from hapax.commands.run import import_from_here
 from hapax.commands.screen import (
     JsonFlag,
-    environment_settings,
+    one_cluster_settings,
     print_table,
     progress_line,
     refusals,
@@ -83,7 +83,7 @@ def backfill(
       hapax backfill --from orders/0/100,orders/1/250 --until latest --json
     """
     with refusals(as_json=as_json):
-        settings = environment_settings(_changes(start, until, engine, master))
+        settings = one_cluster_settings(_changes(start, until, engine, master))
         import_from_here()
         from hapax.operations.backfill import backfill as opened
 

@@ -14,6 +14,7 @@ from hapax.commands.screen import (
     environment_settings,
     id_bytes,
     json_bytes,
+    one_cluster_settings,
     print_json,
     print_table,
     printable,
@@ -121,7 +122,7 @@ def rebuild(
       hapax claims rebuild --since 6h --output-topic orders-eu --yes
     """
     with refusals(as_json=as_json):
-        settings = environment_settings()
+        settings = one_cluster_settings()
         since_ms = None if since is None else point_ms("--since", since)
         from hapax.operations.claims import claims
 

@@ -13,6 +13,7 @@ from hapax.commands.screen import (
     confirm,
     environment_settings,
     id_bytes,
+    one_cluster_settings,
     print_json,
     print_table,
     printable,
@@ -70,7 +71,7 @@ def list_(
     """
     with refusals(as_json=as_json):
         wanted = _wanted(reason, since, until, event_id, source)
-        settings = environment_settings()
+        settings = environment_settings().target
         from hapax.operations.dead_letters import dead_letters
 
         with progress_line() as line, dead_letters(settings, line.show) as letters:
@@ -112,7 +113,7 @@ def show(
     """
     with refusals(as_json=as_json):
         event_id = typed_id(which)
-        settings = environment_settings()
+        settings = environment_settings().target
         from hapax.operations.dead_letters import dead_letters
 
         with progress_line() as line, dead_letters(settings, line.show) as letters:
@@ -160,7 +161,7 @@ def replay(
     """
     with refusals(as_json=as_json):
         wanted = _wanted(reason, since, until, event_id, source)
-        settings = environment_settings()
+        settings = one_cluster_settings()
         from hapax.operations.replay import replaying
 
         with progress_line() as line, replaying(settings, wanted, line.show, rate=rate) as work:

@@ -118,6 +118,22 @@ def environment_settings(changes: Mapping[str, str] | None = None) -> Settings:
     return load_settings({**os.environ, **(changes or {})})
 
 
+def one_cluster_settings(changes: Mapping[str, str] | None = None) -> Settings:
+    """Return the settings for a command that looks for inputs and outputs on one cluster.
+
+    Raises ConfigurationError where they are on two.
+    """
+    settings = environment_settings(changes)
+    if settings.elsewhere:
+        problem = (
+            "HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS is set, and this command looks at one cluster"
+            " only: set HAPAX_KAFKA__BOOTSTRAP_SERVERS to the cluster that is meant, and leave the"
+            " other out; docs/other-cluster.md lists what works with both"
+        )
+        raise ConfigurationError([problem])
+    return settings
+
+
 def require_tools(command: str) -> None:
     """End with exit code 2 where the package is without sandbox and demo, as in the images."""
     if find_spec(f"hapax.{command}") is None or find_spec("hapax.sandbox") is None:

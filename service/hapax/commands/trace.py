@@ -10,9 +10,9 @@ import typer
 from hapax.commands.screen import (
     JsonFlag,
     OutputTopics,
-    environment_settings,
     id_bytes,
     json_bytes,
+    one_cluster_settings,
     print_json,
     printable,
     progress_line,
@@ -80,7 +80,7 @@ def trace(
         if bool(which) == bool(event_id):
             raise ConfigurationError(["name one id, by itself or with --id, or one place"])
         since_ms = None if since is None else point_ms("--since", since)
-        settings = environment_settings()
+        settings = one_cluster_settings()
         from hapax.operations.local_process import LocalProcess
         from hapax.operations.trace import following
 

@@ -12,7 +12,7 @@ from hapax.commands.screen import (
     JsonFlag,
     YesFlag,
     confirm,
-    environment_settings,
+    one_cluster_settings,
     print_json,
     print_table,
     printable,
@@ -64,7 +64,7 @@ def list_(as_json: JsonFlag = False) -> None:
       hapax transactions list --json
     """
     with refusals(as_json=as_json):
-        settings = environment_settings()
+        settings = one_cluster_settings()
         from hapax.operations.transactions import transactions
 
         with progress_line() as line, transactions(settings, line.show) as asked:
@@ -132,7 +132,7 @@ def abort(
             return
         if not transactional_id:
             raise ConfigurationError([_NAME_IT])
-        settings = environment_settings()
+        settings = one_cluster_settings()
         from hapax.operations.transactions import transactions
 
         gaps: list[Gap] = []
@@ -159,7 +159,7 @@ def _end_hanging(
     target = Target.parse(partition)
     if target.partition is None or target.offset is not None:
         raise ConfigurationError([f"--partition {partition}: write TOPIC/PARTITION"])
-    settings = environment_settings()
+    settings = one_cluster_settings()
     from hapax.operations.transactions import transactions
 
     with progress_line() as line, transactions(settings, line.show) as asked:

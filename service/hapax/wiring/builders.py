@@ -166,11 +166,14 @@ def claims(shared: Shared, stack: ExitStack) -> ClaimStore | None:
     return store
 
 
-def owners(settings: Settings, watch: Watch, stack: ExitStack) -> KafkaOwners | None:
+def owners(
+    settings: Settings, watch: Watch, stack: ExitStack, source: object = None
+) -> KafkaOwners | None:
     """Return what looks up the owners of claims; it connects when it is first needed."""
     if settings.dedup.claims_url is None:
         return None
-    found = KafkaOwners(settings, watch=watch)
+    progress = source.progress_of if isinstance(source, KafkaTargetSource) else None
+    found = KafkaOwners(settings, watch=watch, progress=progress)
     stack.callback(found.close)
     return found
 
@@ -195,7 +198,7 @@ def worker(
     )
     recovery = Recovery(shared, source, transaction, claims, ends=ends, limits=limits)
     elsewhere = source.elsewhere if isinstance(source, KafkaTargetSource) else None
-    lookup = owners(settings, shared.watchdog.watch, stack)
+    lookup = owners(settings, shared.watchdog.watch, stack, source)
     bare = ExactlyOnce(
         steps(settings, claims, lookup, isolation, ways=(line_of(source), elsewhere)),
         source,

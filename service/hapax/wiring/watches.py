@@ -31,7 +31,7 @@ def start_lag_monitor(
     """OffsetSnapshot until the stack unwinds. Without a progress: only what is written to."""
     settings = shared.settings
     written = (settings.output.topic, settings.dead_letter.topic, settings.retry_topic)
-    outputs = [topic for topic in written if topic is not None]
+    outputs = [topic for topic in written if topic is not None and not settings.elsewhere]
     probe = KafkaLagProbe(
         consumer_properties(settings), outputs, logger=ClientLogger(shared.events, "lag-monitor")
     )

@@ -53,6 +53,9 @@ class Lanes(Protocol):
     def leave(self, partitions: Iterable[Where]) -> None:
         """Close the lanes of these."""
 
+    def keep(self) -> None:
+        """Keep the progress of partitions that rest from being forgotten."""
+
 
 class KafkaTargetSource(KafkaSource):
     """Brings records of partitions whose progress is on another cluster. One thread only.
@@ -105,10 +108,16 @@ class KafkaTargetSource(KafkaSource):
         self._consumer.progress = self._progress
         super().subscribe()
 
+    def progress_of(self, partitions: Iterable[Where]) -> dict[Where, int | None]:
+        """Return what is committed on the cluster of the outputs, whoever has the partitions."""
+        found = self.lanes.progress(partitions, frozenset())
+        return {where: one.offset if one.offset >= 0 else None for where, one in found.items()}
+
     def take(self, records_max: int, wait_s: float) -> Batch:
         """Return what is there; partitions that have come are placed first."""
         self._place()
         self._tell()
+        self.lanes.keep()
         return super().take(records_max, wait_s)
 
     def mark_processed(self, progress: Mapping[Where, int]) -> None:

@@ -136,6 +136,12 @@ class TargetTransaction:
             )
         return found
 
+    def keep(self) -> None:
+        """Keep the progress of partitions that rest from being forgotten."""
+        now_s = self._clock.monotonic()
+        for lane in self._lanes.values():
+            lane.keep(now_s)
+
     def _opened(self, where: Where) -> TargetLane:
         lane = self._lanes.get(where)
         if lane is None:

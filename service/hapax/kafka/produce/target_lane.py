@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from hapax.settings import Settings
 
 ANSWER_TIMEOUT_S = 5.0
+KEEP_INTERVAL_S = 6 * 3600.0
+"""Well below ``offsets.retention.minutes``, of which seven days are the default."""
 
 
 def target_names(app: str, where: Where) -> MarkedNames:
@@ -72,6 +74,7 @@ class TargetLane:
     """The producer of one input partition.
 
     progress  what is committed for it on the cluster of the outputs; None: nothing yet
+    kept_s    since when the progress may have rested; 0: not looked yet
     sound     whether that is certain, and only this lane can move it
     """
 
@@ -86,6 +89,7 @@ class TargetLane:
         name = target_names(settings.app, where).transactional_id
         self.transaction = named_transaction(settings, name, **producing)
         self._group = b""
+        self.kept_s = 0.0
         self.progress: GroupOffset | None = None
         self.sound = False
 
@@ -122,6 +126,13 @@ class TargetLane:
         transaction.send_offsets(OffsetCommit([own], self._group))
         transaction.commit()
         self.progress, self.sound = offset, True
+
+    def keep(self, now_s: float) -> None:
+        """Commit the progress once more when it has rested for long: brokers forget what rests."""
+        self.kept_s = self.kept_s or now_s
+        if self.sound and self.progress is not None and now_s - self.kept_s > KEEP_INTERVAL_S:
+            self.kept_s = now_s
+            self.run([], self.progress)
 
     def renew(self) -> None:
         """Take a new producer, after a doubt; sound only where the progress is what it was."""

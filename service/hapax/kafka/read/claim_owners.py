@@ -20,12 +20,14 @@ from hapax.kafka.read.offset_queries import OffsetQueries
 from hapax.kafka.read.range_reader import RangeFetch, record_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from hapax.core.ports import Watch
     from hapax.core.records import Coordinates, Record
     from hapax.core.records import TopicPartition as Where
     from hapax.settings import Settings
+
+    Progressed = Callable[[Iterable[Where]], dict[Where, int | None]]
 
 ANSWER_TIMEOUT_S = 5.0
 BEYOND_END_S, BEYOND_AGAIN_S = 5.0, 30.0
@@ -46,8 +48,14 @@ class KafkaOwners:
     campaign, "all brokers killed": 11 time-outs in a row, until the process was restarted).
     """
 
-    def __init__(self, settings: Settings, *, watch: Watch) -> None:
-        """Connect to nothing yet."""
+    def __init__(
+        self, settings: Settings, *, watch: Watch, progress: Progressed | None = None
+    ) -> None:
+        """Connect to nothing yet.
+
+        ``progress`` tells the stable offsets where they are not the group's own, which follow them.
+        """
+        self._progress = progress
         self._properties = {
             **reader_properties(settings),
             "client.id": f"{settings.app}-owners",
@@ -64,6 +72,9 @@ class KafkaOwners:
         self, partitions: Iterable[Where], within_s: float, *, stable: bool
     ) -> dict[Where, int | None]:
         """Return the group's committed offsets; None where there is none."""
+        if stable and self._progress is not None:
+            with self._watch("committed"):
+                return self._progress(partitions)
         try:
             with self._watch("committed"):
                 answers = self._queries.group_offsets(partitions, within_s, stable=stable)

@@ -69,7 +69,11 @@ class KafkaLagProbe:
     def unanswered(self) -> str:
         """Return the addresses with what is wrong there; empty while any broker answers."""
         try:
-            self._client().read_uncommitted.list_topics(self._outputs[0], timeout=REQUEST_TIMEOUT_S)
+            client = self._client().read_uncommitted
+            if self._outputs:
+                client.list_topics(self._outputs[0], timeout=REQUEST_TIMEOUT_S)
+            else:
+                client.list_topics(timeout=REQUEST_TIMEOUT_S)
         except KafkaException:
             return unanswered(str(self._properties["bootstrap.servers"]))
         return ""

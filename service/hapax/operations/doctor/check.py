@@ -134,7 +134,9 @@ def unknown(why: str) -> CheckResult:
 
 
 def output_topics(settings: Settings) -> tuple[str, ...]:
-    """Return the topics that the pipeline writes by its settings."""
+    """Return the topics of the cluster that is read which the pipeline writes by its settings."""
+    if settings.elsewhere:
+        return ()
     more = (settings.dead_letter.topic, settings.retry_topic)
     return (settings.output.topic, *(topic for topic in more if topic))
 

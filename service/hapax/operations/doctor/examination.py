@@ -119,7 +119,8 @@ def _results(check: Check, case: Case) -> list[CheckResult]:
 
 
 def _look_at_kafka(settings: Settings, pause_s: float) -> ClusterState:
-    outputs, ids = tuple(output_topics(settings)), tuple(group.tried_ids(settings))
+    outputs = tuple(output_topics(settings))
+    ids = () if settings.elsewhere else tuple(group.tried_ids(settings))
     ages_of = partial(positions.ages_ms, settings)
     try:
         return run_in_subprocess(partial(look_at_kafka, settings, outputs, ids, ages_of, pause_s))

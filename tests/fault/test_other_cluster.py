@@ -1,0 +1,161 @@
+"""Two clusters, both struck: a mirror stays exact when workers and brokers of either side die."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+
+from hapax.sandbox import Sandbox
+from tests.kit.at_work import QUICK, at_work
+from tests.kit.managed_process import WorkerProcess
+from tests.kit.mirror_frozen import FREEZE_AT
+from tests.kit.mirrors import Mirror, given
+from tests.kit.proof import rounds
+from tests.kit.waiting import await_
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.kit.proof import Proof
+
+pytestmark = pytest.mark.long
+FREEZE_S = 8.0
+"""Longer than a session: the partitions of who is frozen go to another."""
+
+
+class Frozen(WorkerProcess):
+    """A worker that may have stopped itself."""
+
+    def stopped(self) -> bool:
+        stat = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii")
+        return stat.rpartition(")")[2].split()[0] == "T"
+
+
+@pytest.fixture(scope="module")
+def other() -> Iterator[Sandbox]:
+    """The cluster of the outputs."""
+    with Sandbox(redis=False) as made:
+        yield made
+
+
+@pytest.fixture
+def mirror(sandbox: Sandbox, other: Sandbox, tmp_path: Path) -> Iterator[Mirror]:
+    made = Mirror(sandbox, other, tmp_path, partitions=3, **QUICK)
+    made.create()
+    yield made
+    made.close()
+
+
+def zombie(mirror: Mirror, folder: Path, transform: str) -> None:
+    """Freeze a worker over a batch until another has done its partitions, then thaw it."""
+    mark = folder / "frozen"
+    settings = {**QUICK, "TRANSFORM": transform}
+    environment = mirror.environment(**settings) | {FREEZE_AT: str(mark)}
+    mirror.write(*given(60))
+    first = Frozen(environment, "w-0", folder / "w-0.log")
+    first.start()
+    mirror.workers.append(first)
+    await_(lambda: mark.exists() and first.stopped(), 60, first.text)
+    mirror.worker("w-1", **settings)
+    mirror.await_all(60)
+    first.thaw()
+    await_(lambda: first.lines("producer_died") or first.lines("transaction_committed"), 60)
+    mirror.write(*given(60, 60))
+    mirror.await_all(60)
+
+
+def test_a_worker_that_thaws_over_a_batch_is_fenced_when_another_has_its_partition(
+    mirror: Mirror, tmp_path: Path
+) -> None:
+    zombie(mirror, tmp_path, "tests.kit.mirror_frozen:pass_on")
+    assert mirror.anomalies() == []
+    assert [line["fenced"] for line in mirror.workers[0].lines("producer_died")] == [True]
+
+
+def test_control_with_an_id_of_the_process_the_batch_is_doubled(
+    mirror: Mirror, tmp_path: Path
+) -> None:
+    zombie(mirror, tmp_path, "tests.kit.mirror_unfenced:pass_on")
+    assert any("doubled" in text for text in mirror.anomalies())
+
+
+class Writing(threading.Thread):
+    """Writes to the input until it is told to stop; brokers may be away meanwhile."""
+
+    def __init__(self, mirror: Mirror) -> None:
+        super().__init__(daemon=True)
+        self._topic = mirror.source
+        self._producer = Producer(
+            {
+                "bootstrap.servers": mirror.bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "log_level": 0,
+            }
+        )
+        self._done = threading.Event()
+
+    def run(self) -> None:
+        first = 0
+        while not self._done.wait(0.1):
+            for one in given(30, first):
+                self._producer.produce(
+                    self._topic,
+                    one.value,
+                    one.key,
+                    one.partition,
+                    timestamp=one.timestamp_ms,
+                    headers=list(one.headers),
+                )
+            first += 30
+            self._producer.poll(0)
+
+    def finish(self) -> None:
+        self._done.set()
+        self.join()
+        assert self._producer.flush(60) == 0
+
+
+@pytest.mark.rounds
+def test_a_mirror_is_exact_after_kills_of_workers_and_brokers_of_both_clusters_and_a_long_freeze(
+    sandbox: Sandbox, other: Sandbox, mirror: Mirror, proof: Proof
+) -> None:
+    first, second = mirror.worker("w-0"), mirror.worker("w-1")
+    writing = Writing(mirror)
+    writing.start()
+    at_work(first)
+    at_work(second)
+    strikes = 0
+    for _round in range(rounds(1, 8)):
+        first.kill()
+        first.start()
+        at_work(first, 2)
+        for cluster in (other, sandbox):
+            (broker,) = cluster.kafka.brokers
+            broker.kill()
+            broker.start()
+            broker.await_ready()
+            at_work(second, 2)
+        done = len(first.lines("transaction_committed"))
+        second.freeze()
+        await_(lambda: len(assigned(first)) == 3, 60, first.text)
+        at_work(first, 2)
+        second.thaw()
+        at_work(second, 2)
+        assert len(first.lines("transaction_committed")) > done
+        strikes += 4
+    writing.finish()
+    mirror.await_all(120)
+    inputs = len(mirror.inputs())
+    assert mirror.anomalies() == []
+    proof.note(struck=strikes, note=f"{inputs} records mirrored, equal to the byte")
+
+
+def assigned(worker: WorkerProcess) -> list[object]:
+    """Return the partitions that the worker has, as far as it has told."""
+    told = worker.lines("partitions_assigned")[-1:]
+    return [None] * int(str(told[0]["ours"])) if told else []
