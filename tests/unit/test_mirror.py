@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hapax.core.errors import HapaxError
 from hapax.core.headers import ID, PATH, SOURCE
-from hapax.core.mirror import Elsewhere
+from hapax.core.mirror import OtherCluster
 from hapax.core.plan import Destinations, Planner
 from hapax.core.records import Output, Record
 from hapax.core.translation import Halving
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from hapax.core.plan import Plan
     from hapax.core.records import Headers
 
-HERE = Elsewhere(b"a", b"b", 4)
+HERE = OtherCluster(b"a", b"b", 4)
 
 
-def planned(elsewhere: Elsewhere, headers: Headers = (), partition: int = 3) -> Plan:
+def planned(elsewhere: OtherCluster, headers: Headers = (), partition: int = 3) -> Plan:
     record = Record("in", partition, 7, b"k", b"v", headers, 5)
     planner = Planner(Destinations("app", "out", None, None, elsewhere))
     return planner.plan([record], [b""], [(Output(b"v"),)], {("in", partition): 8})
@@ -37,7 +37,7 @@ def test_a_mirrored_record_keeps_its_partition_and_all_its_headers() -> None:
 
 
 def test_an_output_of_a_function_keeps_neither() -> None:
-    (message,) = planned(Elsewhere(b"a", b"b"), (("x", b"1"), ("hapax-error", b"E"))).messages
+    (message,) = planned(OtherCluster(b"a", b"b"), (("x", b"1"), ("hapax-error", b"E"))).messages
     assert message.partition == -1
     assert message.headers == [("x", b"1"), (ID, b"in/3/7"), (SOURCE, b"in/3/7"), (PATH, b"a")]
 

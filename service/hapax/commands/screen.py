@@ -126,7 +126,7 @@ def one_cluster_settings(changes: Mapping[str, str] | None = None) -> Settings:
     settings = environment_settings(changes)
     if settings.elsewhere:
         problem = (
-            "HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS is set, and this command looks at one cluster"
+            "HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS is set, and this command queries one cluster"
             " only: set HAPAX_KAFKA__BOOTSTRAP_SERVERS to the cluster that is meant, and leave the"
             " other out; docs/other-cluster.md lists what works with both"
         )

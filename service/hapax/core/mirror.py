@@ -1,4 +1,4 @@
-"""What outputs on another cluster carry besides: where they came by, and the place they keep. Pure.
+"""What outputs on another cluster carry in addition: where they came by, and their place. Pure.
 
 A record names the clusters that it came through, in ``hapax-path``. One that has been on the
 cluster of the outputs is not written there again: of two clusters that mirror each other no record
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 APART = b","
 
 
-class Elsewhere(msgspec.Struct, frozen=True):
+class OtherCluster(msgspec.Struct, frozen=True):
     """Where outputs go when that is another cluster.
 
     source, target  Kafka's ids of both clusters

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hapax.core.headers import Wire
-    from hapax.core.mirror import Elsewhere
+    from hapax.core.mirror import OtherCluster
     from hapax.core.records import Output, Progress, Record
     from hapax.core.retry_later import RetryTopic
     from hapax.core.transform import Result
@@ -47,7 +47,7 @@ class Destinations(msgspec.Struct, frozen=True):
     output_topic: str
     dead_letter_topic: str | None
     retry: RetryTopic | None = None
-    elsewhere: Elsewhere | None = None
+    elsewhere: OtherCluster | None = None
 
     def restored(self, records: Sequence[Record]) -> Sequence[Record]:
         """Return records as they first came: those that waited have another place now."""

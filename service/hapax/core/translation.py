@@ -23,7 +23,7 @@ class Translated(msgspec.Struct, frozen=True, kw_only=True):
     """The place of one committed offset on the other side.
 
     committed  the group's offset in the input partition
-    offset     the next one to read in the mirror: nothing before it is unread, nothing behind it
+    offset     the next one to read in the mirror: nothing before it is unread, nothing after it
                was read
     record     whether there is a record at ``offset``; else it is the end
     first      the first offset that the mirror still has
@@ -57,7 +57,7 @@ class Halving:
 
     @property
     def at(self) -> int | None:
-        """Where to look next; None: there is nothing more to look at."""
+        """The offset to query next; None: there is none."""
         return None if self._low >= self._high else (self._low + self._high) // 2
 
     @property
@@ -66,7 +66,7 @@ class Halving:
         return self._high
 
     def see(self, record: Record | None) -> None:
-        """Take the first record at ``at`` or behind it, before ``end``; None: there is none."""
+        """Take the first record at ``at`` or after it, before ``end``; None: there is none."""
         at = self.at
         assert at is not None
         if record is None:

@@ -105,7 +105,8 @@ def _require_mirrored(settings: Settings, committed: Mapping[TopicPartition, int
             behind.append(f"{where[0]}/{where[1]}: {done:,} of {offset:,}")
     if behind:
         raise HapaxError(
-            f"the mirror is behind the group ({'; '.join(behind)}): let it catch up, then repeat"
+            f"the mirror has not come as far as the group ({'; '.join(behind)}): let it catch up,"
+            " then repeat"
         )
 
 

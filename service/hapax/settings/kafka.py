@@ -97,8 +97,7 @@ class TargetKafkaSettings(SettingsGroup):
     bootstrap_servers: Annotated[str | None, SERVERS] = Field(
         default=None,
         description="Brokers of another cluster, to which outputs and dead letters go; progress is "
-        "kept there, too. Unset: those of HAPAX_KAFKA__BOOTSTRAP_SERVERS, and the other settings "
-        "of HAPAX_OUTPUT__KAFKA are idle.",
+        "kept there, too. Unset: those of HAPAX_KAFKA__BOOTSTRAP_SERVERS.",
     )
     properties: Annotated[dict[str, str], KAFKA_PROPERTIES] = Field(
         default_factory=dict,

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from hapax.core.claim_store import ClaimStore
     from hapax.core.isolation import Isolation
-    from hapax.core.mirror import Elsewhere
+    from hapax.core.mirror import OtherCluster
     from hapax.core.ports import AppliesAll, Watch
     from hapax.core.retry_line import RetryLine
     from hapax.core.transform import Transformer
@@ -233,7 +233,7 @@ def steps(
     owners: KafkaOwners | None,
     transformer: AppliesAll,
     failed: tuple[int, int] = (0, 0),
-    ways: tuple[RetryLine | None, Elsewhere | None] = (None, None),
+    ways: tuple[RetryLine | None, OtherCluster | None] = (None, None),
 ) -> Steps:
     """Return the steps of a batch.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from confluent_kafka import KafkaException
 
 from hapax.core.errors import BatchAbortedError, PositionLostError
-from hapax.core.mirror import Elsewhere
+from hapax.core.mirror import OtherCluster
 from hapax.kafka.consume.group_member import assign_unplaced
 from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.offset_commit import client_offsets
@@ -32,7 +32,7 @@ TOLD_INTERVAL_S = 1.0
 """How far the group's own offsets may be behind."""
 
 
-class Lanes(Protocol):
+class TargetLanes(Protocol):
     """The progress of partitions on the cluster of the outputs.
 
     cluster     Kafka's id of that cluster, once it was met
@@ -64,8 +64,8 @@ class KafkaTargetSource(KafkaSource):
     elsewhere  what outputs carry, once ``meet_target`` has returned
     """
 
-    lanes: Lanes
-    elsewhere: Elsewhere
+    lanes: TargetLanes
+    elsewhere: OtherCluster
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class KafkaTargetSource(KafkaSource):
         counts = {topic: len(self._consumer.numbers(topic)) for topic in self._topics}
         partitions = self.lanes.partitions
         unlike = [f"{topic} {count}" for topic, count in counts.items() if count != partitions]
-        self.elsewhere = Elsewhere(
+        self.elsewhere = OtherCluster(
             (self.cluster_id or "").encode(),
             (self.lanes.cluster or "").encode(),
             partitions if mirrors and not unlike else 0,
