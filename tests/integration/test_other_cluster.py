@@ -13,7 +13,7 @@ from hapax.sandbox import Sandbox
 from tests.kit.at_work import refused
 from tests.kit.mirrors import Mirror, given
 from tests.kit.night import Desk
-from tests.kit.topics import committed, produce_aborted, produce_committed
+from tests.kit.topics import Given, committed, produce_aborted, produce_committed
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
@@ -168,3 +168,21 @@ def commit(bootstrap: str, group: str, topic: str, offsets: dict[int, int]) -> N
 
 def committed_there(mirror: Mirror, group: str) -> dict[int, int | None]:
     return committed(mirror.there, group, mirror.target)
+
+
+def test_an_event_that_was_sent_twice_has_one_record_on_the_other_cluster(
+    mirror: Mirror, redis_url: str
+) -> None:
+    twice = [Given(b"v", b"k", (("message-id", b"%d" % (at // 2)),), at % 3) for at in range(12)]
+    mirror.write(*twice)
+    mirror.run_to_end(60, DEDUP__REDIS_URL=redis_url)
+    ids = [dict(record.headers)["message-id"] for record in mirror.outputs()]
+    assert sorted(ids) == sorted({b"%d" % at for at in range(6)})
+
+
+def test_a_dead_letter_goes_to_the_other_cluster_with_the_outputs(mirror: Mirror) -> None:
+    mirror.write(*given(9), Given(b"poison", b"k", (), 1))
+    mirror.run_to_end(60, TRANSFORM="tests.kit.mirror_frozen:refuse_poison")
+    (dead,) = mirror.dead()
+    assert source(dead) == f"{mirror.source}/1/3".encode()
+    assert len(mirror.outputs()) == 9

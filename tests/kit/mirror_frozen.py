@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hapax import Output, Record
+from hapax import Output, Poison, Record
 from hapax.kafka.produce.target_lane import TargetLane
 
 if TYPE_CHECKING:
@@ -24,6 +24,13 @@ _run = TargetLane.run
 def pass_on(record: Record) -> Output:
     """Pass a record on, to the partition of its number."""
     return Output(record.value, partition=record.partition)
+
+
+def refuse_poison(record: Record) -> Output:
+    """Pass a record on, unless it says that it is poison."""
+    if record.value == b"poison":
+        raise Poison("as it says")
+    return pass_on(record)
 
 
 def run(lane: TargetLane, messages: Sequence[Message], offset: GroupOffset) -> None:

@@ -9,7 +9,8 @@ from tests.unit.test_telemetry_events import Told
 
 KEYS = {
     "timestamp", "level", "event", "app", "instance", "outcome", "attempt", "records", "offsets",
-    "outputs", "duplicates", "filtered", "dead_letters", "dead_letter_reasons", "without_id",
+    "outputs", "duplicates", "filtered",
+    "looped", "dead_letters", "dead_letter_reasons", "without_id",
     "retried", "moved",
     "unchecked", "claims_new_or_own", "bytes_in", "latency_ms", "phases_ms", "duration_ms",
 }  # fmt: skip

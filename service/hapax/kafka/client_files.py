@@ -48,14 +48,15 @@ def property_of(secret: Any) -> Any:
 
 def kafka_files(settings: Settings) -> set[str]:
     """Return the files of Kafka's clients."""
-    security = settings.kafka.security
-    paths = (
-        security.ca_file,
-        security.certificate_file,
-        security.key_file,
-        security.oauth_ca_file,
-        *(secret.path for _, secret in _filed(security)),
-    )
+    paths: set[str | None] = set()
+    for prefix, security in _clusters(settings):
+        paths |= {
+            security.ca_file,
+            security.certificate_file,
+            security.key_file,
+            security.oauth_ca_file,
+            *(secret.path for _, secret in _filed(prefix, security)),
+        }
     return {path for path in paths if path is not None}
 
 
@@ -72,8 +73,18 @@ def file_digests(settings: Settings) -> dict[str, bytes]:
 
 def files_problem(settings: Settings) -> str:
     """Return why Kafka's clients cannot be built of their files as they are; empty: they can."""
-    security = settings.kafka.security
-    for name, secret in _filed(security):
+    problems = (_problem(prefix, security) for prefix, security in _clusters(settings))
+    return next(filter(None, problems), "")
+
+
+def _clusters(settings: Settings) -> Iterator[tuple[str, SecuritySettings]]:
+    yield "HAPAX_KAFKA__", settings.kafka.security
+    if settings.elsewhere:
+        yield "HAPAX_OUTPUT__KAFKA__", settings.output.kafka.security
+
+
+def _problem(prefix: str, security: SecuritySettings) -> str:
+    for name, secret in _filed(prefix, security):
         if problem := secret.problem():
             return f"{name}: {problem}"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -92,11 +103,11 @@ def files_problem(settings: Settings) -> str:
     return ""
 
 
-def _filed(security: SecuritySettings) -> Iterator[tuple[str, FiledSecret]]:
+def _filed(prefix: str, security: SecuritySettings) -> Iterator[tuple[str, FiledSecret]]:
     for name in ("password", "key_password", "oauth_client_secret"):
         secret = getattr(security, name)
         if isinstance(secret, FiledSecret):
-            yield f"HAPAX_KAFKA__SECURITY__{name.upper()}_FILE", secret
+            yield f"{prefix}SECURITY__{name.upper()}_FILE", secret
 
 
 def _digest(path: str) -> bytes:
