@@ -67,13 +67,16 @@ class KafkaMember(KafkaSource):
 
 
 def assign_unplaced(
-    consumer: Consumer, partitions: Iterable[TopicPartition], properties: Mapping[str, Any]
+    consumer: Consumer,
+    partitions: Iterable[TopicPartition],
+    properties: Mapping[str, Any],
+    at: int = OFFSET_END,
 ) -> list[TopicPartition]:
     """Take partitions over, without the group's offsets; return them as they were assigned.
 
     Done here and not by the client, which would look up and fetch what is not taken.
     """
-    held = [TopicPartition(one.topic, one.partition, OFFSET_END) for one in partitions]
+    held = [TopicPartition(one.topic, one.partition, at) for one in partitions]
     if (
         properties.get("group.protocol") == "consumer"
         or properties.get("partition.assignment.strategy") == "cooperative-sticky"
