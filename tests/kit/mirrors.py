@@ -58,7 +58,11 @@ class Mirror(PipelineUnderTest):
     def await_all(self, within_s: float = 60.0) -> None:
         """Wait until the other side has as many records."""
         wanted = len(self.inputs())
-        await_(lambda: len(self.outputs()) >= wanted, within_s, self._logs)
+        await_(
+            lambda: len(self.outputs()) >= wanted,
+            within_s,
+            lambda: f"{self._logs()} {self.anomalies()}",
+        )
 
     def anomalies(self) -> list[str]:
         """Return what differs: nothing lost, doubled, out of order or changed by a byte."""
