@@ -71,11 +71,18 @@ def spool_names(app: str, spool: str) -> MarkedNames:
     return MarkedNames(f"{app}/spool/{spool}", f"{app}--spool-{spool}")
 
 
-def marker_group(settings: Settings, names: MarkedNames, logger: object) -> Consumer:
-    """Return a consumer that never joins: it names the group, and asks for its offsets."""
+def marker_group(
+    settings: Settings, names: MarkedNames, logger: object, *, stable: bool = True
+) -> Consumer:
+    """Return a consumer that never joins: it names the group, and asks for its offsets.
+
+    ``stable`` False: those before a transaction that holds one.
+    """
     properties = consumer_properties(settings)
     properties.pop("group.instance.id", None)
     own = {"group.id": names.group, "client.id": names.transactional_id}
+    if not stable:
+        own["isolation.level"] = "read_uncommitted"
     return build(Consumer, properties | own, logger)
 
 
