@@ -6,7 +6,7 @@ import json
 import subprocess
 from typing import TYPE_CHECKING, Any
 
-import jsonschema  # type: ignore[import-untyped] # of kubernetes-validate
+import jsonschema  # of kubernetes-validate
 import pytest
 import yaml
 
@@ -221,7 +221,7 @@ TEXTS = (
     "murmur2", "RANDOM", "kafka:9092", "a:1, b:2", "[::1]:9092", "orders", "orders, returns",
     "a.b-c_1", "package.mod:function", "http://idp/token", "https://idp/token", "{}", '{"a": 1}',
     "{\n}", "/run/secrets/hapax/x", "key", "header:message-id", "json:/id", "local[2]", "x y",
-    "together",
+    "together", "hold", "topic", "prefix",
 )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ PLANTED = [
     ("claims/other.py", "from confluent_kafka import Producer", "One door to Kafka"),
     ("kafka/claims.py", "import redis.asyncio", "One door to Redis"),
     ("kafka/aws.py", "import aws_msk_iam_sasl_signer", "One door to AWS"),
+    ("engines/values.py", "import fastavro", "One door to the formats of values"),
     ("core/fast.py", "import hapax_fast", "One door to the native path"),
     ("spool/other.py", "import google_crc32c", "One door to checksums"),
     ("commands/spark.py", "import pyspark", "One door to Spark"),

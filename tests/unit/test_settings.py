@@ -45,6 +45,8 @@ DEFAULTS = {
     "HAPAX_KAFKA__SECURITY__OAUTH_SCOPE": "unset",
     "HAPAX_INPUT__START": "earliest",
     "HAPAX_INPUT__END": "unset",
+    "HAPAX_INPUT__FORMAT": "bytes",
+    "HAPAX_INPUT__READER_SCHEMA": "unset",
     "HAPAX_OUTPUT__PARTITIONER": "murmur2",
     "HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS": "unset",
     "HAPAX_OUTPUT__KAFKA__PROPERTIES": "{}",
@@ -63,6 +65,23 @@ DEFAULTS = {
     "HAPAX_OUTPUT__KAFKA__SECURITY__OAUTH_MSK_REGION": "unset",
     "HAPAX_OUTPUT__KAFKA__SECURITY__OAUTH_CA_FILE": "unset",
     "HAPAX_OUTPUT__KAFKA__SECURITY__OAUTH_SCOPE": "unset",
+    "HAPAX_OUTPUT__FORMAT": "bytes",
+    "HAPAX_OUTPUT__SCHEMA": "unset",
+    "HAPAX_REGISTRY__URL": "unset",
+    "HAPAX_REGISTRY__USER": "unset",
+    "HAPAX_REGISTRY__PASSWORD": "unset",
+    "HAPAX_REGISTRY__TOKEN": "unset",
+    "HAPAX_REGISTRY__CA_FILE": "unset",
+    "HAPAX_REGISTRY__CERTIFICATE_FILE": "unset",
+    "HAPAX_REGISTRY__KEY_FILE": "unset",
+    "HAPAX_REGISTRY__KEY_PASSWORD": "unset",
+    "HAPAX_REGISTRY__TIMEOUT": "5s",
+    "HAPAX_REGISTRY__CACHE": "unset",
+    "HAPAX_REGISTRY__GRACE": "60s",
+    "HAPAX_REGISTRY__AFTER_GRACE": "hold",
+    "HAPAX_REGISTRY__SUBJECTS": "topic",
+    "HAPAX_REGISTRY__AUTO_REGISTER": "false",
+    "HAPAX_REGISTRY__PLACEMENT": "prefix",
     "HAPAX_DEAD_LETTER__TOPIC": "unset",
     "HAPAX_DEAD_LETTER__RATE_MAX": "0.1",
     "HAPAX_DEAD_LETTER__RECORDS_MIN": "1000",
@@ -144,7 +163,22 @@ ELSEWHERE = {
     "HAPAX_INPUT__START": "2026-11-01T00:00:00Z",
     "HAPAX_INPUT__END": "7d",
     "HAPAX_OUTPUT__TOPIC": "paid",
+    "HAPAX_INPUT__FORMAT": "avro",
+    "HAPAX_INPUT__READER_SCHEMA": "/schemas/bill.avsc",
     "HAPAX_OUTPUT__PARTITIONER": "round_robin",
+    "HAPAX_OUTPUT__FORMAT": "json-schema",
+    "HAPAX_OUTPUT__SCHEMA": "/schemas/paid.json",
+    "HAPAX_REGISTRY__URL": "https://schemas-0.example,https://schemas-1.example",
+    "HAPAX_REGISTRY__CA_FILE": "/tls/schemas.pem",
+    "HAPAX_REGISTRY__CERTIFICATE_FILE": "/tls/reader.pem",
+    "HAPAX_REGISTRY__KEY_FILE": "/tls/reader.key",
+    "HAPAX_REGISTRY__TIMEOUT": "2s",
+    "HAPAX_REGISTRY__CACHE": "/var/cache/schemas",
+    "HAPAX_REGISTRY__GRACE": "5m",
+    "HAPAX_REGISTRY__AFTER_GRACE": "dead-letter",
+    "HAPAX_REGISTRY__SUBJECTS": "topic-record",
+    "HAPAX_REGISTRY__AUTO_REGISTER": "true",
+    "HAPAX_REGISTRY__PLACEMENT": "header",
     "HAPAX_DEAD_LETTER__TOPIC": "bills-dead",
     "HAPAX_DEAD_LETTER__RATE_MAX": "0.25",
     "HAPAX_DEAD_LETTER__RECORDS_MIN": "7",
@@ -229,7 +263,13 @@ SECRETS = {
     "HAPAX_OUTPUT__KAFKA__SECURITY__OAUTH_CLIENT_SECRET",
     "HAPAX_DEDUP__REDIS_URL",
     "HAPAX_DEDUP__KEY_PASSWORD",
+    "HAPAX_REGISTRY__PASSWORD",
+    "HAPAX_REGISTRY__TOKEN",
+    "HAPAX_REGISTRY__KEY_PASSWORD",
 }
+
+LOGIN = {"HAPAX_REGISTRY__USER": "reader"}
+"""Needs a password."""
 
 MAY_HOLD_SECRETS = {
     "HAPAX_KAFKA__PROPERTIES",
@@ -272,7 +312,7 @@ def test_attributes_carry_units() -> None:
 def test_every_variable_is_read() -> None:
     effective = load_settings(ELSEWHERE | {"HAPAX_KAFKA__SECURITY__PASSWORD": "pw"}).effective()
     msk = {*MSK, "HAPAX_OUTPUT__KAFKA__SECURITY__OAUTH_MSK_REGION"}
-    alone = PIPELINE.keys() | LATER.keys() | TARGET.keys() | msk
+    alone = PIPELINE.keys() | LATER.keys() | TARGET.keys() | LOGIN.keys() | msk
     assert effective.keys() == ELSEWHERE.keys() | SECRETS | alone
     assert {name: effective[name] for name in ELSEWHERE} == ELSEWHERE
 

@@ -348,6 +348,14 @@ CASES = [
         {"level": "error", "seconds": 172_800.0},
         ("dedup_clock_jumps_total", {}, 1),
     ),
+    Case(
+        "schemas_unavailable",
+        {"reason": "503", "partition": ("orders", 3)},
+        {"level": "error", "reason": "503", "partition": "orders/3"},
+        ("schemas_missing", {}, 1),
+    ),
+    Case("schemas_recovered", {}, {"outage_s": 0.0}, ("schemas_missing", {}, 0)),
+    Case("schema_file_unusable", {"reason": "damaged"}, {"reason": "damaged"}, None),
     Case("claims_lost", {}, {"level": "error"}, ("dedup_claim_losses_total", {}, 1)),
     Case(
         "librdkafka_logged",

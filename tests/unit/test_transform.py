@@ -69,8 +69,8 @@ def test_a_generator_that_yields_two_and_then_raises_leaves_only_a_failure() -> 
         (7, "not int"),
         ([b"v"], "yields Output, not bytes"),
         ([Output(b"1"), None], "yields Output, not NoneType"),
-        (Output("v"), "Output.value must be bytes or None, not str"),  # type: ignore[arg-type]
-        (Output(bytearray(b"v")), "Output.value must be bytes or None, not bytearray"),  # type: ignore[arg-type]
+        (Output("v"), "Output.value must be bytes or None, not str"),
+        (Output(bytearray(b"v")), "Output.value must be bytes or None, not bytearray"),
         (Output(b"", key="k"), "Output.key must be bytes or None, not str"),  # type: ignore[arg-type]
         (Output(b"", topic=7), "Output.topic must be str, not int"),  # type: ignore[arg-type]
         (Output(b"", partition=-1), "Output.partition must be a number from 0 to"),

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import msgspec
 
-from hapax.core.errors import Poison, RetryLater
+from hapax.core.errors import Poison
+from hapax.core.formats import BYTES, FormatOptions
 from hapax.core.retry_later import Retrying  # noqa: TC001 - msgspec decodes it
-from hapax.core.transform import NOT_LATER, ended, outputs_of
+from hapax.core.transform import FINAL, NOT_LATER, ended, outputs_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
@@ -39,6 +40,7 @@ class CallLimits(msgspec.Struct, frozen=True):
     records_max   longest list that a list function is given
     timeout_s     longest call; None: any
     attempts_max, retrying  what follows a call that raises
+    formats       how values are decoded before a call, and encoded after it
     """
 
     concurrency: int = 1
@@ -47,6 +49,7 @@ class CallLimits(msgspec.Struct, frozen=True):
     timeout_s: float | None = None
     attempts_max: int = 3
     retrying: Retrying = NOT_LATER
+    formats: FormatOptions = BYTES
 
     def given(self, call: Call) -> Record:
         """Return the record as business code sees it: one that has waited, as it first came."""
@@ -223,7 +226,7 @@ def fail(unit: Unit, error: BaseException, limits: CallLimits) -> list[Unit]:
         return [unit[:half], unit[half:]]
     (call,) = unit
     call.attempts += 1
-    final = isinstance(error, Poison | RetryLater | CallTimeoutError)
+    final = isinstance(error, (*FINAL, CallTimeoutError))
     if not final and call.attempts < limits.attempts_max:
         return [unit]
     reason = TIMEOUT if isinstance(error, CallTimeoutError) else None

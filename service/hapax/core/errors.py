@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import timedelta
 
-    from hapax.core.records import Coordinates
+    from hapax.core.records import Coordinates, TopicPartition
     from hapax.core.transform import Failure
 
 
@@ -62,6 +62,21 @@ class ClaimsUnavailableError(HapaxError):
 
     No record is dropped for it; the outage policy says whether to hold or to pass.
     """
+
+
+class SchemasUnavailableError(HapaxError):
+    """Retriable: a schema that a record needs is not to be had now. No record is dropped for it.
+
+    ``key``: which one, as ``ports.Schemas`` calls it. ``where``: the partition that waits for it,
+    set by the core. ``refused``: the registry does not accept who asks; no waiting helps.
+    """
+
+    where: TopicPartition | None = None
+
+    def __init__(self, reason: str, *, key: str = "", refused: bool = False) -> None:
+        super().__init__(reason)
+        self.key = key
+        self.refused = refused
 
 
 class BatchAbortedError(HapaxError):

@@ -31,7 +31,8 @@ from hapax.core.offset_commit import send_progress
 from hapax.core.record_path import UNCHANGED, Facts, RecordPath, to_reference
 from hapax.core.records import Output
 from hapax.core.retry_later import Stay
-from hapax.core.transform import Failure
+from hapax.core.transform import Failure, Undecided
+from hapax.core.undecided import decided
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,6 +53,7 @@ class Steps(msgspec.Struct, frozen=True):
 
     identity, claiming, transformer, planner   steps 2 to 5
     dead_letter_rate                           refuses a plan with too many failures
+    decodes                                    step 4 may wait for schemas
     """
 
     identity: Identity
@@ -59,6 +61,7 @@ class Steps(msgspec.Struct, frozen=True):
     transformer: AppliesAll
     planner: Planner
     dead_letter_rate: DeadLetterRate
+    decodes: bool = False
 
 
 class ExactlyOnce:
@@ -84,6 +87,7 @@ class ExactlyOnce:
         self._later = self._transformer if isinstance(self._transformer, LaterCalls) else None
         self._line = self._transformer if isinstance(self._transformer, LineCalls) else None
         self._planner = steps.planner
+        self._decodes = steps.decodes
         self._dead_letter_rate = steps.dead_letter_rate
         self._source = source
         self._transaction = transaction
@@ -147,6 +151,8 @@ class ExactlyOnce:
             _reject(batch, results, rejected)
             if self._later is not None:
                 results = self._later.finish(batch.records, results)
+        if self._decodes:
+            results = decided(batch, results, keep=self._keep)
         timer.end("transform")
         progress = _progress(batch, len(results))
         if self._line is not None:
@@ -212,7 +218,9 @@ class ExactlyOnce:
         self._kept = {
             batch.coordinates(index): (result,) if isinstance(result, Output) else result
             for index, result in enumerate(results)
-            if result is not None and result is not UNCHANGED and not isinstance(result, Stay)
+            if result is not None
+            and result is not UNCHANGED
+            and not isinstance(result, Stay | Undecided)
         }
 
     def _identified(self, batch: Batch) -> Identified:

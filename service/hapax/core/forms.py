@@ -38,6 +38,7 @@ class TransformForm(msgspec.Struct, frozen=True):
     asynchronous  its answer is awaited
     lists         it takes and returns lists
     setup, teardown  called once: before the first call, and after the last one
+    annotation    of its parameter: ``data_type`` reads it
     context       ``function`` makes a context manager; what it yields is the transform, whose own
                   form is known when it has been entered
     """
@@ -48,6 +49,7 @@ class TransformForm(msgspec.Struct, frozen=True):
     setup: Callable[[], Any] | None = None
     teardown: Callable[[], Any] | None = None
     context: bool = False
+    annotation: Any = None
 
     @property
     def plain(self) -> bool:
@@ -113,7 +115,26 @@ def form_of(named: Callable[..., Any]) -> TransformForm:
         lists=_is_list(annotation),
         setup=getattr(found, "setup", None),
         teardown=getattr(found, "teardown", None),
+        annotation=annotation,
     )
+
+
+def data_type(annotation: Any) -> Any:
+    """Return what ``Record[…]`` names in the annotation of a form; Any: nothing.
+
+    Raises ValueError where the name is missing when the program runs.
+    """
+    if isinstance(annotation, str):
+        if "Record[" in annotation:
+            raise ValueError(
+                f"takes {annotation}, which cannot be looked up: import its names outside of"
+                " TYPE_CHECKING, so that the data can be made of that type"
+            )
+        return Any
+    if _is_list(annotation):
+        (annotation,) = typing.get_args(annotation) or (None,)
+    found = typing.get_args(annotation)
+    return found[0] if found else Any
 
 
 _NONE_TAKEN: Any = object()

@@ -8,6 +8,7 @@
     REPLAYED   of a note in the dead-letter topic: how many dead letters it names
     BATCH      of a micro-batch's row: query/number/row/app
     PATH       of outputs on another cluster: the ids of the clusters before it, joined by commas
+    VALUE_SCHEMA  the schema of a value, as serializers of others write it
     and those of dead letters, which are the fields of ``Failed``, and of records in the retry
     topic, which are the fields of ``Retried``
 
@@ -42,6 +43,7 @@ ERROR: Final = "hapax-error"
 APP: Final = "hapax-app"
 TRUNCATED: Final = "hapax-truncated"
 RETRY: Final = "hapax-retry-"
+VALUE_SCHEMA: Final = "__value_schema_id"
 DONE: Final = "hapax-retry-done"
 """Of a record of the retry topic that stands for none: the coordinates whose wait has ended
 (retry_line.py)."""

@@ -15,6 +15,7 @@ from hapax.core.headers import (
     REPLAY_OF,
     SOURCE,
     UNCHECKED,
+    VALUE_SCHEMA,
     Failed,
     part,
     without_hapax,
@@ -23,7 +24,7 @@ from hapax.core.headers import (
 from hapax.core.ports import Message
 from hapax.core.record_path import Prepared, RecordPath, by_reference
 from hapax.core.retry_later import OFF, Later, Put, Stay
-from hapax.core.transform import Cut, Failure
+from hapax.core.transform import Cut, Failure, Undecided
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,13 +42,18 @@ ERROR_CHARS_MAX = 1000
 
 
 class Destinations(msgspec.Struct, frozen=True):
-    """Where things go, and in whose name; ``elsewhere``: on another cluster."""
+    """Where things go, and in whose name.
+
+    elsewhere  on another cluster
+    encoded    outputs have schemas of their own: not that which a header of the record names
+    """
 
     app: str
     output_topic: str
     dead_letter_topic: str | None
     retry: RetryTopic | None = None
     elsewhere: OtherCluster | None = None
+    encoded: bool = False
 
     def restored(self, records: Sequence[Record]) -> Sequence[Record]:
         """Return records as they first came: those that waited have another place now."""
@@ -187,6 +193,8 @@ class Planner:
 
     def _message(self, record: Record, output: Output, stamp: Wire) -> Message:
         headers = without_hapax(record.headers) if record.headers else []
+        if self._to.encoded and headers and output.value is not record.value:
+            headers = [pair for pair in headers if pair[0] != VALUE_SCHEMA]
         if output.headers:
             headers += without_hapax(tuple(output.headers))
         headers += stamp
@@ -212,7 +220,7 @@ class Planner:
         plan: Plan,
         index: int,
         record: Record,
-        result: Failure | Later | Put | Stay,
+        result: Failure | Later | Put | Stay | Undecided,
         stamp: Wire,
     ) -> list[Message]:
         """Return what is written for a record that has none, and count it."""
@@ -223,6 +231,7 @@ class Planner:
             plan.retried += result.called
             plan.moved += not result.called
             return [self._waiting(record, result)]
+        assert not isinstance(result, Undecided)  # the batch ends before it (undecided.py)
         failure = _failure(result)
         plan.failures[index] = failure
         return [self._dead_letter(record, failure, stamp)]

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
+
+if TYPE_CHECKING:  # unparametrised, its data may be anything
+    from typing_extensions import TypeVar
+
+    Data = TypeVar("Data", default=Any)
+else:
+    from typing import TypeVar
+
+    Data = TypeVar("Data")
 
 Headers = tuple[tuple[str, bytes | None], ...]
 """Headers in order, repeats kept. Values stay bytes: any program can write them."""
@@ -51,7 +60,7 @@ def _number(text: str, most: int) -> int:
     return number if number <= most else -1
 
 
-class Record(msgspec.Struct, frozen=True, gc=False):
+class Record(msgspec.Struct, Generic[Data], frozen=True, gc=False):
     """One input record, exactly as Kafka delivered it.
 
     ``gc=False``: a record holds bytes and text only, so it can never be part of a cycle, and a
@@ -67,6 +76,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     timestamp_ms: int = 0
     event_id: bytes = b""
     """Set by the service before business code is called; ``id`` is what to ask for."""
+    data: Data = None  # type: ignore[assignment]
+    """The value, decoded by HAPAX_INPUT__FORMAT, while business code has the record; else None."""
 
     @property
     def id(self) -> bytes:
@@ -83,7 +94,10 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Value(msgspec.Struct, frozen=True, gc=False):
-    value: bytes | None
+    if TYPE_CHECKING:
+        value: Any  # with HAPAX_OUTPUT__FORMAT also data, which the service encodes
+    else:
+        value: bytes | None
 
 
 class Output(_Value, frozen=True, gc=False, kw_only=True):

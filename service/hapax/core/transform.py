@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import UNSET
 
-from hapax.core.errors import Poison, RetryLater
+from hapax.core.errors import Poison, RetryLater, SchemasUnavailableError
 from hapax.core.interrupt import Interrupt
 from hapax.core.record_path import RecordPath
 from hapax.core.records import Output, Record
@@ -48,11 +48,19 @@ class Failure(msgspec.Struct, frozen=True, gc=False, tag=True):
     cut: Cut = Cut.NOTHING
 
 
+class Undecided(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """A schema was not to be had: nothing is known of the record, which is called again."""
+
+    reason: str
+    key: str
+    refused: bool = False
+
+
 PARTITION_MAX, TIMESTAMP_MAX = 2**31 - 1, 2**63 - 1
 """What the client's C types hold."""
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
-Result = tuple[Output, ...] | Failure | Later | Put | Stay
+Result = tuple[Output, ...] | Failure | Later | Put | Stay | Undecided
 """What one record's call came to; Later, Put and Stay: it waits (retry_later.py)."""
 
 
@@ -61,6 +69,8 @@ def identity(record: Record) -> Output:
     return Output(record.value)
 
 
+FINAL = (Poison, RetryLater, SchemasUnavailableError)
+"""After these a record is not called again at once."""
 NOT_LATER = Retrying()
 """No record waits, and attempts follow each other without a pause."""
 
@@ -125,7 +135,7 @@ class Transformer:
 
     def _again(self, record: Record, error: Exception) -> Result:
         attempts, retrying = 1, self._retrying
-        while attempts < self._attempts_max and not isinstance(error, Poison | RetryLater):
+        while attempts < self._attempts_max and not isinstance(error, FINAL):
             self._interrupt.pause(retrying.pause_s(attempts))
             attempts += 1
             try:
@@ -137,8 +147,10 @@ class Transformer:
 
 def ended(
     error: BaseException, attempts: int, retrying: Retrying, reason: str | None = None
-) -> Failure | Later:
+) -> Failure | Later | Undecided:
     """Return what a record becomes whose last attempt at once has raised ``error``."""
+    if isinstance(error, SchemasUnavailableError):
+        return Undecided(_text(error), error.key, error.refused)
     if not isinstance(error, Exception) or not retrying.asks(error):
         text = f"{_text(error)}; {OFF}" if isinstance(error, RetryLater) else _text(error)
         return Failure(reason or type(error).__name__, text, attempts)

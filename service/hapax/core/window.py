@@ -16,6 +16,7 @@ from hapax.core.calls import PENDING, Call, key_of
 from hapax.core.claiming import Claimed
 from hapax.core.identity import Identified
 from hapax.core.ports import Batch
+from hapax.core.transform import Undecided
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
@@ -146,7 +147,8 @@ class Window:
         first: Progress = {}
         for where, line in self._lines.items():
             first[where] = line[0].record.offset
-            self._kept.setdefault(where, {}).update({call.record.offset: call for call in line})
+            kept = {one.record.offset: one for one in line if not isinstance(one.result, Undecided)}
+            self._kept.setdefault(where, {}).update(kept)
         self._lines, self._ends = {}, {}
         self.records = self.bytes = 0
         return first

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hapax.core.calls import CallQueue, fail, settle
 from hapax.engines.call_lifetime import CallLifetime
 from hapax.engines.watchdog import TICK_S
+from hapax.schemas.data import with_data
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,7 +131,7 @@ class SlotCalls:
         return [given(call) for call in piece] if self._form.lists else given(piece[0])
 
     def _set_up(self) -> None:
-        self._form = self._lifetime.open()
+        self._form = with_data(self._lifetime.open(), self._limits.formats)
         longest = self._limits.records_max if self._form.lists else 1
         self._queue = CallQueue(self._limits.order, longest)
 

@@ -12,6 +12,7 @@ from hapax.core.retry_later import Retrying, RetryTopic
 from hapax.core.transform import Transformer
 from hapax.engines.loop_calls import LoopCalls
 from hapax.engines.thread_calls import ThreadCalls
+from hapax.schemas.data import with_data
 from hapax.settings.rules import call_problems
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def call_limits(settings: Settings) -> CallLimits:
         timeout_s=None if timeout_ms is None else timeout_ms / 1000,
         attempts_max=settings.retry.attempts,
         retrying=retrying(settings),
+        formats=settings.formats,
     )
 
 
@@ -135,7 +137,8 @@ def open_transformer(
 ) -> Transformer | GatheredCalls:
     """Return what runs a form batch by batch, set up. Raises ConfigurationError."""
     if not overlapping(form, limits):
-        return Transformer(form.function, limits.attempts_max, limits.retrying)
+        function = with_data(form, limits.formats).function
+        return Transformer(function, limits.attempts_max, limits.retrying)
     calls = make_calls(form, limits, on_blocked)
     calls.open()
     return GatheredCalls(calls)

@@ -19,7 +19,7 @@ import msgspec
 from hapax.core.isolation import Death, IsolationError
 from hapax.core.records import Output
 from hapax.core.retry_later import Later
-from hapax.core.transform import Failure
+from hapax.core.transform import Failure, Undecided
 from hapax.engines.import_path import import_path
 from hapax.engines.isolated_process import receive, send
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MODULE = "hapax.engines.isolated_process"
 END_WAIT_S = 5.0
-_RESULTS = msgspec.msgpack.Decoder(list[tuple[Output, ...] | Failure | Later])
+_RESULTS = msgspec.msgpack.Decoder(list[tuple[Output, ...] | Failure | Later | Undecided])
 
 
 class IsolatedCalls:
@@ -44,8 +44,8 @@ class IsolatedCalls:
     """
 
     def __init__(self, transform: str | None, limits: CallLimits, limit_s: float) -> None:
-        told = msgspec.json.encode(limits).decode()
-        self._words = [told, *([] if transform is None else [transform])]
+        self._limits = msgspec.json.encode(limits)  # with secrets: no list of processes shows them
+        self._words = [] if transform is None else [transform]
         self._limit_s = limit_s
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
@@ -88,6 +88,7 @@ class IsolatedCalls:
         ours.settimeout(self._limit_s)
         self._channel = ours
         try:
+            send(ours, self._limits)
             receive(ours)
         except (EOFError, OSError) as error:
             if isinstance(error, TimeoutError):

@@ -1,8 +1,8 @@
 """The other side of isolated_calls.py: a process that does nothing but call the transform.
 
-``python -m hapax.engines.isolated_process FD LIMITS [package.module:function]``; LIMITS is a
-CallLimits in JSON. Over the socket FD: one empty frame when the function is loaded, then for each
-list of records their results.
+``python -m hapax.engines.isolated_process FD [package.module:function]``. Over the socket FD: a
+CallLimits in JSON, one empty frame when the function is loaded, then for each list of records their
+results.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ def main(words: list[str]) -> None:
     _end_with_parent()
     _limit_memory()
     try:
-        limits = msgspec.json.decode(words[1], type=CallLimits)
-        form = load_form(words[2] if words[2:] else None)
+        limits = msgspec.json.decode(receive(channel), type=CallLimits)
+        form = load_form(words[1] if words[1:] else None)
         # What takes too long here is for the other side to judge: it ends this process.
         transformer = open_transformer(form, msgspec.structs.replace(limits, timeout_s=None))
-    except ConfigurationError as error:
+    except (ConfigurationError, EOFError, OSError) as error:
         sys.stderr.write(f"hapax: a process for isolated calls: {error}\n")
         return
     decoder, interrupt = msgspec.msgpack.Decoder(list[Record]), Interrupt()

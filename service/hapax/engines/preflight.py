@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from hapax.core.errors import BatchAbortedError, ClaimsUnavailableError, PreflightError
+from hapax.engines.schema_hold import await_output_schema
 
 if TYPE_CHECKING:
     from hapax.core.claim_store import ClaimStore
@@ -53,6 +54,8 @@ def check(brokers: Brokers, source: GroupProbe, claims: ClaimStore | None) -> li
 
     Raises PreflightError with one sentence for each problem.
     """
+    if not await_output_schema(brokers.process, brokers.settings):
+        return None
     store, lifecycle = _Store(brokers.process, brokers.settings, claims), brokers.process.lifecycle
     while True:
         answered = [brokers.look()]

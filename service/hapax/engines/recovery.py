@@ -5,6 +5,7 @@ BatchAbortedError       rewind; take it again, smaller or without its culprits w
 MemberFencedError       join the group anew, within a budget
 ProducerDeadError       new producer, within a budget; rewind to what the group says is committed
 ClientsOutdatedError    new consumer and producer, which read their files
+SchemasUnavailableError put the batch back; one partition waits (schema_hold.py)
 
 Errors named StopError pass through: they end the process with their exit code.
 """
@@ -20,6 +21,7 @@ from hapax.core.errors import (
     ClientsOutdatedError,
     MemberFencedError,
     ProducerDeadError,
+    SchemasUnavailableError,
     StopError,
 )
 from hapax.core.limits import FenceBudget
@@ -40,6 +42,7 @@ REACTIONS = (
     ProducerDeadError,
     MemberFencedError,
     ClientsOutdatedError,
+    SchemasUnavailableError,
 )
 """What ``recover`` knows how to react to."""
 HOLD_S = 0.2
@@ -78,8 +81,7 @@ class Recovery:
 
     def recover(self, error: Exception, batch: Batch) -> None:
         """React to ``error``, and to what goes wrong while reacting, until all is certain."""
-        if self._lifecycle.stopping:
-            # Nothing of the batch is visible, or its outcome is found by the next start: leave.
+        if self._lifecycle.stopping:  # nothing is visible, or the next start finds its outcome
             self._events.batch_abandoned(str(error))
             return
         pending = error
@@ -98,10 +100,8 @@ class Recovery:
                 self._attend(HOLD_S)
             except REACTIONS as newer:
                 pending = newer.with_traceback(None)
-        raise StopError(
-            f"shutdown interrupted an unresolved transaction ({pending}); the next start "
-            f"resolves it"
-        )
+        text = f"shutdown interrupted an unresolved transaction ({pending})"
+        raise StopError(f"{text}; the next start resolves it")
 
     def _react(self, error: Exception, batch: Batch) -> None:
         match error:
@@ -113,8 +113,10 @@ class Recovery:
                 self._replace_member(error)
             case BatchAbortedError():
                 self._take_again(error, batch)
+            case SchemasUnavailableError():
+                self.put_back(batch)
             case ClientsOutdatedError():
-                pass  # it is done: also in the middle of an outage, which may come from these files
+                pass  # done, also in the middle of an outage: it may come from these files
             case _:
                 raise error
 
@@ -225,10 +227,7 @@ class Recovery:
     def _open_again(self, error: ProducerDeadError) -> None:
         hold_s = HOLD_S
         while True:
-            if error.fenced:
-                self._count_fence()
-            else:
-                self._fences.unanswered()
+            (self._count_fence if error.fenced else self._fences.unanswered)()
             if self._lifecycle.overdue:
                 raise error
             self._events.producer_init_retried(str(error))

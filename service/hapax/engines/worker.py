@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from hapax.core.errors import ClientsOutdatedError, StopError
+from hapax.core.errors import ClientsOutdatedError, SchemasUnavailableError, StopError
 from hapax.engines.hold import Hold
 from hapax.engines.membership import Membership
 from hapax.engines.recovery import REACTIONS
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hapax.engines.idle_offsets import Ends
     from hapax.engines.lifecycle import Process
     from hapax.engines.recovery import Recovery
+    from hapax.engines.schema_hold import SchemaHold
 
 WAIT_S = 0.1
 """Longest wait for a record: also how late a signal is heard."""
@@ -35,7 +36,12 @@ class Worker:
     """Takes batches and runs them until asked to stop."""
 
     def __init__(
-        self, process: Process, runner: BatchRunner, recovery: Recovery, ends: Ends
+        self,
+        process: Process,
+        runner: BatchRunner,
+        recovery: Recovery,
+        ends: Ends,
+        schemas: SchemaHold | None = None,
     ) -> None:
         self._events = process.events
         self._clock = process.clock
@@ -47,6 +53,7 @@ class Worker:
         self._bounds = runner.sizing.bounds
         self._recovery = recovery
         self._ends = ends
+        self._schemas = schemas
         self._stuck: dict[TopicPartition, Stuck] = {}
         self._membership = Membership(self._source, process.events, process.clock)
         self._hold = Hold(process.lifecycle, process.events)
@@ -65,10 +72,12 @@ class Worker:
         while self._wanted():
             failure = self._failure_of_turn()
             if failure is not None:
-                planned = isinstance(failure, ClientsOutdatedError)
-                if not planned and self._runner.fail(failure):
+                calm = isinstance(failure, ClientsOutdatedError | SchemasUnavailableError)
+                if not calm and self._runner.fail(failure):
                     self._events.batch_halved(self._runner.sizing.pace.records, str(failure))
                 self._recovery.recover(failure, self._runner.give_up())
+                if isinstance(failure, SchemasUnavailableError) and self._schemas is not None:
+                    self._schemas.add(failure)
 
     def _failure_of_turn(self) -> HapaxError | None:
         """Take a turn; return what is to be recovered from, outside of its handler.
@@ -108,6 +117,8 @@ class Worker:
         self._runner.drop()
         self._recovery.check_clients()
         self._recovery.fence_doubt()
+        if self._schemas is not None:
+            self._schemas.attend(self._source)
         # What was taken ahead goes through first: to hold is to take nothing more.
         waiting, busy = self._runner.waiting, self._runner.busy
         if not waiting and not busy and self._hold.attend(self._source, WAIT_S):

@@ -132,6 +132,8 @@ def record_path(settings: Settings, executor: str = "") -> Choice:
         return Choice(None, "records may wait for a later try")
     if settings.elsewhere:
         return Choice(None, "outputs go to another cluster")
+    if settings.output.format != "bytes":
+        return Choice(None, f"HAPAX_OUTPUT__FORMAT={settings.output.format}")
     path, reason = _found(tuple(settings.dedup.id))
     if path is None and settings.fast == "on":
         where = f"executor {executor}: " if executor else ""

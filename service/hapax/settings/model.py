@@ -4,6 +4,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from hapax.core.formats import FormatOptions
 from hapax.core.guarantees import MODES, Guarantee, Mode
 from hapax.core.span import WORDS, SpanWords
 from hapax.settings.base import SettingsGroup, variables
@@ -12,15 +13,15 @@ from hapax.settings.pipeline import (
     CallSettings,
     DeadLetterSettings,
     DedupSettings,
-    InputSettings,
-    OutputSettings,
     RetrySettings,
     ShutdownSettings,
     StopAfterSettings,
     TelemetrySettings,
     WatchdogSettings,
 )
+from hapax.settings.schemas import RegistrySettings
 from hapax.settings.spark import SparkSettings
+from hapax.settings.topics import InputSettings, OutputSettings
 from hapax.settings.validators import FUNCTION, NAME
 from hapax.settings.value_types import choice
 
@@ -62,6 +63,7 @@ class Settings(SettingsGroup):
     kafka: KafkaSettings
     input: InputSettings
     output: OutputSettings
+    registry: RegistrySettings
     dead_letter: DeadLetterSettings
     dedup: DedupSettings
     transaction: TransactionSettings
@@ -133,6 +135,18 @@ class Settings(SettingsGroup):
         """What the group reads: the inputs, and the retry topic."""
         retry = self.retry_topic
         return self.input.topics if retry is None else (*self.input.topics, retry)
+
+    @property
+    def formats(self) -> FormatOptions:
+        """How values become data, and data values."""
+        return FormatOptions(
+            input=self.input.format,
+            output=self.output.format,
+            topic=self.output.topic,
+            schema=self.output.schema_file,
+            reader=self.input.reader_schema,
+            registry=self.registry.options,
+        )
 
     @property
     def mode(self) -> Mode:

@@ -1,26 +1,21 @@
-"""Settings of the way of a record: input, ids, transform, output, dead letters, operation."""
+"""Settings of the way of a record: ids, transform, dead letters, operation."""
 
 from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr
 
 from hapax.settings.base import SettingsGroup
-from hapax.settings.kafka import TargetKafkaSettings
 from hapax.settings.validators import (
     CLAIMS_URL,
-    END,
     ERRORS,
     ID_SOURCES,
     PATH,
     SECRET,
-    START,
     TEXT,
     TOPIC,
-    TOPICS,
 )
 from hapax.settings.value_types import choice, duration, flag, share, whole
 
-Partitioner = Literal["murmur2", "consistent_random", "round_robin", "random"]
 RetryOrder = Literal["none", "key"]
 OnOutage = Literal["pause", "pass"]
 CallOrder = Literal["key", "none"]
@@ -29,41 +24,6 @@ LogFormat = Literal["auto", "json", "console"]
 
 _ATTEMPTS_MIN = 3
 _OFFSET_MAX = (1 << 63) - 1
-
-
-class InputSettings(SettingsGroup):
-    """What is read."""
-
-    topics: Annotated[tuple[str, ...], TOPICS] = Field(
-        description="Topics to read.", examples=["orders"]
-    )
-    start: Annotated[str, START] = Field(
-        default="earliest",
-        description="Where a group without offsets starts. earliest loses nothing; refuse is for "
-        "pipelines that must never start over. A time, or an age: at the first record of that time "
-        "or later.",
-    )
-    end: Annotated[str | None, END] = Field(
-        default=None,
-        description="Where the run ends, before the first record of that time or later, and exits "
-        "with 0: a backfill. latest: at the ends that were there when the group began. The ends "
-        "are looked up once and kept with the group's offsets, so a restart continues to the same. "
-        "Unset: never.",
-    )
-
-
-class OutputSettings(SettingsGroup):
-    """Where outputs go."""
-
-    topic: Annotated[str, TOPIC] = Field(
-        description="Topic of the outputs that name no topic themselves.", examples=["orders-clean"]
-    )
-    partitioner: Annotated[Partitioner, choice(Partitioner)] = Field(
-        default="murmur2",
-        description="How a key finds its partition. murmur2 is what Java producers do, so keys "
-        "written by both meet in the same partition.",
-    )
-    kafka: TargetKafkaSettings
 
 
 class DeadLetterSettings(SettingsGroup):

@@ -8,6 +8,7 @@ from hapax.claims.store import kind_of
 from hapax.settings.base import Problem
 from hapax.settings.dataframe_rules import dataframe_problems
 from hapax.settings.retry_rules import retry_problems
+from hapax.settings.schema_rules import schema_problems
 from hapax.settings.security_rules import security_problems
 from hapax.settings.target_rules import target_problems
 from hapax.settings.value_types import duration_text
@@ -42,6 +43,7 @@ def broken_rules(settings: Settings) -> Iterator[Problem]:
     yield from security_problems(settings.kafka.security, "HAPAX_KAFKA__")
     yield from target_problems(settings)
     yield from _claim_store(settings)
+    yield from schema_problems(settings)
 
 
 def _span(settings: Settings) -> Iterator[Problem]:

@@ -195,6 +195,12 @@ ADDRESS: Final = Form("text", _one_line, show=hidden, quotable=False)
 HTTP_URL: Final = Form(
     "`https://…` or `http://…`", _http_url, show=hidden, quotable=False, filed=True
 )
+HTTP_URLS: Final = Form(
+    "comma list of `https://…` or `http://…`",
+    lambda text: tuple(map(_http_url, _items(text))),
+    show=lambda urls: ",".join(map(hidden, urls)),
+    quotable=False,
+)
 SECRET: Final = Form(
     "text", _secret, show=lambda _: HIDDEN, secret=True, quotable=False, parts=lambda text: (text,)
 )

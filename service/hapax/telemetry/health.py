@@ -94,6 +94,7 @@ class Health:
         self.claims_ok = True
         self.claims_away: Outage | None = None
         self.brokers_away: Outage | None = None
+        self.schemas_away: Outage | None = None
         self.partitions: frozenset[TopicPartition] = frozenset()
         self.stuck: Mapping[TopicPartition, Stuck] = {}
         self.partition_lags: Mapping[TopicPartition, PartitionLag] = {}
@@ -179,6 +180,9 @@ class Health:
             causes.append(Cause("the claim store does not answer", page))
             if claims is not None:
                 causes.append(Cause(f"{claims.reason}, since {claims.since}", page))
+        if (schemas := self.schemas_away) is not None:
+            text = f"records wait for a schema since {schemas.since}: {schemas.reason}"
+            causes.append(Cause(text, "schemas.md#what-happens-on-which-failure"))
         return causes
 
     def state(self) -> str:

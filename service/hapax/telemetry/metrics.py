@@ -115,6 +115,10 @@ class Metrics:
     dedup_clock_jumps = Row(
         Counter, "Times the claim store's clock was set forward, so that claims ended early."
     )
+    schemas_missing = Row(
+        Gauge,
+        "1 while records wait for a schema that the schema registry does not give, else 0.",
+    )
     dedup_claims_taken_over = Row(
         Counter, "Claims whose owners were not processed and can no longer be read, taken over."
     )
@@ -145,7 +149,7 @@ class Metrics:
         Counter,
         "Ranges that tasks of the Spark engine reported, by how they ended; what a range had "
         "committed before it ended counts in any case.",
-        Label("outcome", ("done", "aborted", "fenced", "dead", "claims", "stop")),
+        Label("outcome", ("done", "aborted", "fenced", "dead", "claims", "schemas", "stop")),
     )
     tasks_lost = Row(Counter, "Tasks of the Spark engine that ended without a report.")
     watchdog_fired = Row(Counter, "Calls that overran their deadline.", Label("call", limit=50))

@@ -11,14 +11,13 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import msgspec
+from msgspec.structs import replace
 
 from hapax.core.claim_owners import ClaimOwners
 from hapax.core.claiming import Claiming
 from hapax.core.dead_letters import dead_letter
-from hapax.core.errors import BatchAbortedError, ConfigurationError
+from hapax.core.errors import BatchAbortedError
 from hapax.core.exactly_once import ExactlyOnce, Steps
-from hapax.core.forms import form_of, load_form
 from hapax.core.identity import Identity
 from hapax.core.interrupt import Interrupt
 from hapax.core.limits import DeadLetterRate
@@ -41,7 +40,9 @@ from hapax.testing.processed import (
     NotedLineCalls,
     Processed,
     counted,
+    formed,
 )
+from hapax.testing.schemas import Given, schemas_of
 from hapax.testing.source import InjectedFault, MemorySource
 from hapax.testing.transaction import MemoryTransaction
 
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
 
-    from hapax.core.forms import TransformForm
     from hapax.core.ports import AppliesAll
     from hapax.core.records import TopicPartition
     from hapax.settings import Settings
@@ -61,6 +61,7 @@ DEFAULTS = {
     "HAPAX_INPUT__TOPICS": "input",
     "HAPAX_OUTPUT__TOPIC": "output",
     "HAPAX_DEAD_LETTER__TOPIC": "dead-letters",
+    "HAPAX_REGISTRY__URL": "http://memory",
 }
 """Settings of a pipeline in memory that are not given."""
 PARTITIONS = 8
@@ -83,21 +84,24 @@ class Pipeline:
         settings: Mapping[str, str] | str | os.PathLike[str] | None = None,
         *,
         claims: bool = True,
+        schemas: Mapping[str, Given] | None = None,
     ) -> None:
         """Build it.
 
         ``transform``: default: the function that HAPAX_TRANSFORM names. ``settings``: HAPAX_
         variables, or a file of them; topics that are missing are ``input``, ``output`` and
         ``dead-letters``. ``claims``: whether there is a claim store; its address is not used.
+        ``schemas``: by subject, in the place of a registry, whose address is not used either.
         Raises ConfigurationError, as ``hapax run`` does.
         """
         given = {} if settings is None else settings
         if isinstance(given, (str, os.PathLike)):
             given = read_env_file(Path(given))
         self.settings: Settings = load_settings({**DEFAULTS, **given})
+        formats, self.schemas = schemas_of(self.settings.formats, schemas or {})
         self.clock = ManualClock()
         inputs = self.settings.input.topics
-        self._policy = msgspec.structs.replace(retrying(self.settings), backoff_ms=0)
+        self._policy = replace(retrying(self.settings), backoff_ms=0)
         topic = self._policy.topic
         waits = {} if topic is None else {topic.name: PARTITIONS if topic.by_key else LEVELS}
         self._broker = AnyTopicBroker(
@@ -106,8 +110,8 @@ class Pipeline:
         self._aborts = 0
         self._read: dict[TopicPartition, int] = {}
         self._calls: Counter[Coordinates] = Counter()
-        form = load_form(self.settings.transform) if transform is None else _form(transform)
-        limits = msgspec.structs.replace(call_limits(self.settings), retrying=self._policy)
+        form = formed(transform, self.settings.transform)
+        limits = replace(call_limits(self.settings), retrying=self._policy, formats=formats)
         self._watch = CallWatch()
         self._transformer = open_transformer(counted(form, self._calls), limits, self._watch.note)
         self._noted = NotedCalls(
@@ -153,14 +157,16 @@ class Pipeline:
         )
         return Coordinates(topic, partition, offset)
 
-    def run(self, *values: bytes | None) -> Processed:
+    def run(self, *values: Any) -> Processed:
         """Write records of these values, and process all that was written since the last call.
+
+        What is not bytes is encoded by HAPAX_INPUT__FORMAT; ``schemas.data(output)`` decodes.
 
         What waits for a later try is called when it is due by then.
         Raises what would stop the service, for instance DeadLetterLimitError.
         """
         for value in values:
-            self.send(value)
+            self.send(self.schemas.value(value, self.settings.input.topics[0]))
         self._calls.clear()
         self._noted.forget()
         records = 0
@@ -236,10 +242,19 @@ class Pipeline:
                 pass_on_outage=False,
             ),
             transformer=self._calling(),
-            planner=Planner(Destinations(settings.app, settings.output.topic, limits.topic, retry)),
+            planner=Planner(
+                Destinations(
+                    settings.app,
+                    settings.output.topic,
+                    limits.topic,
+                    retry,
+                    settings.output.format != "bytes",
+                )
+            ),
             dead_letter_rate=DeadLetterRate(
                 topic=limits.topic, rate_max=limits.rate_max, records_min=limits.records_min
             ),
+            decodes=settings.formats.needs_registry,
         )
 
     def _fault(self, step: str) -> InjectedFault | None:
@@ -292,11 +307,3 @@ class Pipeline:
                 found += log.fetch(self._read.get(where, 0), log.end)
                 self._read[where] = log.end
         return sorted(found, key=lambda record: record.coordinates)
-
-
-def _form(transform: Callable[..., Any]) -> TransformForm:
-    try:
-        return form_of(transform)
-    except ValueError as error:
-        name = getattr(transform, "__name__", repr(transform))
-        raise ConfigurationError([f"{name} {error}"]) from error

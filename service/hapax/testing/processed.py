@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hapax.core.errors import ConfigurationError
+from hapax.core.forms import form_of, load_form
 from hapax.core.line_calls import LineCalls
 from hapax.testing.broker import MemoryBroker
 from hapax.testing.log import MemoryLog
@@ -139,6 +142,7 @@ def counted(form: TransformForm, calls: Counter[Coordinates]) -> TransformForm:
             record.coordinates for record in (given if isinstance(given, list) else [given])
         )
 
+    @wraps(form.function)
     def called(given: Any) -> Any:
         count(given)
         return form.function(given)
@@ -148,3 +152,14 @@ def counted(form: TransformForm, calls: Counter[Coordinates]) -> TransformForm:
         return await form.function(given)
 
     return msgspec.structs.replace(form, function=awaited if form.asynchronous else called)
+
+
+def formed(transform: Callable[..., Any] | None, name: str | None) -> TransformForm:
+    """Return the form of a function, or of the one with this name; raise ConfigurationError."""
+    if transform is None:
+        return load_form(name)
+    try:
+        return form_of(transform)
+    except ValueError as error:
+        named = getattr(transform, "__name__", repr(transform))
+        raise ConfigurationError([f"{named} {error}"]) from error

@@ -19,6 +19,7 @@ from hapax.engines.idle_offsets import Bounds, Ends
 from hapax.engines.lifecycle import Lifecycle, Process
 from hapax.engines.preflight import Brokers, await_brokers
 from hapax.engines.recovery import Recovery
+from hapax.engines.schema_hold import schema_hold
 from hapax.engines.suspects import Suspects
 from hapax.engines.watchdog import Watchdog
 from hapax.engines.window_runner import Windowing, WindowRunner
@@ -224,7 +225,7 @@ def worker(
         runner: BatchRunner = WindowRunner(*parts, windowing=windowing, **around)
     else:
         runner = BatchRunner(*parts, **around)
-    return Worker(shared, runner, recovery, ends)
+    return Worker(shared, runner, recovery, ends, schema_hold(shared, settings))
 
 
 def steps(
@@ -244,7 +245,7 @@ def steps(
     rate = dead_letter_rate(settings)
     if failed[0]:
         rate.record_batch(*failed)
-    retry = retrying(settings).topic
+    retry, to, formats = retrying(settings).topic, settings.dead_letter.topic, settings.formats
     identity = Identity(settings.dedup.id, inputs=settings.input.topics, retry=retry)
     return Steps(
         identity=identity,
@@ -256,10 +257,11 @@ def steps(
         transformer=with_later_tries(settings, transformer, line),
         planner=Planner(
             Destinations(
-                settings.app, settings.output.topic, settings.dead_letter.topic, retry, elsewhere
+                settings.app, settings.output.topic, to, retry, elsewhere, formats.output != "bytes"
             )
         ),
         dead_letter_rate=rate,
+        decodes=formats.needs_registry,
     )
 
 

@@ -108,9 +108,9 @@ ODD: dict[str, Callable[[Record], object]] = {
     "odd": _giving(Odd()),
     "type": _giving(Output),
     "list of texts": _giving(["text"]),
-    "value of text": _giving(Output("text")),  # type: ignore[arg-type]
+    "value of text": _giving(Output("text")),
     "value of derived bytes": _giving(Output(Derived(b"x"))),
-    "value of a bytearray": _giving(Output(bytearray(b"x"))),  # type: ignore[arg-type]
+    "value of a bytearray": _giving(Output(bytearray(b"x"))),
     "key of text": _output(key="text"),
     "key of derived bytes": _output(key=Derived(b"x")),
     "timestamp -1": _output(timestamp_ms=-1),

@@ -74,6 +74,7 @@ class RangeOutcome(StrEnum):
     FENCED = "fenced"
     DEAD = "dead"
     CLAIMS = "claims"
+    SCHEMAS = "schemas"
     STOP = "stop"
 
 

@@ -67,6 +67,8 @@ class Reports:
         self.dead_letter_rate = dead_letter_rate
         self._held_since_s: float | None = None
         self._ask_s = 0.0
+        self._waiting: set[int] = set()
+        """Lanes whose last range ended at a record that waits for a schema."""
         self._untold: list[tuple[RangeReport, float]] = []
         """What is told once the lane's next range is on its way, and how long the range took."""
         self._stuck: dict[int, dict[TopicPartition, Stuck]] = {}
@@ -83,11 +85,12 @@ class Reports:
             self.tell()
         match report.outcome:
             case RangeOutcome.DONE:
+                self._found(lane.number)
                 self._stick(lane.number, report.stuck)
                 if not report.progress and lane.awaited:
                     lane.rest(now_s)  # nothing came although something is there: brokers are slow
-            case RangeOutcome.CLAIMS:
-                self._hold(report.reason, now_s)
+            case RangeOutcome.CLAIMS | RangeOutcome.SCHEMAS:
+                self._held(lane, report, now_s)
             case RangeOutcome.ABORTED:
                 self._aborted(lane, report, now_s)
             case RangeOutcome.FENCED:
@@ -210,6 +213,20 @@ class Reports:
             self._events.dead_letter_written(
                 coordinates, failure.reason, failure.attempts, failure.text
             )
+
+    def _held(self, lane: Lane, report: RangeReport, now_s: float) -> None:
+        if report.outcome is RangeOutcome.CLAIMS:
+            self._hold(report.reason, now_s)
+            return
+        self._waiting.add(lane.number)
+        self._events.schemas_unavailable(report.reason)
+        lane.rest(now_s)
+
+    def _found(self, lane: int) -> None:
+        if lane in self._waiting:
+            self._waiting.discard(lane)
+            if not self._waiting:
+                self._events.schemas_recovered()
 
     def _hold(self, reason: str, now_s: float) -> None:
         self._events.claims_unavailable(reason, "pause")

@@ -26,6 +26,7 @@ from hapax.core.errors import (
     ClaimsUnavailableError,
     MemberFencedError,
     ProducerDeadError,
+    SchemasUnavailableError,
     StopError,
 )
 from hapax.engines.batch_runner import BatchRunner
@@ -71,6 +72,8 @@ class Task:
                 self._work(stack)
             except ClaimsUnavailableError as error:
                 report.outcome, report.reason = RangeOutcome.CLAIMS, str(error)
+            except SchemasUnavailableError as error:
+                report.outcome, report.reason = RangeOutcome.SCHEMAS, str(error)
             except (BatchAbortedError, MemberFencedError) as error:
                 report.outcome, report.reason = RangeOutcome.ABORTED, str(error)
                 if isinstance(error, BatchAbortedError):

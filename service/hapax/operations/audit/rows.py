@@ -12,6 +12,7 @@ from zlib import crc32
 
 from msgspec import UNSET
 
+from hapax.core.errors import SchemasUnavailableError
 from hapax.core.headers import (
     APP,
     DONE,
@@ -27,6 +28,7 @@ from hapax.core.headers import (
 from hapax.core.identity import Identity
 from hapax.core.records import Coordinates
 from hapax.core.retry_later import Later
+from hapax.core.transform import Undecided
 from hapax.operations.audit.result import Compare
 
 if TYPE_CHECKING:
@@ -163,6 +165,8 @@ class InputRows:
         if self._transformer is None:
             return None, None, None
         result = self._transformer.apply(record)
+        if isinstance(result, Undecided):
+            raise SchemasUnavailableError(result.reason)
         if isinstance(result, Later):
             return None, None, None  # what it will answer, only a later try can tell
         if not isinstance(result, tuple):

@@ -56,7 +56,9 @@ class ReadInputs(msgspec.Struct, frozen=True):
         transformer = None
         if self.known:
             policy = msgspec.structs.replace(retrying(settings), backoff_ms=0)
-            limits = CallLimits(attempts_max=settings.retry.attempts, retrying=policy)
+            limits = CallLimits(
+                attempts_max=settings.retry.attempts, retrying=policy, formats=settings.formats
+            )
             transformer = open_transformer(load_form(settings.transform), limits)
         return InputRows(
             {where: place for place, where in enumerate(self.places)},

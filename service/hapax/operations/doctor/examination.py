@@ -27,6 +27,7 @@ from hapax.operations.doctor import (
     process,
     retention,
     retry,
+    schemas,
     topic_settings,
     topics,
 )
@@ -53,6 +54,7 @@ CHECKS = declared(
     retry,
     group,
     claims,
+    schemas,
 )
 
 STORE_TIMEOUT_S = 2.0

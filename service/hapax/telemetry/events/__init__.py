@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from hapax.telemetry.events.clients import ClientEvents
 from hapax.telemetry.events.group import GroupEvents
+from hapax.telemetry.events.schemas import SchemaEvents
 from hapax.telemetry.events.service import ServiceEvents
 from hapax.telemetry.events.spark import SparkEvents
 from hapax.telemetry.events.transaction import TransactionEvents
@@ -19,5 +20,6 @@ class Events(
     TransactionEvents,
     SparkEvents,
     ClientEvents,
+    SchemaEvents,
 ):
     """Everything that can be told: ``Events(metrics, health, logger)``."""

@@ -1,0 +1,299 @@
+"""Values to data, and data to values, by the formats that the settings name.
+
+What goes wrong has one of two names: SchemasUnavailableError where a schema is not to be had now,
+and Poison for all that lies in the record: bytes that cannot be decoded, data that does not fit.
+"""
+
+from __future__ import annotations
+
+from datetime import date, datetime, time
+from decimal import Decimal
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+import msgspec
+
+from hapax.core.errors import ConfigurationError, HapaxError, Poison, SchemasUnavailableError
+from hapax.core.formats import WITH_REGISTRY
+from hapax.core.headers import VALUE_SCHEMA
+from hapax.schemas import avro, json_schema, protobuf
+from hapax.schemas.registry import Schema, UnknownSchemaError
+from hapax.schemas.wire import BY_GUID, BY_ID, split
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hapax.core.formats import FormatOptions
+    from hapax.core.records import Headers, Record
+    from hapax.schemas.lookup import Lookup
+
+    Writer = tuple[Callable[[Any], bytes], Headers]
+
+KINDS: Final[dict[str, str]] = {"avro": "AVRO", "protobuf": "PROTOBUF", "json-schema": "JSON"}
+_LIBRARIES: Final = {"avro": "fastavro", "protobuf": "google.protobuf", "json-schema": "jsonschema"}
+_BUILTIN: Final = (bytes, bytearray, datetime, date, time, Decimal, UUID)
+"""What Avro knows as well as msgspec: left as it is."""
+
+
+def require(formats: FormatOptions) -> None:
+    """Raise ConfigurationError where a library is missing."""
+    for name, value in (("INPUT", formats.input), ("OUTPUT", formats.output)):
+        library = _LIBRARIES.get(value)
+        if library is not None and not _installed(library):
+            problem = f"HAPAX_{name}__FORMAT={value} needs a library that is not installed"
+            raise ConfigurationError([f"{problem}. Run: pip install 'hapax-kafka[registry]'"])
+
+
+def _installed(library: str) -> bool:
+    try:
+        return find_spec(library) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+class Decoder:
+    """Decodes values. ``kind``: the type of the data, as the function's annotation has it."""
+
+    def __init__(self, formats: FormatOptions, lookup: Lookup, kind: Any) -> None:
+        self._format = formats.input
+        self._lookup = lookup
+        self._kind = kind
+        self._shape = _shape(kind)
+        self._resolved_to = None if formats.reader is None else text_of(formats.reader, "INPUT")
+        self._readers: dict[str | int, Callable[[bytes, bytes], Any]] = {}
+        self._json = _json_reader(kind)
+
+    def decode(self, record: Record) -> Any:
+        """Return the data of a record; None of a record without a value."""
+        value = record.value
+        if value is None or self._format == "bytes":
+            return None
+        if self._format == "json":
+            return self._checked(self._json, value, "it is no JSON of the type that is expected")
+        schema, rest, content = split(value, record.headers)
+        read = self._readers.get(schema) or self._reader(schema)
+        try:
+            return self._shape(read(rest, content))
+        except Poison:
+            raise
+        except Exception as error:
+            raise _poison(f"it cannot be decoded by schema {schema}", error) from error
+
+    def _reader(self, schema: str | int) -> Callable[[bytes, bytes], Any]:
+        if protobuf.is_message(self._kind):
+            found = Schema(text="", kind="PROTOBUF")  # a generated class needs nothing else
+        else:
+            found = self._lookup.get(f"{'id' if isinstance(schema, int) else 'guid'}:{schema}")
+        if found.kind != KINDS[self._format]:
+            raise Poison(f"schema {schema} is {found.kind}, but HAPAX_INPUT__FORMAT={self._format}")
+        made: Callable[[bytes, bytes], Any] = self._checked(
+            self._made, found, f"schema {schema} cannot be used"
+        )
+        self._readers[schema] = made
+        return made
+
+    def _made(self, schema: Schema) -> Callable[[bytes, bytes], Any]:
+        if self._format == "protobuf":
+            return protobuf.reader(schema, self._kind)
+        read = (
+            avro.reader(schema, self._resolved_to)
+            if self._format == "avro"
+            else json_schema.reader(schema)
+        )
+        return lambda _rest, content: read(content)
+
+    def _checked(self, step: Callable[[Any], Any], given: Any, problem: str) -> Any:
+        try:
+            return step(given)
+        except HapaxError:
+            raise
+        except Exception as error:
+            raise _poison(problem, error) from error
+
+
+class Encoder:
+    """Encodes data by the schema of its topic."""
+
+    def __init__(self, formats: FormatOptions, lookup: Lookup) -> None:
+        self._formats = formats
+        self._lookup = lookup
+        self._writers: dict[str, Writer] = {}
+
+    def encode(self, data: Any, topic: str | None) -> tuple[bytes | None, Headers]:
+        """Return the value, and the headers that belong to it; raises as the module says."""
+        if data is None:
+            return None, ()
+        topic = topic or self._formats.topic
+        write, headers = self._writers.get(topic) or self._writer(topic)
+        try:
+            return write(data), headers
+        except Poison:
+            raise
+        except Exception as error:
+            raise _poison(f"its output does not fit the schema of {topic}", error) from error
+
+    def key(self, topic: str) -> str:
+        """Return by what the schema of a topic is looked up. Raises ConfigurationError."""
+        formats = self._formats
+        subject = self._subject(topic)
+        if formats.schema is None:
+            return f"subject:{subject}"
+        return f"subject:{subject}\n{KINDS[formats.output]} {formats.schema}"
+
+    def _subject(self, topic: str) -> str:
+        formats, names = self._formats, self._formats.registry.subjects
+        if names == "topic":
+            return f"{topic}-value"
+        named = {"avro": avro.name_of, "json-schema": json_schema.name_of}.get(formats.output)
+        text = text_of(formats.schema or "", "OUTPUT")
+        name = named(text) if named is not None else _first_message(text)
+        if not name:
+            problem = (
+                f"HAPAX_REGISTRY__SUBJECTS={names} needs a name, and the schema in"
+                f" HAPAX_OUTPUT__SCHEMA={formats.schema} has none: give it one, or choose topic"
+            )
+            raise ConfigurationError([problem])
+        return name if names == "record" else f"{topic}-{name}"
+
+    def _writer(self, topic: str) -> Writer:
+        if self._formats.output == "json":
+            made: Writer = (_json_bytes, ())
+        else:
+            made = self.made(topic, self._lookup.get(self.key(topic)))
+        self._writers[topic] = made
+        return made
+
+    def made(self, topic: str, schema: Schema) -> Writer:
+        """Return what encodes for a topic. Raises Poison where the schema does not serve."""
+        formats = self._formats
+        if schema.kind != KINDS[formats.output]:
+            raise Poison(
+                f"the schema of {topic} is {schema.kind}, but HAPAX_OUTPUT__FORMAT={formats.output}"
+            )
+        prefix, mark = _named(schema, in_header=formats.registry.placement == "header")
+        if formats.output == "protobuf":
+            write = protobuf.writer(schema)
+            if mark:
+                raise Poison("HAPAX_REGISTRY__PLACEMENT=header is for avro and json-schema")
+            return partial(_message_bytes, write, prefix), ()
+        headers = ((VALUE_SCHEMA, mark),) if mark else ()
+        if formats.output == "avro":
+            return partial(_plain_first, avro.writer(schema, prefix)), headers
+        return partial(_plain_json_first, json_schema.writer(schema, prefix)), headers
+
+
+def text_of(path: str, side: str) -> str:
+    """Return the text of a schema file; raise ConfigurationError."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        name = "HAPAX_OUTPUT__SCHEMA" if side == "OUTPUT" else "HAPAX_INPUT__READER_SCHEMA"
+        raise ConfigurationError([f"{name}={path} cannot be read: {error}"]) from error
+
+
+def _named(schema: Schema, *, in_header: bool) -> tuple[bytes, bytes]:
+    """Return what stands before a value, and what in its header."""
+    if in_header:
+        if schema.guid is None:
+            raise Poison(
+                "the schema registry gives no GUID of this schema, which headers need: choose"
+                " HAPAX_REGISTRY__PLACEMENT=prefix"
+            )
+        return b"", bytes([BY_GUID]) + bytes.fromhex(schema.guid)
+    if schema.id is None:
+        raise Poison("the schema registry gives no id of this schema")
+    return bytes([BY_ID]) + schema.id.to_bytes(4, "big"), b""
+
+
+def _message_bytes(write: Callable[[Any], tuple[bytes, bytes]], prefix: bytes, data: Any) -> bytes:
+    path, content = write(data)
+    return prefix + path + content
+
+
+def _plain_first(write: Callable[[Any], bytes], data: Any) -> bytes:
+    return write(data if type(data) is dict else _plain(data))
+
+
+def _plain_json_first(write: Callable[[Any], bytes], data: Any) -> bytes:
+    return write(data if type(data) is dict else _plain(data, json=True))
+
+
+def _plain(data: Any, *, json: bool = False) -> Any:
+    """Return data of a library's type as dicts, lists and values."""
+    if hasattr(data, "model_dump"):
+        return data.model_dump(mode="json" if json else "python")
+    return msgspec.to_builtins(data, builtin_types=() if json else _BUILTIN)
+
+
+def _json_bytes(data: Any) -> bytes:
+    return msgspec.json.encode(
+        data.model_dump(mode="json") if hasattr(data, "model_dump") else data
+    )
+
+
+def _json_reader(kind: Any) -> Callable[[bytes], Any]:
+    if hasattr(kind, "model_validate_json"):
+        checked: Callable[[bytes], Any] = kind.model_validate_json
+        return checked
+    return msgspec.json.Decoder(Any if protobuf.is_message(kind) else kind).decode
+
+
+def _shape(kind: Any) -> Callable[[Any], Any]:
+    if kind in {Any, dict, object} or protobuf.is_message(kind):
+        return _as_it_is
+    if hasattr(kind, "model_validate"):
+        checked: Callable[[Any], Any] = kind.model_validate
+        return checked
+    return partial(msgspec.convert, type=kind, builtin_types=_BUILTIN)
+
+
+def _as_it_is(data: Any) -> Any:
+    return data
+
+
+def _first_message(text: str) -> str | None:
+    """Return the full name of the first message of a ``.proto`` text."""
+    package = name = None
+    for line in text.splitlines():
+        words = line.replace("{", " ").replace(";", " ").split()
+        if words[:1] == ["package"] and len(words) > 1:
+            package = words[1]
+        if words[:1] == ["message"] and len(words) > 1 and name is None:
+            name = words[1]
+    return f"{package}.{name}" if package and name else name
+
+
+def _poison(problem: str, error: Exception) -> Poison:
+    return Poison(f"{problem}: {type(error).__name__}: {error}"[:800])
+
+
+def check_output(formats: FormatOptions, lookup: Lookup) -> None:
+    """Look the schema of the outputs up, before the first record.
+
+    Raises SchemasUnavailableError, and ConfigurationError where the registry does not have it.
+    """
+    require(formats)
+    if formats.output not in WITH_REGISTRY:
+        return
+    encoder = Encoder(formats, lookup)
+    key = encoder.key(formats.topic)
+    subject = key.partition(":")[2].partition("\n")[0]
+    try:
+        schema = lookup.first(key)
+        encoder.made(formats.topic, schema)
+    except SchemasUnavailableError:
+        raise
+    except UnknownSchemaError as error:
+        what = "this schema" if formats.schema else "the subject"
+        problem = (
+            f"HAPAX_OUTPUT__FORMAT={formats.output}: the schema registry does not have {what} in"
+            f" {subject} ({error}): register it, or set HAPAX_OUTPUT__SCHEMA and"
+            " HAPAX_REGISTRY__AUTO_REGISTER=true"
+        )
+        raise ConfigurationError([problem]) from None
+    except Exception as error:
+        problem = f"HAPAX_OUTPUT__FORMAT={formats.output}: the schema in {subject}: {error}"
+        raise ConfigurationError([problem]) from error

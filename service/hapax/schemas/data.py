@@ -1,0 +1,149 @@
+"""Business code with data: its records are decoded before the call, its answers encoded after it.
+
+The form stays what it was, so that every engine, the audit and tests call it as before. A record
+has its data while business code has the record, no longer: a batch keeps bytes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import force_setattr, replace
+
+from hapax.core.errors import ConfigurationError
+from hapax.core.forms import data_type
+from hapax.core.records import Output
+from hapax.core.transform import identity
+from hapax.schemas.codec import Decoder, Encoder, require
+from hapax.schemas.lookup import lookup_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hapax.core.formats import FormatOptions
+    from hapax.core.forms import TransformForm
+    from hapax.core.records import Record
+
+
+def with_data(form: TransformForm, formats: FormatOptions) -> TransformForm:
+    """Return a form whose function is given data and may return data.
+
+    Of a context manager: unchanged, for its function is known when it has been entered. Raises
+    ConfigurationError.
+    """
+    if formats.plain or form.context:
+        return form
+    require(formats)
+    function = form.function
+    if identity in {function, getattr(function, "__wrapped__", None)}:
+        if "bytes" in {formats.input, formats.output}:
+            return form
+        function, kind = _converted, Any
+    else:
+        try:
+            kind = data_type(form.annotation)
+        except ValueError as error:
+            raise ConfigurationError([f"HAPAX_TRANSFORM: it {error}"]) from error
+    lookup = lookup_of(formats)
+    around = _Around(Decoder(formats, lookup, kind), Encoder(formats, lookup), formats)
+    return replace(form, function=around.wrapped(form, function))
+
+
+def _converted(record: Record) -> Output:
+    """Write the data of a record in the format of outputs: the transform where none is named."""
+    return Output(record.data)
+
+
+class _Around:
+    def __init__(self, decoder: Decoder, encoder: Encoder, formats: FormatOptions) -> None:
+        self._decode = decoder.decode
+        self._encode = encoder.encode
+        self._decodes = formats.input != "bytes"
+        self._encodes = formats.output != "bytes"
+
+    def wrapped(self, form: TransformForm, function: Callable[..., Any]) -> Callable[..., Any]:
+        if form.asynchronous:
+            return self._awaited(function, lists=form.lists)
+        return self._listed(function) if form.lists else self._single(function)
+
+    def _single(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        decode, encoded, decodes = self._decode, self._encoded, self._decodes
+
+        def call(record: Record) -> Any:
+            if decodes:
+                force_setattr(record, "data", decode(record))
+            try:
+                return encoded(function(record))
+            finally:
+                force_setattr(record, "data", None)
+
+        return call
+
+    def _listed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(records: list[Record]) -> Any:
+            self._bring(records)
+            try:
+                return self._all_encoded(function(records))
+            finally:
+                _clear(records)
+
+        return call
+
+    def _awaited(self, function: Callable[..., Any], *, lists: bool) -> Callable[..., Any]:
+        async def call(given: Any) -> Any:
+            records = given if lists else [given]
+            self._bring(records)
+            try:
+                answer = await function(given)
+                return self._all_encoded(answer) if lists else self._encoded(answer)
+            finally:
+                _clear(records)
+
+        return call
+
+    def _bring(self, records: list[Record]) -> None:
+        if self._decodes:
+            for record in records:
+                force_setattr(record, "data", self._decode(record))
+
+    def _all_encoded(self, answers: Any) -> Any:
+        """Encode what a function of a list has answered; what cannot be fails its record alone."""
+        if not isinstance(answers, list | tuple):
+            return answers
+        made: list[Any] = []
+        for answer in answers:
+            try:
+                made.append(answer if isinstance(answer, BaseException) else self._encoded(answer))
+            except Exception as error:
+                made.append(error)
+        return made
+
+    def _encoded(self, answer: Any) -> Any:
+        """Return an answer whose outputs have bytes."""
+        if answer is None:
+            return None
+        if type(answer) is Output:
+            return self._output(answer)
+        if isinstance(answer, list | tuple | Iterator):
+            return [self._output(each) for each in answer]
+        return self._output(answer)
+
+    def _output(self, answer: Any) -> Any:
+        if not self._encodes:
+            return answer
+        if type(answer) is not Output:
+            value, headers = self._encode(answer, None)
+            return Output(value, headers=headers)
+        data = answer.value
+        if data is None or type(data) is bytes:
+            return answer
+        value, headers = self._encode(data, answer.topic)
+        if headers:
+            return replace(answer, value=value, headers=(*answer.headers, *headers))
+        return replace(answer, value=value)
+
+
+def _clear(records: list[Record]) -> None:
+    for record in records:
+        force_setattr(record, "data", None)

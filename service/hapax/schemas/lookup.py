@@ -1,0 +1,201 @@
+"""Schemas by key: from memory, from disk, from the registry.
+
+A key is ``id:17``, ``guid:…`` or ``subject:…``. What is not to be had is looked for by a thread in
+the background until it is there, and no call waits for the network meanwhile: ``get`` raises
+SchemasUnavailableError at once. So a registry that is away or slow costs records with known ids
+nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hapax.core.errors import Poison, SchemasUnavailableError
+from hapax.schemas.cache import SchemaCache
+from hapax.schemas.registry import Registry, Schema, UnknownSchemaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hapax.core.formats import FormatOptions, RegistryOptions
+
+PAUSE_S: Final = 0.2
+PAUSE_MAX_S: Final = 5.0
+"""Between two questions for what is missing: doubled each time."""
+AGAIN_S: Final = 60.0
+"""An id that was given up is asked for again after so long, when a record brings it."""
+
+
+class Lookup:
+    """Schemas of one registry; safe for threads.
+
+    on_trouble  is told what is wrong with files of the cache
+    """
+
+    def __init__(
+        self,
+        options: RegistryOptions,
+        registry: Registry | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._options = options
+        self._registry = registry or Registry(options)
+        self._monotonic = monotonic
+        self.on_trouble: Callable[[str], object] = bool
+        self._cache = (
+            None
+            if options.cache is None
+            else SchemaCache(options.cache, options.urls, self._trouble)
+        )
+        self._known: dict[str, Schema] = {}
+        self._missing: dict[str, str] = {}
+        self._unknown_since_s: dict[str, float] = {}
+        self._ask_s: dict[str, float] = {}
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def get(self, key: str) -> Schema:
+        """Return a schema.
+
+        Raises SchemasUnavailableError, or Poison for an id that was waited for long enough.
+        """
+        found = self._known.get(key)
+        if found is not None:
+            return found
+        with self._lock:
+            if key in self._known:
+                return self._known[key]
+            if (reason := self._missing.get(key)) is not None:
+                raise SchemasUnavailableError(reason, key=key)
+            if self._expired(key) and self._monotonic() < self._ask_s.get(key, 0.0):
+                raise _poison(key)
+            try:
+                return self._fetched(key)
+            except SchemasUnavailableError as error:
+                if not error.refused:
+                    self._miss(key, str(error))
+                raise SchemasUnavailableError(str(error), key=key, refused=error.refused) from None
+            except UnknownSchemaError as error:
+                if self._note_unknown(key):
+                    raise _poison(key) from None
+                self._miss(key, str(error))
+                raise SchemasUnavailableError(str(error), key=key) from None
+
+    def first(self, key: str) -> Schema:
+        """Return a schema at the start; raise UnknownSchemaError, and as ``get`` does."""
+        with self._lock:
+            return self._fetched(key)
+
+    def want(self, key: str) -> None:
+        """Look for a schema in the background, unless it is known."""
+        with self._lock:
+            if key and key not in self._known:
+                self._miss(key, "another process waits for it")
+
+    def missing(self, key: str) -> bool:
+        """Whether a schema is still looked for: asking for it would be of no use."""
+        return key in self._missing
+
+    def add(self, key: str, schema: Schema) -> None:
+        """Take a schema as known."""
+        self._known[key] = schema
+
+    def _trouble(self, text: str) -> None:
+        self.on_trouble(text)
+
+    # -- with the lock held -------------------------------------------------------------------
+
+    def _fetched(self, key: str) -> Schema:
+        kind, _, name = key.partition(":")
+        kept = None if self._cache is None else self._cache.read(key)
+        if kept is not None and kind != "subject":  # a subject may have another version by now
+            self._known[key] = kept
+            return kept
+        try:
+            found = self._asked(kind, name)
+        except SchemasUnavailableError as error:
+            if kept is None or error.refused:
+                raise
+            found = kept
+        else:
+            if self._cache is not None:
+                self._cache.write(key, found)
+        self._known[key] = found
+        self._unknown_since_s.pop(key, None)
+        return found
+
+    def _asked(self, kind: str, name: str) -> Schema:
+        if kind == "id":
+            return self._registry.by_id(int(name))
+        if kind == "guid":
+            return self._registry.by_guid(name)
+        subject, _, file = name.partition("\n")
+        if not file:
+            return self._registry.latest(subject)
+        form, _, path = file.partition(" ")
+        text = Path(path).read_text(encoding="utf-8")
+        return self._registry.registered(subject, text, form)
+
+    def _note_unknown(self, key: str) -> bool:
+        """Take note that the registry does not know; return whether the grace is over."""
+        now_s = self._monotonic()
+        self._unknown_since_s.setdefault(key, now_s)
+        self._ask_s[key] = now_s + AGAIN_S
+        return self._expired(key)
+
+    def _expired(self, key: str) -> bool:
+        since_s, options = self._unknown_since_s.get(key), self._options
+        if since_s is None or options.after_grace == "hold" or key.startswith("subject:"):
+            return False
+        return self._monotonic() - since_s >= options.grace_s
+
+    def _miss(self, key: str, reason: str) -> None:
+        self._missing[key] = reason
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._look, name="schemas", daemon=True)
+            self._thread.start()
+
+    # -- in the background --------------------------------------------------------------------
+
+    def _look(self) -> None:
+        pause_s = PAUSE_S
+        while True:
+            time.sleep(pause_s)
+            pause_s = min(PAUSE_MAX_S, 2 * pause_s)
+            for key in list(self._missing):
+                self._try(key)
+            with self._lock:
+                if not self._missing:
+                    self._thread = None
+                    return
+
+    def _try(self, key: str) -> None:
+        """Ask for one; whoever waits is called again once it is no longer missing."""
+        try:
+            self._fetched(key)
+        except SchemasUnavailableError as error:
+            if not error.refused:
+                self._missing[key] = str(error)
+                return
+        except UnknownSchemaError as error:
+            if not self._note_unknown(key):
+                self._missing[key] = str(error)
+                return
+        except OSError as error:
+            self._missing[key] = str(error)
+            return
+        self._missing.pop(key, None)
+
+
+def _poison(key: str) -> Poison:
+    return Poison(f"the schema registry does not know {key}, also after HAPAX_REGISTRY__GRACE")
+
+
+@cache
+def lookup_of(options: FormatOptions) -> Lookup:
+    """Return what looks schemas up for these settings: one for a process."""
+    return Lookup(options.registry)

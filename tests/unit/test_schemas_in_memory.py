@@ -1,0 +1,122 @@
+"""A function with data, tested without a registry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pydantic
+import pytest
+
+from hapax import Output, Record
+from hapax.core.errors import SchemasUnavailableError
+from hapax.testing import Pipeline
+from tests.kit.priced import Order, price, price_all, price_later
+
+ORDER: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": "string", "default": ""}],
+}
+TOTAL: dict[str, Any] = {
+    "type": "record",
+    "name": "Total",
+    "fields": [{"name": "id", "type": "long"}, {"name": "total", "type": "long"}],
+}
+SCHEMAS = {"input-value": ORDER, "output-value": TOTAL}
+AVRO = {"HAPAX_INPUT__FORMAT": "avro", "HAPAX_OUTPUT__FORMAT": "avro"}
+JSON = {"HAPAX_INPUT__FORMAT": "json", "HAPAX_OUTPUT__FORMAT": "json"}
+
+
+class Checked(pydantic.BaseModel):
+    id: int
+    name: str
+
+
+def one_of_pydantic(record: Record[Checked]) -> Checked:
+    return record.data
+
+
+def one_of_msgspec(record: Record[Order]) -> Order:
+    return msgspec.structs.replace(record.data, name="b")
+
+
+def one_dict(record: Record) -> dict[str, Any]:
+    return dict(record.data)
+
+
+@pytest.mark.parametrize("function", [price, price_later, price_all])
+def test_data_of_avro_comes_in_and_goes_out_in_every_form(function: Any) -> None:
+    with Pipeline(function, AVRO, schemas=SCHEMAS) as pipeline:
+        result = pipeline.run({"id": 1, "name": ""}, {"id": 2, "name": "x"})
+        found = [pipeline.schemas.data(one) for one in result.outputs]
+    assert found == [{"id": 1, "total": 2}, {"id": 2, "total": 4}]
+    assert [one.value for one in result.outputs] == [b"\0\0\0\0\2\2\4", b"\0\0\0\0\2\4\x08"]
+
+
+@pytest.mark.parametrize(
+    ("function", "value"),
+    [
+        (one_of_pydantic, b'{"id":1,"name":"a"}'),
+        (one_of_msgspec, b'{"id":1,"name":"b"}'),
+        (one_dict, b'{"id":1,"name":"a"}'),
+    ],
+)
+def test_the_annotation_names_the_type_of_the_data(function: Any, value: bytes) -> None:
+    result = Pipeline(function, JSON).run(b'{"id": 1, "name": "a"}', b'{"id": "no"}', b"{")
+    assert result.values()[0] == value
+    reasons = [one.error for one in result.dead_letters]
+    assert len(reasons) >= 1 + (function is not one_dict)
+    assert all(reason.startswith("Poison: it is no JSON of the type") for reason in reasons)
+
+
+def test_avro_becomes_msgspec_and_pydantic_types_and_comes_back() -> None:
+    schemas = {"input-value": ORDER, "output-value": ORDER}
+    for function in (one_of_pydantic, one_of_msgspec, one_dict):
+        pipeline = Pipeline(function, AVRO, schemas=schemas)
+        (output,) = pipeline.run({"id": 7, "name": "b"}).outputs
+        assert pipeline.schemas.data(output) == {"id": 7, "name": "b"}
+
+
+def test_without_a_function_values_are_converted_from_one_format_to_the_other() -> None:
+    settings = {"HAPAX_INPUT__FORMAT": "avro", "HAPAX_OUTPUT__FORMAT": "json"}
+    result = Pipeline(None, settings, schemas=SCHEMAS).run({"id": 1, "name": "a"}, None)
+    assert result.values() == [b'{"id":1,"name":"a"}', None]
+
+
+def test_an_output_that_does_not_fit_its_schema_is_the_poison_of_its_record_alone() -> None:
+    def wrong(record: Record[Order]) -> Any:
+        if record.data.id == 2:
+            return {"id": "two"}
+        return Output({"id": record.data.id, "total": 0}, key=b"k")
+
+    pipeline = Pipeline(wrong, AVRO, schemas=SCHEMAS)
+    result = pipeline.run(*({"id": number, "name": ""} for number in (1, 2, 3)))
+    assert [pipeline.schemas.data(one)["id"] for one in result.outputs] == [1, 3]
+    assert {one.key for one in result.outputs} == {b"k"}
+    (letter,) = result.dead_letters
+    assert letter.error.startswith("Poison: its output does not fit the schema of output")
+    assert result.calls[letter.source] == 1
+
+
+def test_bytes_are_written_as_they_are_and_data_without_a_format_is_poison() -> None:
+    pipeline = Pipeline(lambda _record: Output(b"raw"), AVRO, schemas=SCHEMAS)
+    result = pipeline.run({"id": 1, "name": ""})
+    assert result.values() == [b"raw"]
+    (letter,) = Pipeline(lambda _record: Output({"id": 1})).run(b"x").dead_letters
+    assert "Output.value must be bytes or None, not dict" in letter.error
+
+
+def test_the_header_of_the_inputs_schema_is_not_that_of_an_output_with_another_value() -> None:
+    pipeline = Pipeline(price, AVRO, schemas=SCHEMAS)
+    pipeline.send(b"\2\0", headers=[("__value_schema_id", b"\0\0\0\0\1"), ("other", b"x")])
+    (output,) = pipeline.run().outputs
+    names = [name for name, _value in output.headers]
+    assert "other" in names
+    assert "__value_schema_id" not in names
+
+
+def test_a_schema_that_the_test_has_not_given_is_named() -> None:
+    pipeline = Pipeline(price, AVRO, schemas=SCHEMAS)
+    with pytest.raises(SchemasUnavailableError, match="/schemas/ids/9"):
+        pipeline.run(b"\0\0\0\0\x09\2\0")
