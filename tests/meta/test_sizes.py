@@ -10,7 +10,7 @@ SERVICE = ROOT / "service/hapax"
 FILE_LINES_MAX = 310
 TOO_LONG = {"kafka/consume/source.py": 388}
 """Still to be split: it only becomes shorter."""
-WIRING_LINES_MAX = 1130
+WIRING_LINES_MAX = 1140
 ARGUMENTS_MAX = 6
 REMARKS_MAX = 80
 """Of the kind ``# noqa`` in the service: a rule that does not fit a folder is named for it once."""

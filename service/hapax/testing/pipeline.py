@@ -248,7 +248,7 @@ class Pipeline:
                     settings.output.topic,
                     limits.topic,
                     retry,
-                    settings.output.format != "bytes",
+                    encoded=settings.output.format != "bytes",
                 )
             ),
             dead_letter_rate=DeadLetterRate(

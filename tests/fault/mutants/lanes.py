@@ -22,7 +22,7 @@ def two_transactions_without_gate() -> None:
     transaction = parts.transaction
 
     def both(shared: Any, source: Any) -> Any:
-        lanes = [transaction(shared, source) for _ in range(2)]
+        lanes: list[Any] = [transaction(shared, source) for _ in range(2)]
         for number, lane in enumerate(lanes):
             properties: Any = lane._properties
             lane._properties = properties | {
