@@ -16,19 +16,18 @@ from contextlib import closing, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError, StopError
 from hapax.core.offset_commit import GroupOffset, OffsetCommit
-from hapax.kafka.errors import FORBIDDEN, describe
+from hapax.kafka.errors import describe
 from hapax.kafka.produce.base import ProducerConfig
+from hapax.kafka.produce.stable_offset import ANSWER_TIMEOUT_S, stable_offset
 from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.kafka.properties import build, consumer_properties, producer_properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from confluent_kafka import KafkaError
 
     from hapax.core.ports import Message, Watch
     from hapax.kafka.produce.producer import Placed
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 
     Chunk = Sequence[Message]
 
-ANSWER_TIMEOUT_S = 5.0
 TOO_LONG = (
     "the micro-batch does not fit into one transaction of {:g} s: read fewer records at once"
     " (HAPAX_SPARK__BATCH_RECORDS_MAX, or maxOffsetsPerTrigger of the source), or raise"
@@ -71,18 +69,11 @@ def spool_names(app: str, spool: str) -> MarkedNames:
     return MarkedNames(f"{app}/spool/{spool}", f"{app}--spool-{spool}")
 
 
-def marker_group(
-    settings: Settings, names: MarkedNames, logger: object, *, stable: bool = True
-) -> Consumer:
-    """Return a consumer that never joins: it names the group, and asks for its offsets.
-
-    ``stable`` False: those before a transaction that holds one.
-    """
+def marker_group(settings: Settings, names: MarkedNames, logger: object) -> Consumer:
+    """Return a consumer that never joins: it names the group, and asks for its offsets."""
     properties = consumer_properties(settings)
     properties.pop("group.instance.id", None)
     own = {"group.id": names.group, "client.id": names.transactional_id}
-    if not stable:
-        own["isolation.level"] = "read_uncommitted"
     return build(Consumer, properties | own, logger)
 
 
@@ -122,14 +113,7 @@ class MarkedTransaction:
         """Fence all earlier producers of the id; return the marker's number and metadata."""
         self.transaction.open()
         with self._watch("committed"):
-            try:
-                (answer,) = self._group.committed(
-                    [TopicPartition(*self._where)], timeout=ANSWER_TIMEOUT_S
-                )
-            except KafkaException as exception:
-                raise _unknown(exception.args[0]) from exception
-        if answer.error is not None:
-            raise _unknown(answer.error)
+            answer = stable_offset(self._group, self._where, "the marker", self.transaction)
         return (answer.offset, answer.metadata or "") if answer.offset >= 0 else None
 
     def send(self, chunks: Iterable[Chunk]) -> dict[str, int]:
@@ -228,9 +212,3 @@ class CountedTransaction(KafkaTransaction):
                 return before + index, refused[index]
             before += count
         return None
-
-
-def _unknown(error: KafkaError) -> Exception:
-    if error.code() in FORBIDDEN:
-        return StopError(f"the marker cannot be read: {describe(error)}; grant the right")
-    return BatchAbortedError(f"the marker is not known: {describe(error)}", resolved=False)

@@ -14,27 +14,25 @@ goes when the output topic is deleted, as its records do.
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 
-from hapax.core.errors import BatchAbortedError, StopError
+from hapax.core.errors import BatchAbortedError
 from hapax.core.offset_commit import GroupOffset, OffsetCommit
-from hapax.kafka.errors import FORBIDDEN, describe
 from hapax.kafka.produce.fences import named_transaction
 from hapax.kafka.produce.marked_transaction import MarkedNames, marker_group
+from hapax.kafka.produce.stable_offset import ANSWER_TIMEOUT_S, stable_offset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from confluent_kafka import KafkaError
-
     from hapax.core.ports import Message
     from hapax.core.records import TopicPartition as Where
+    from hapax.kafka.produce.transaction import KafkaTransaction
     from hapax.settings import Settings
 
-ANSWER_TIMEOUT_S = 5.0
 KEEP_INTERVAL_S = 6 * 3600.0
 """Well below ``offsets.retention.minutes``, of which seven days are the default."""
 
@@ -46,24 +44,22 @@ def target_names(app: str, where: Where) -> MarkedNames:
 
 
 def target_progress(
-    settings: Settings, where: Where, logger: object, *, stable: bool = True
+    settings: Settings, where: Where, logger: object, lane: KafkaTransaction | None = None
 ) -> tuple[GroupOffset | None, bytes]:
     """Return the progress of an input partition, and the metadata of the group that has it.
 
-    ``settings``: of the cluster of the outputs. ``stable``: wait while a transaction has it. Raises
+    ``settings``: of the cluster of the outputs. ``lane``: the producer of its lane, which has just
+    registered; without one the answer waits while a transaction has the progress. Raises
     BatchAbortedError when no answer comes, StopError when a right is missing.
     """
-    key = TopicPartition(settings.output.topic, 0)
+    key = (settings.output.topic, 0)
     names = target_names(settings.app, where)
-    with closing(marker_group(settings, names, logger, stable=stable)) as member:
-        try:
-            # Coordinator queries before the first connection is up wait for a timer of 500 ms.
-            member.list_topics(key.topic, timeout=ANSWER_TIMEOUT_S)
-            (answer,) = member.committed([key], timeout=ANSWER_TIMEOUT_S)
-        except KafkaException as exception:
-            raise _unknown(where, exception.args[0]) from None
-        if answer.error is not None:
-            raise _unknown(where, answer.error)
+    what = f"the progress of {where[0]}/{where[1]} on the cluster of the outputs"
+    with closing(marker_group(settings, names, logger)) as member:
+        # Coordinator queries before the first connection is up wait for a timer of 500 ms.
+        with suppress(KafkaException):
+            member.list_topics(key[0], timeout=ANSWER_TIMEOUT_S)
+        answer = stable_offset(member, key, what, lane)
         metadata = bytes(member.consumer_group_metadata())
     if answer.offset < 0:
         return None, metadata
@@ -105,13 +101,7 @@ class TargetLane:
         """
         self.sound = False
         self.transaction.open()
-        try:
-            found = target_progress(self._settings, self._where, self._logger)
-        except BatchAbortedError:
-            # Registering has ended every transaction of the id, with its markers. An offset that
-            # still hangs is that of a late request, of which no commit can come: without members
-            # brokers take it, and hold back the stable answer (seen after a broker was killed).
-            found = target_progress(self._settings, self._where, self._logger, stable=False)
+        found = target_progress(self._settings, self._where, self._logger, self.transaction)
         self.progress, self._group = found
         self.sound = True
 
@@ -151,10 +141,3 @@ class TargetLane:
         """Drop the producer."""
         self.sound = False
         self.transaction.close()
-
-
-def _unknown(where: Where, error: KafkaError) -> Exception:
-    text = f"the progress of {where[0]}/{where[1]} on the cluster of the outputs"
-    if error.code() in FORBIDDEN:
-        return StopError(f"{text} cannot be read: {describe(error)}; grant the right")
-    return BatchAbortedError(f"{text} is not known: {describe(error)}", resolved=False)
