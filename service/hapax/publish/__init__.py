@@ -13,6 +13,7 @@ environment settings of a process that publishes and does nothing else
 drainer     from the spool to Kafka, each record once
 marker      what says how far that is
 gauges      its metrics
+read_ahead  what is published next, decoded while a transaction commits
 options     bounds and choices of a publisher
 receipts    where each record went
 stored      how a record lies in the spool

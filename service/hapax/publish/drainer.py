@@ -29,6 +29,7 @@ from hapax.kafka.produce.marked_transaction import (
     spool_names,
 )
 from hapax.publish.marker import WHAT_TO_DO, SpoolMarker, agree
+from hapax.publish.read_ahead import PIECE, ReadAhead
 from hapax.publish.receipts import Placement, Receipts
 from hapax.publish.stored import messages
 from hapax.spool.errors import SpoolDisagreesError
@@ -38,15 +39,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hapax.core.ports import Message
+    from hapax.publish.read_ahead import Upcoming
     from hapax.settings import Settings
-    from hapax.spool.log import TakenRecords
     from hapax.spool.spool import OpenSpool
 
 KEEP_ALIVE_S = 12 * 3600.0
 """Brokers forget offsets of a group that commits nothing for a week (offsets.retention.minutes)."""
 REST_MIN_S, REST_MAX_S = 0.1, 2.0
 FENCED_MAX = 2
-PIECE = 1000
 
 
 class Drainer:
@@ -71,7 +71,7 @@ class Drainer:
         self._resume_at = resume_at
         self._spool = spool
         self._settings = settings
-        self._id_header = id_header
+        self._ahead = ReadAhead(spool, settings, id_header)
         self._linger_s = linger_s
         self._drained = drained
         self.receipts = Receipts()
@@ -128,6 +128,7 @@ class Drainer:
             self._stop(StopError(f"the publisher's thread has ended: {error!r}"))
             raise
         finally:
+            self._ahead.close()
             if self._marked is not None:
                 self._marked.close()
             self.checked.set()
@@ -156,14 +157,14 @@ class Drainer:
         topic = self._marker_topic()
         if topic is None:
             return
+        self._ahead.forget()
         self._go_on(self._opened(topic))
         self.state, self.reason = "publishing", ""
         self.checked.set()
         while not self._ending:
             self._await_records()
-            transaction = self._settings.transaction
-            taken = self._spool.log.read(self.next, transaction.records_max, transaction.bytes_max)
-            if taken.records or self._due:
+            taken = self._ahead.take(self.next)
+            if taken.size or self._due:
                 self._publish(taken)
 
     def _marker_topic(self) -> str | None:
@@ -237,10 +238,10 @@ class Drainer:
         marked.commit(first, SpoolMarker(first, self._spool.id.id, nonce).metadata)
         self.next, self._committed_s = first, time.monotonic()
 
-    def _publish(self, taken: TakenRecords) -> None:
+    def _publish(self, taken: Upcoming) -> None:
         """Publish records and their marker; then settle."""
         assert self._marked is not None
-        following = taken.first + len(taken.records)
+        following = taken.following
         calls = self.receipts.wanted(taken.first, following)
         self._placed.clear()
         self._wanted = {
@@ -255,6 +256,7 @@ class Drainer:
         assert nonce is not None
         marker = SpoolMarker(following, self._spool.id.id, nonce)
         self._marked.send(self._pieces(taken))
+        self._ahead.begin(following)
         self._marked.commit(marker.next, marker.metadata)
         self.next, self._committed_s, self._fenced = following, time.monotonic(), 0
         self.state, self.reason = "publishing", ""
@@ -270,12 +272,11 @@ class Drainer:
             )
         self._settle()
 
-    def _pieces(self, taken: TakenRecords) -> Iterator[list[Message]]:
-        """Yield the messages some at a time: the client sends while the next are decoded."""
-        for begin in range(0, len(taken.records), PIECE):
-            self._piece = begin
-            some = taken.records[begin : begin + PIECE]
-            yield messages(some, taken.first + begin, self._spool.id.id, self._id_header)
+    def _pieces(self, taken: Upcoming) -> Iterator[list[Message]]:
+        """Yield the messages some at a time, and note which reports are theirs."""
+        for number, piece in enumerate(taken.pieces):
+            self._piece = number * PIECE
+            yield piece
 
     def _settle(self) -> None:
         if not self._ending:  # from then on the folder may be another process's

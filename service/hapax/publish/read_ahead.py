@@ -1,0 +1,85 @@
+"""What is published next, read and decoded while the transaction before it commits.
+
+A commit waits for brokers, and decoding costs as much as producing (``python -m bench.spool``).
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
+
+from hapax.publish.stored import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from hapax.core.ports import Message
+    from hapax.settings import Settings
+    from hapax.spool.log import TakenRecords
+    from hapax.spool.spool import OpenSpool
+
+PIECE = 1000
+
+
+class Upcoming(NamedTuple):
+    """Records of one transaction. ``first``: sequence of the first; ``size``: how many."""
+
+    first: int
+    size: int
+    pieces: Iterable[list[Message]]
+
+    @property
+    def following(self) -> int:
+        """The sequence of the record after them."""
+        return self.first + self.size
+
+
+class ReadAhead:
+    """Reads the spool for one thread, of which ``begin`` reads ahead on another."""
+
+    def __init__(self, spool: OpenSpool, settings: Settings, id_header: str) -> None:
+        self._spool = spool
+        self._limits = settings.transaction.records_max, settings.transaction.bytes_max
+        self._id_header = id_header
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="hapax-read-ahead")
+        self._begun: tuple[int, Future[Upcoming]] | None = None
+
+    def begin(self, sequence: int) -> None:
+        """Read on from a sequence, if there is anything; ``take`` returns it."""
+        self.forget()
+        if sequence < self._spool.log.certified_next:
+            self._begun = sequence, self._pool.submit(self._decoded, sequence)
+
+    def take(self, sequence: int) -> Upcoming:
+        """Return acknowledged records from a sequence on, none when there are none.
+
+        Raises SpoolDamagedError, and OSError.
+        """
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            found = begun[1].result()
+            if begun[0] == sequence:
+                return found
+        taken = self._spool.log.read(sequence, *self._limits)
+        # Decoded one by one: the client sends while the next are decoded.
+        return Upcoming(taken.first, len(taken.records), self._pieces(taken))
+
+    def forget(self) -> None:
+        """Wait for what was begun, and drop it."""
+        if self._begun is not None:
+            self._begun[1].exception()  # whoever reads there again meets it
+            self._begun = None
+
+    def close(self) -> None:
+        """End the thread."""
+        self.forget()
+        self._pool.shutdown()
+
+    def _decoded(self, sequence: int) -> Upcoming:
+        taken = self._spool.log.read(sequence, *self._limits)
+        return Upcoming(taken.first, len(taken.records), [*self._pieces(taken)])
+
+    def _pieces(self, taken: TakenRecords) -> Iterator[list[Message]]:
+        for begin in range(0, len(taken.records), PIECE):
+            some = taken.records[begin : begin + PIECE]
+            yield messages(some, taken.first + begin, self._spool.id.id, self._id_header)
