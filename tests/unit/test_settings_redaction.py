@@ -172,3 +172,8 @@ def test_secrets_are_struck_at_any_depth_in_every_spelling() -> None:
         {"a": ['x hun"ter\\ 2', {"b": 'hun\\"ter\\\\ 2'}], "c": ("hun%22ter%5C%202", 7, None)}
     )
     assert found == {"a": ["x ***", {"b": "***"}], "c": ["***", 7, None]}
+
+
+def test_the_folders_of_a_shell_are_no_passwords() -> None:
+    around = {"PWD": "/srv/pipelines", "OLDPWD": "/home/orders", "DB_PWD": "hunter22hunter22"}
+    assert [*secrets_around(around)] == ["hunter22hunter22"]

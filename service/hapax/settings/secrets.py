@@ -64,6 +64,10 @@ class Strike:
         return value
 
 
+_FOLDERS = frozenset({"PWD", "OLDPWD"})
+"""Of every shell (POSIX), and named like passwords: where it is and was."""
+
+
 def secrets_of(settings: Settings) -> Iterator[str]:
     """Yield every secret that these settings hold."""
     for variable in VARIABLES:
@@ -84,6 +88,8 @@ def secrets_around(environ: Mapping[str, str]) -> Iterator[str]:
     known = {variable.name for variable in VARIABLES}
     for name, text in environ.items():
         if name in known or (name.startswith(PREFIX) and name.endswith("_FILE")):
+            continue
+        if name in _FOLDERS:
             continue
         if is_secret(name) or name.startswith(PREFIX):
             # Ours that nothing reads is most likely misspelt, and may be a secret's.

@@ -104,7 +104,7 @@ class OpenSpool:
                 problem = (
                     f"spool {self.path} was copied, moved or restored: publish from the folder"
                     " that it was made in, or, once no other publisher has this spool, open it"
-                    " with adopt=True, which still compares it with its marker in Kafka"
+                    " with adopt=True (--adopt), which still compares it with its marker in Kafka"
                 )
                 raise SpoolMovedError([problem])
             self.id = msgspec.structs.replace(found, inode=inode)
