@@ -253,3 +253,12 @@ def test_the_retry_topic_is_named_after_the_app_and_only_where_something_may_wai
     app = REQUIRED["HAPAX_APP"]
     assert load_settings(REQUIRED | {"HAPAX_RETRY__LATER": "OSError"}).retry_topic == f"{app}-retry"
     assert load_settings(REQUIRED | {"HAPAX_RETRY__TOPIC": "again"}).retry_topic == "again"
+
+
+def test_on_another_cluster_the_outputs_may_have_the_name_of_the_input() -> None:
+    mirrored = {
+        "HAPAX_INPUT__TOPICS": "orders",
+        "HAPAX_OUTPUT__TOPIC": "orders",
+        "HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS": "target.example:9092",
+    }
+    assert load_settings(REQUIRED | mirrored).elsewhere

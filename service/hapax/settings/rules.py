@@ -130,7 +130,7 @@ def _topics(settings: Settings) -> Iterator[Problem]:
     inputs, output = ",".join(settings.input.topics), settings.output.topic
     dead_letter = settings.dead_letter.topic
     for name, topic in ((_OUTPUT, output), (_DEAD_LETTER, dead_letter)):
-        if topic in settings.input.topics:
+        if topic in settings.input.topics and not settings.elsewhere:
             yield Problem(
                 (_INPUT, name),
                 f"{name}={topic} is one of {_INPUT}={inputs}: the service would read its own "

@@ -45,19 +45,19 @@ def _unsupported(settings: Settings) -> Iterator[Problem]:
             settings.output.kafka.bootstrap_servers == settings.kafka.bootstrap_servers,
             "HAPAX_KAFKA__BOOTSTRAP_SERVERS",
             (
-                "names the same brokers: remove the first, and outputs go there in one transaction"
-                " with the group's offsets"
+                ": they are the same brokers; remove the first, and outputs go there in one"
+                " transaction with the group's offsets"
             ),
         ),
         (
             settings.engine != "worker",
             "HAPAX_ENGINE",
-            f"={settings.engine} writes to the cluster it reads: choose the worker",
+            f"={settings.engine}, which writes to the cluster it reads: choose the worker",
         ),
         (
             settings.guarantee != "exactly_once",
             "HAPAX_GUARANTEE",
-            f"={settings.guarantee} keeps no progress there: choose exactly_once",
+            f"={settings.guarantee}, which keeps no progress there: choose exactly_once",
         ),
         (
             settings.fast == "on",
@@ -76,24 +76,23 @@ def _unsupported(settings: Settings) -> Iterator[Problem]:
             start not in {"earliest", "refuse"},
             "HAPAX_INPUT__START",
             (
-                f"={start} is looked up once and kept with the group's offsets, which do not count"
-                " there: choose earliest or refuse"
+                f"={start}: the place is looked up once and kept with the group's offsets, which"
+                " do not count there; choose earliest or refuse"
             ),
         ),
         (
             end is not None,
             "HAPAX_INPUT__END",
             (
-                f"={end} is looked up once and kept with the group's offsets, which do not count"
-                " there: remove it"
+                f"={end}: the end is looked up once and kept with the group's offsets, which do"
+                " not count there; remove it"
             ),
         ),
     )
     for broken, variable, why in refused:
         if broken:
-            gap = "" if why[0] in "=:" else " "
             yield Problem(
                 (_SERVERS, variable),
                 f"{_SERVERS}={settings.output.kafka.bootstrap_servers} does not go with {variable}"
-                f"{gap}{why}",
+                f"{why}",
             )
