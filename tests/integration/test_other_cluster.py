@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from hapax.core.headers import SOURCE
 from hapax.sandbox import Sandbox
-from tests.kit.at_work import refused
+from tests.kit.at_work import QUICK, at_work, await_told, refused
 from tests.kit.mirrors import Mirror, given
 from tests.kit.night import Desk
-from tests.kit.topics import Given, committed, produce_aborted, produce_committed
+from tests.kit.topics import Given, committed, produce_aborted, produce_committed, read_back
+from tests.kit.topics import ends as topic_ends
+from tests.kit.translations import (
+    CLEANED,
+    by_time,
+    commit,
+    every_offset_translated,
+    judged,
+    quick_cleaner,
+)
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
@@ -21,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hapax.core.records import Record
+    from tests.kit.proof import Proof
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +98,59 @@ def test_an_input_topic_that_was_recreated_stops_with_6(mirror: Mirror) -> None:
     assert len(mirror.outputs()) == 30
 
 
+def test_an_input_topic_that_was_cut_off_before_the_position_stops_with_6(mirror: Mirror) -> None:
+    mirror.write(*given(30))
+    mirror.run_to_end(60)
+    mirror.write(*given(30))
+    mirror.sandbox.delete_records(mirror.source, 0, 15)
+    refused(mirror, 6, "the next record is 10, but the log now holds 15 to 20")
+    assert len([record for record in mirror.outputs() if record.partition == 0]) == 10
+
+
+def test_without_the_other_cluster_the_app_stops_with_6_until_its_progress_is_set_here(
+    mirror: Mirror,
+) -> None:
+    """The group's offsets may be a second behind: the mirror's last records would be doubled."""
+    mirror.write(*given(30))
+    mirror.run_to_end(60)
+    mirror.sandbox.create_topic(mirror.target, 3)
+    mirror.sandbox.create_topic(mirror.dead_letters, 1)
+    mirror.write(*given(30))
+    here: dict[str, str | None] = {"OUTPUT__KAFKA__BOOTSTRAP_SERVERS": None}
+    words = "the progress of group"
+    refused(mirror, 6, words, **here)
+    desk = Desk(mirror, **here)
+    back = desk.type("offsets", "rewind", "--by", "1", "--yes")
+    assert (back.exit_code, "only informs" in back.output) == (2, True), back.output
+    assert read_back(mirror.bootstrap, mirror.target) == []
+    for number in range(3):
+        desk.ask("offsets", "set", f"{mirror.source}/{number}/10", "--yes")
+    mirror.run_to_end(60, **here)
+    assert len(read_back(mirror.bootstrap, mirror.target)) == 30
+
+
+@pytest.mark.long
+def test_a_lane_that_cannot_be_opened_says_so_once_a_minute_and_goes_on_when_it_can(
+    mirror: Mirror,
+) -> None:
+    mirror.write(*given(30))
+    worker = mirror.worker("w-0", **QUICK)
+    at_work(worker)
+    (broker,) = mirror.other.kafka.brokers
+    broker.pause()
+    try:
+        mirror.write(*given(30))
+        await_told(worker, "lane_open_retried", within_s=90)
+    finally:
+        broker.resume()
+    mirror.await_all(90)
+    assert worker.terminate() == 0, worker.text()
+    told = worker.lines("lane_open_retried")
+    places = [str(line["partition"]) for line in told]
+    assert sorted(set(places)) == sorted(places), "one line a minute for each partition"
+    assert mirror.anomalies() == []
+
+
 def test_records_that_have_been_on_the_other_cluster_are_not_sent_back(
     sandbox: Sandbox, other: Sandbox, mirror: Mirror, tmp_path: Path
 ) -> None:
@@ -143,6 +206,94 @@ def test_every_offset_of_a_group_is_translated_to_the_record_it_would_read_next(
     assert by_time_wrong > 12
 
 
+def test_every_offset_from_start_to_end_is_translated_through_markers_and_cleaned_records(
+    sandbox: Sandbox, other: Sandbox, tmp_path: Path, proof: Proof
+) -> None:
+    """Beside it the way by time stamps, which errs: records share them, or are out of order."""
+    mirror = Mirror(sandbox, other, tmp_path, partitions=3)
+    mirror.create(source=CLEANED, target=CLEANED)
+    with closing(mirror), quick_cleaner(mirror.bootstrap, mirror.there):
+        written = in_phases(mirror)
+        inputs, outputs = mirror.inputs(), mirror.outputs()
+        ends = topic_ends(mirror.bootstrap, mirror.source)
+        found = every_offset_translated(mirror, ends)
+    places = [(one.partition, one.committed, one.offset) for one in found]
+    exact, timed = judged(outputs, places), judged(outputs, by_time(mirror, found))
+    cleaned = written - len(inputs), written - len(outputs)
+    note = (
+        f"{written} records, {cleaned[0]} and {cleaned[1]} cleaned away; of {exact.asked} offsets"
+        f" {exact.wrong} are wrong, by time stamp {timed.twice} read again, {timed.skipped} skip"
+    )
+    proof.note(struck=min(cleaned), note=note)
+    assert exact.wrong == 0, note
+    assert timed.wrong > exact.asked // 10, note
+
+
+def in_phases(mirror: Mirror) -> int:
+    """Write to a mirror before, while and after it works and records are cleaned away.
+
+    Return how many records were written and committed.
+    """
+    phases = [given_at(phase) for phase in range(3)]
+    write_all(mirror, phases[0])
+    await_cleaned(mirror.bootstrap, mirror.source, len(phases[0]))
+    worker = mirror.worker()
+    write_all(mirror, phases[1])
+    await_mirrored(mirror)
+    written = len(phases[0]) + len(phases[1])
+    await_cleaned(mirror.bootstrap, mirror.source, written)
+    await_cleaned(mirror.there, mirror.target, written)
+    write_all(mirror, phases[2])
+    await_mirrored(mirror)
+    assert worker.terminate() == 0, worker.text()
+    return written + len(phases[2])
+
+
+def given_at(phase: int, count: int = 36) -> list[Given]:
+    """Records of few keys, in the last phase of one each; times are shared, and out of order."""
+    keys = 4 if phase < 2 else count
+    times_ms = [1_700_000_000_000 + 60_000 * phase + 3_600_000 * hours for hours in (0, 0, 1, -1)]
+    return [
+        Given(b"%d" % number, b"k%d" % (number % keys), (), number % 3, times_ms[number // 3 % 4])
+        for number in range(count)
+    ]
+
+
+def write_all(mirror: Mirror, records: list[Given]) -> None:
+    """Write them single and in a transaction, between aborted ones."""
+    half = len(records) // 2
+    mirror.write(*records[:half])
+    produce_aborted(mirror.bootstrap, mirror.source, *records[:6])
+    produce_committed(mirror.bootstrap, mirror.source, *records[half:])
+
+
+def await_cleaned(bootstrap: str, topic: str, written: int) -> None:
+    """Wait until most records are gone. The newest segment is never cleaned: begin new ones."""
+
+    def cleaned() -> bool:
+        produce_aborted(bootstrap, topic, *(Given(b"a", b"a", (), one) for one in range(3)))
+        return len(read_back(bootstrap, topic)) <= written // 2
+
+    await_(cleaned, 90, lambda: str(read_back(bootstrap, topic)))
+
+
+def await_mirrored(mirror: Mirror) -> None:
+    """Wait until the progress of each partition is at its end."""
+
+    def done() -> bool:
+        return all(
+            (
+                committed(
+                    mirror.there, f"{mirror.app}--from/{mirror.source}/{number}", mirror.target
+                )
+            )[0]
+            == end
+            for number, end in topic_ends(mirror.bootstrap, mirror.source).items()
+        )
+
+    await_(done, 60, mirror._logs)
+
+
 def test_a_group_that_is_ahead_of_the_mirror_is_not_translated(mirror: Mirror) -> None:
     mirror.write(*given(30))
     mirror.run_to_end(60)
@@ -155,15 +306,6 @@ def test_a_group_that_is_ahead_of_the_mirror_is_not_translated(mirror: Mirror) -
 
 def source(record: Record) -> bytes | None:
     return dict(record.headers)[SOURCE]
-
-
-def commit(bootstrap: str, group: str, topic: str, offsets: dict[int, int]) -> None:
-    """Commit offsets of a group that is a consumer of the input, and stopped."""
-    asked = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
-    client = AdminClient({"bootstrap.servers": bootstrap})
-    answer = client.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, asked)])
-    for one in answer[group].result(30).topic_partitions:
-        assert one.error is None
 
 
 def committed_there(mirror: Mirror, group: str) -> dict[int, int | None]:

@@ -1,6 +1,7 @@
 import pytest
 
-from hapax.core.committed_metadata import CommittedMetadata
+from hapax.core.committed_metadata import CommittedMetadata, informative
+from hapax.core.offset_commit import GroupOffset
 
 
 @pytest.mark.parametrize(
@@ -10,6 +11,7 @@ from hapax.core.committed_metadata import CommittedMetadata
         CommittedMetadata(topic_id="AbC-_0123456789abcdefg"),
         CommittedMetadata("topic", "cluster", 12, 2, 9_223_372_036_854_775_807),
         CommittedMetadata(deaths=1, until=0),
+        CommittedMetadata("topic", "cluster", elsewhere="another-cluster"),
     ],
 )
 def test_what_was_written_is_read(facts: CommittedMetadata) -> None:
@@ -43,3 +45,10 @@ def test_a_text_of_another_origin_says_nothing(text: str | None) -> None:
 
 def test_words_of_a_later_version_are_passed_over() -> None:
     assert CommittedMetadata.decode("hapax color=red topic=a") == CommittedMetadata("a")
+
+
+def test_an_offset_that_only_informs_keeps_its_ids_and_names_where_the_progress_is() -> None:
+    text = CommittedMetadata("topic", "cluster", began=3).encode()
+    offset = informative(GroupOffset("in", 0, 7, text, 2), "there")
+    assert offset == GroupOffset("in", 0, 7, f"{text} elsewhere=there", 2)
+    assert informative(GroupOffset("in", 0, 7), None).metadata == "hapax elsewhere=unnamed"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
 
-from hapax.core.errors import BatchAbortedError
+from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from hapax.core.offset_commit import GroupOffset
+from hapax.kafka.produce.target import TargetTransaction
 from hapax.kafka.produce.target_lane import KEEP_INTERVAL_S, TargetLane, target_names
 from hapax.settings import load_settings
 from tests.unit.test_settings import REQUIRED, TARGET
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hapax.core.ports import Message
+    from hapax.core.records import TopicPartition
+    from hapax.settings import Settings
 
 WHERE = ("in-a", 3)
 PROGRESS = GroupOffset(*WHERE, 7)
@@ -28,13 +32,17 @@ class Clock:
         return 0.0
 
 
+def settings() -> Settings:
+    target = {name: text for name, text in TARGET.items() if name.endswith("BOOTSTRAP_SERVERS")}
+    return load_settings(REQUIRED | target)
+
+
 class Kept(TargetLane):
     """A lane that notes what it is to commit."""
 
     def __init__(self) -> None:
-        target = {name: text for name, text in TARGET.items() if name.endswith("BOOTSTRAP_SERVERS")}
         super().__init__(
-            load_settings(REQUIRED | target).target,
+            settings().target,
             WHERE,
             logger=None,
             clock=Clock(),
@@ -75,3 +83,32 @@ def test_a_lane_that_is_not_open_commits_nothing() -> None:
 
 def test_names_of_lanes_are_those_of_no_worker_sink_or_other_topic() -> None:
     assert target_names("app", ("sink", 1)) == ("app/from/sink/1", "app--from/sink/1")
+
+
+def test_a_lane_that_cannot_be_opened_is_told_with_its_reason_each_time() -> None:
+    told: list[tuple[TopicPartition, str]] = []
+    transaction = TargetTransaction(
+        settings(),
+        logger=None,
+        clock=Clock(),
+        source_cluster=lambda: None,
+        on_retry=lambda where, why: told.append((where, why)),
+        forward=lambda *_line: None,
+        watch=lambda _call: nullcontext(),
+    )
+    answers = [ProducerDeadError("no answer"), BatchAbortedError("no progress"), None]
+
+    class Late(TargetLane):
+        def open(self) -> None:
+            self.sound = False
+            if (answer := answers.pop(0)) is not None:
+                raise answer
+            self.progress, self.sound = PROGRESS, True
+
+    with mock.patch("hapax.kafka.produce.target.TargetLane", Late):
+        for reason in ("no answer", "no progress"):
+            with pytest.raises(BatchAbortedError, match=f"in-a/3: .* {reason}"):
+                transaction.progress([WHERE], frozenset({WHERE}))
+            assert told[-1] == (WHERE, reason)
+        (found,) = transaction.progress([WHERE], frozenset({WHERE})).values()
+    assert (found.offset, len(told)) == (7, 2)

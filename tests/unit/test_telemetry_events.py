@@ -130,6 +130,18 @@ CASES = [
         {"reason": "timed out", "level": "error"},
         ("brokers_awaited_total", {}, 1),
     ),
+    Case(
+        "lane_open_retried",
+        {"where": ORDERS, "reason": "timed out"},
+        {"partition": "orders/0", "reason": "timed out", "level": "error"},
+        ("brokers_awaited_total", {}, 1),
+    ),
+    Case(
+        "outputs_cluster_met",
+        {"servers": "there:9092", "cluster_id": "id-of-there"},
+        {"servers": "there:9092", "cluster": "id-of-there", "level": "info"},
+        None,
+    ),
     Case("brokers_reached", {}, {"level": "info", "outage_s": 0.0}, None),
     Case(
         "brokers_unreachable",

@@ -43,6 +43,17 @@ def test_a_process_that_has_just_started_shows_that_and_what_it_waits_for(told: 
     assert "none yet" in text
 
 
+def test_outputs_that_go_to_another_cluster_show_its_brokers_and_its_id_once_it_answered() -> None:
+    assert Told().status["outputs_cluster"] is None
+    assert "outputs go to" not in Told().page.text
+    told = Told(outputs_at="there:9092")
+    assert told.status["outputs_cluster"] == {"servers": "there:9092", "id": None}
+    assert "there:9092 has not answered yet" in told.page.text
+    told.events.outputs_cluster_met("there:9092", "id-of-there")
+    assert told.status["outputs_cluster"] == {"servers": "there:9092", "id": "id-of-there"}
+    assert "there:9092 id-of-there" in told.page.text
+
+
 def test_a_worker_that_works_shows_who_it_is_and_what_it_did(told: Told) -> None:
     told.work()
     told.wall_s += 7_200

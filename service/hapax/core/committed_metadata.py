@@ -1,19 +1,26 @@
 """What is written with a committed offset, in the text that Kafka keeps for it.
 
 ``hapax topic=<id> cluster=<id> began=<partitions> span=<start>:<stop>:<name> deaths=<n>
-until=<offset>``: words with a value, separated by spaces, in this order, each left out when it is
-not known. Offsets that Kafka's own
-tools wrote have none of them, and earlier versions wrote only ``topic``; both are read as "not
-known". Brokers keep 4096 bytes of it (``offset.metadata.max.bytes``).
+until=<offset> elsewhere=<id>``: words with a value, separated by spaces, in this order, each left
+out when it is not known. Offsets that Kafka's own tools wrote have none of them, and earlier
+versions wrote only ``topic``; both are read as "not known". Brokers keep 4096 bytes of it
+(``offset.metadata.max.bytes``).
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from hapax.core.span import Span
 
+if TYPE_CHECKING:
+    from hapax.core.offset_commit import GroupOffset
+
 _FORM = "hapax"
+UNNAMED = "unnamed"
+"""In place of the id of a cluster whose brokers do not tell it."""
 
 
 class CommittedMetadata(msgspec.Struct, frozen=True, gc=False):
@@ -26,6 +33,8 @@ class CommittedMetadata(msgspec.Struct, frozen=True, gc=False):
     span        what the group was asked to read of the partition (HAPAX_INPUT__END)
     deaths      how many processes died with the record at this offset in the batch they worked on
     until       the end (exclusive) of the range that was being worked on when the first died
+    elsewhere   Kafka's id of the cluster of the outputs, where the progress counts: the offset is
+                for tools that look at the lag, and nothing begins at it
     """
 
     topic_id: str | None = None
@@ -34,6 +43,7 @@ class CommittedMetadata(msgspec.Struct, frozen=True, gc=False):
     deaths: int = 0
     until: int | None = None
     span: Span | None = None
+    elsewhere: str | None = None
 
     def encode(self) -> str:
         """Return the text to commit; empty without any fact."""
@@ -44,6 +54,7 @@ class CommittedMetadata(msgspec.Struct, frozen=True, gc=False):
             "span": None if self.span is None else self.span.encode(),
             "deaths": self.deaths or None,
             "until": self.until,
+            "elsewhere": self.elsewhere,
         }
         words = [f"{name}={value}" for name, value in facts.items() if value is not None]
         return " ".join([_FORM, *words]) if words else ""
@@ -62,7 +73,15 @@ class CommittedMetadata(msgspec.Struct, frozen=True, gc=False):
             deaths=_number(facts.get("deaths")) or 0,
             until=_number(facts.get("until")),
             span=Span.decode(facts.get("span")),
+            elsewhere=facts.get("elsewhere") or None,
         )
+
+
+def informative(offset: GroupOffset, cluster_id: str | None) -> GroupOffset:
+    """Return an offset with the mark that the progress counts on another cluster."""
+    facts = CommittedMetadata.decode(offset.metadata)
+    marked = msgspec.structs.replace(facts, elsewhere=cluster_id or UNNAMED)
+    return offset._replace(metadata=marked.encode())
 
 
 def _number(word: str | None) -> int | None:

@@ -57,8 +57,9 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def changes(self) -> bool:
-        """Whether the group's offset becomes another."""
-        return self.offset != self.placed.committed
+        """Whether the group's offset becomes another, or counts where it only informed before."""
+        placed = self.placed
+        return self.offset != placed.committed or placed.beside.elsewhere is not None
 
 
 def moved_to(placed: Placed, offset: int, *, topic_id: str | None) -> Move:
@@ -88,6 +89,12 @@ def moved_back(placed: Placed, offset: int, *, topic_id: str | None) -> Move | N
         problem = (
             f"{where}: the committed offset belongs to a deleted topic of this name, so there"
             " is no way back from it: use hapax offsets set"
+        )
+        raise ConfigurationError([problem])
+    if placed.beside.elsewhere is not None:
+        problem = (
+            f"{placed.topic}/{placed.partition}: the progress is on cluster"
+            f" {placed.beside.elsewhere}, and the offset here only informs: use hapax offsets set"
         )
         raise ConfigurationError([problem])
     begin = placed.log.log_start

@@ -78,6 +78,8 @@ class Health:
     what a start on a cluster waits for, empty: nothing; ``executor_versions`` are what executors
     have answered to run; ``spark_ui`` is where Spark's own pages are, empty: there are none;
     ``lanes`` by number, as the driver knows them;
+    ``outputs_cluster`` is Kafka's id of the cluster of the outputs where that is another one, None
+    until it has answered;
     ``last_settled`` is the last transaction, with the Unix time of its end; ``micro_batch`` that
     of a DataFrame pipeline, likewise.
     """
@@ -106,6 +108,7 @@ class Health:
         self.executor_versions: Mapping[str, str] = {}
         self.spark_ui = ""
         self.lanes: Mapping[int, LaneState] = {}
+        self.outputs_cluster: str | None = None
         self.last_settled: tuple[float, BatchResult] | None = None
         self.calls: Sequence[tuple[Record, float]] | None = None
         """Records in a call of the transform, and its seconds; None: calls do not overlap."""

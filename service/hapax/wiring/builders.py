@@ -127,6 +127,8 @@ def target_remarks(shared: Shared, source: KafkaSource) -> list[str] | None:
     preflight = KafkaPreflight(shared.settings, source.lanes.list_topics, outputs=True)
     if not await_brokers(Brokers(shared, shared.settings, preflight)):
         return None
+    servers = shared.settings.target.kafka.bootstrap_servers
+    shared.events.outputs_cluster_met(servers, source.lanes.cluster)
     return source.meet_target(mirrors=shared.settings.transform is None)
 
 
@@ -139,6 +141,7 @@ def transaction(shared: Shared, source: KafkaSource) -> Producing:
             clock=shared.clock,
             logger=ClientLogger(shared.events, "progress"),
             source_cluster=lambda: source.cluster_id,
+            on_retry=shared.events.lane_open_retried,
             forward=shared.events.librdkafka_logged,
             watch=shared.watchdog.watch,
         )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from confluent_kafka import KafkaException
 
+from hapax.core.committed_metadata import informative
 from hapax.core.errors import BatchAbortedError, PositionLostError
 from hapax.core.mirror import OtherCluster
 from hapax.kafka.consume.group_member import assign_unplaced
@@ -83,6 +84,7 @@ class KafkaTargetSource(KafkaSource):
     ) -> None:
         """Connect, join nothing yet; see the base."""
         super().__init__(properties, topics, start=start, clock=clock, **client)
+        self._identity.elsewhere = True
         self._untold: Progress = {}
         self._told_s = 0.0
 
@@ -167,7 +169,11 @@ class KafkaTargetSource(KafkaSource):
         if not self._untold or (not now and now_s - self._told_s < TOLD_INTERVAL_S):
             return
         ours = self._consumer.assignment()
-        offsets = [self.offset(where, at) for where, at in self._untold.items() if where in ours]
+        offsets = [
+            informative(self.offset(where, at), self.lanes.cluster)
+            for where, at in self._untold.items()
+            if where in ours
+        ]
         self._untold, self._told_s = {}, now_s
         commit, told = self._consumer.client.commit, client_offsets(offsets)
         with suppress(KafkaException):  # a group that is changing; the next commit tells more

@@ -25,7 +25,12 @@ WAYS_OUT = (
 
 
 class TopicIdentity:
-    """Compares ids of cluster and topics with those beside the group's offsets. One thread only."""
+    """Compares ids of cluster and topics with those beside the group's offsets. One thread only.
+
+    elsewhere  whether progress is on another cluster: then the group's own offsets only inform
+    """
+
+    elsewhere = False
 
     def __init__(
         self, consumer: GroupConsumer, states: PartitionStates, positions: Positions
@@ -46,6 +51,7 @@ class TopicIdentity:
         """Raise PositionLostError where another id stands beside an offset that is known."""
         for where in partitions:
             beside = self._states[where].committed
+            self._require_here(where, beside)
             foreign = self._ids.foreign_cluster(beside)
             if foreign is not None:
                 raise PositionLostError(
@@ -60,6 +66,17 @@ class TopicIdentity:
                     f" a topic that was deleted (id {other}); the topic with this name now is a "
                     "different one. Set the group's offset, then start again"
                 )
+
+    def _require_here(self, where: Where, beside: CommittedMetadata) -> None:
+        """Raise where the offset only informs: begun there, the last second would be doubled."""
+        if beside.elsewhere is not None:
+            raise PositionLostError(
+                f"{where[0]}/{where[1]}: the progress of group {self._consumer.group} is on cluster"
+                f" {beside.elsewhere}, in the transactions of its outputs, and its offset here may"
+                " be a second behind: records would be doubled. Set"
+                " HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS again, or give the pipeline a new"
+                " HAPAX_APP; docs/other-cluster.md says how to come back with this one"
+            )
 
     def _look_up(self, known: list[Where]) -> None:
         """See what is beside the offsets that the client began at; it has looked them up alone."""
@@ -80,11 +97,14 @@ class TopicIdentity:
         """Return a sentence when the group's offsets were committed on another cluster.
 
         For the start: nothing is joined, and an offset that hangs in a transaction is not waited
-        for (BatchAbortedError).
+        for (BatchAbortedError). Raises PositionLostError where they only inform, of progress on
+        the cluster of the outputs.
         """
         found: dict[str, list[Where]] = {}
         for where, answer in self._consumer.committed(partitions, PENDING_TIMEOUT_S).items():
             beside = CommittedMetadata.decode(answer.metadata)
+            if answer.offset >= 0 and not self.elsewhere:
+                self._require_here(where, beside)
             foreign = self._ids.foreign_cluster(beside) if answer.offset >= 0 else None
             if foreign is not None:
                 found.setdefault(foreign, []).append(where)

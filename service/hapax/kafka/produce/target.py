@@ -56,13 +56,18 @@ class TargetTransaction:
         clock: Clock,
         logger: object,
         source_cluster: Callable[[], str | None],
+        on_retry: Callable[[Where, str], None],
         **producing: Any,
     ) -> None:
-        """Connect to nothing yet. ``source_cluster``: the id of the cluster that is read."""
+        """Connect to nothing yet. ``source_cluster``: the id of the cluster that is read.
+
+        ``on_retry`` is told of each lane that could not be opened, and why.
+        """
         self._settings = settings.target
         self._clock = clock
         self._logger = logger
         self._source_cluster = source_cluster
+        self._on_retry = on_retry
         self._producing = {**producing, "clock": clock, "meet_cluster": self.meet_cluster}
         self._lanes: dict[Where, TargetLane] = {}
         self._messages: Sequence[Message] = ()
@@ -150,6 +155,7 @@ class TargetTransaction:
         if not lane.sound:
             failure = _failure_of(lane.open)
             if failure is not None:
+                self._on_retry(where, failure)
                 raise BatchAbortedError(
                     f"{where[0]}/{where[1]}: the cluster of the outputs does not answer: {failure}",
                     resolved=False,
@@ -257,10 +263,10 @@ class TargetTransaction:
             )
 
 
-def _failure_of(opened: Callable[[], None]) -> ProducerDeadError | None:
-    """Open; what fails is returned outside of its handler, see engines/worker.py."""
+def _failure_of(opened: Callable[[], None]) -> str | None:
+    """Open; what fails is told outside of its handler, see engines/worker.py."""
     try:
         opened()
-    except ProducerDeadError as error:
-        return error.with_traceback(None)
+    except (ProducerDeadError, BatchAbortedError) as error:
+        return str(error)
     return None

@@ -65,6 +65,20 @@ class GroupEvents(Narrator):
         if moved:
             self._logger.warning("partitions_unstuck", partitions=named_all(moved))
 
+    def lane_open_retried(self, where: TopicPartition, reason: str) -> None:
+        """Say that a partition waits: its progress on the other cluster cannot be read yet."""
+        self._metrics.brokers_awaited.of().inc()
+        self._health.fail()
+        if self._first("lane_open_retried", named(where)):
+            self._logger.error(
+                "lane_open_retried", partition=named(where), reason=printable(reason)
+            )
+
+    def outputs_cluster_met(self, servers: str, cluster_id: str | None) -> None:
+        """Say that outputs go to another cluster, and which one answers there."""
+        self._health.outputs_cluster = cluster_id
+        self._logger.info("outputs_cluster_met", servers=printable(servers), cluster=cluster_id)
+
     def lag_observed(self, lags: Mapping[TopicPartition, int]) -> None:
         """Say the lag of a DataFrame pipeline, whose offsets are in its checkpoint.
 

@@ -144,6 +144,7 @@ def process(status: Mapping[str, Any]) -> str:
     if "away_s" in store:
         claims = mark("bad", f"away for {span(store['away_s'])}")
     totals, at_s, uptime_s = status.get("totals", {}), status.get("at"), status.get("uptime_s")
+    there = status.get("outputs_cluster")
     began_s = None if at_s is None or uptime_s is None else at_s - uptime_s
     return pairs(
         (
@@ -151,6 +152,7 @@ def process(status: Mapping[str, Any]) -> str:
             ("up for", span(uptime_s)),
             ("started", clock(began_s)),
             ("claim store", claims),
+            *([] if there is None else [("outputs go to", _cluster(there))]),
             ("rebalances", number(totals.get("rebalances"))),
             ("producers rebuilt", number(totals.get("producers_rebuilt"))),
             ("version", text(build.get("version", "?"))),
@@ -158,6 +160,11 @@ def process(status: Mapping[str, Any]) -> str:
             ("librdkafka", text(build.get("librdkafka", "?"))),
         )
     )
+
+
+def _cluster(there: Mapping[str, Any]) -> str:
+    named = text(there["id"]) if there["id"] else "has not answered yet"
+    return f"{text(there['servers'])} <small>{named}</small>"
 
 
 def members(status: Mapping[str, Any]) -> str:

@@ -48,6 +48,7 @@ class ProcessIdentity(msgspec.Struct, frozen=True):
     record_path  ``native`` or ``python`` (docs/fast.md), until executors have told theirs
     claim_store  whether there is one
     dead_letters whether they have a topic, so that they can be listed
+    outputs_at   brokers of the cluster of the outputs where that is another one; empty: it is not
     runbooks     address of the folder of the docs, for links
     settings     what is in force, with secrets as ``***``
     """
@@ -64,6 +65,7 @@ class ProcessIdentity(msgspec.Struct, frozen=True):
     dead_letters: bool
     runbooks: str
     settings: dict[str, str] = {}
+    outputs_at: str = ""
 
     @classmethod
     def of(cls, settings: Settings, **facts: str) -> ProcessIdentity:
@@ -77,6 +79,7 @@ class ProcessIdentity(msgspec.Struct, frozen=True):
             dead_letters=settings.dead_letter.topic is not None,
             runbooks=settings.telemetry.runbooks_url,
             settings=settings.effective(),
+            outputs_at=settings.target.kafka.bootstrap_servers if settings.elsewhere else "",
             **facts,
         )
 
@@ -150,6 +153,7 @@ class Status:
             "rates": self._history.rates(),
             "partitions": ours,
             "outputs": written,
+            "outputs_cluster": self._outputs_cluster(),
             "members": self._group(now_s),
             "lag_updated_s_ago": ago(health.lag_updated_s, now_s),
             "totals": self._totals(),
@@ -194,6 +198,11 @@ class Status:
         """Return that of the executors where there are any: a driver takes no records."""
         told = {path.partition(" ")[0] for path in self._health.record_paths.values()}
         return ", ".join(sorted(told)) or self._identity.record_path
+
+    def _outputs_cluster(self) -> dict[str, Any] | None:
+        """Return the cluster that outputs go to; None: that of the input."""
+        servers = self._identity.outputs_at
+        return {"servers": servers, "id": self._health.outputs_cluster} if servers else None
 
     def _last(self, now_s: float) -> dict[str, Any] | None:
         last = self._health.last_settled
