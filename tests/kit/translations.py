@@ -21,6 +21,8 @@ from confluent_kafka.admin import (
 from hapax.core.headers import SOURCE, coordinates
 from hapax.operations.translating import translated
 from hapax.settings import load_settings
+from tests.kit.topics import Given, committed, ends, produce_aborted, produce_committed, read_back
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -77,6 +79,69 @@ def quick_cleaner(*bootstrap_servers: str) -> Iterator[None]:
             alter(servers, AlterConfigOpType.DELETE)
 
 
+def in_phases(mirror: Mirror) -> int:
+    """Write to a mirror before, while and after it works and records are cleaned away.
+
+    Return how many records were written and committed.
+    """
+    phases = [given_at(phase) for phase in range(3)]
+    write_all(mirror, phases[0])
+    await_cleaned(mirror.bootstrap, mirror.source, len(phases[0]))
+    worker = mirror.worker()
+    write_all(mirror, phases[1])
+    await_mirrored(mirror)
+    written = len(phases[0]) + len(phases[1])
+    await_cleaned(mirror.bootstrap, mirror.source, written)
+    await_cleaned(mirror.there, mirror.target, written)
+    write_all(mirror, phases[2])
+    await_mirrored(mirror)
+    assert worker.terminate() == 0, worker.text()
+    return written + len(phases[2])
+
+
+def given_at(phase: int, count: int = 36) -> list[Given]:
+    """Records of few keys, in the last phase of one each; times are shared, and out of order."""
+    keys = 4 if phase < 2 else count
+    times_ms = [1_700_000_000_000 + 60_000 * phase + 3_600_000 * hours for hours in (0, 0, 1, -1)]
+    return [
+        Given(b"%d" % number, b"k%d" % (number % keys), (), number % 3, times_ms[number // 3 % 4])
+        for number in range(count)
+    ]
+
+
+def write_all(mirror: Mirror, records: list[Given]) -> None:
+    """Write them single and in a transaction, between aborted ones."""
+    half = len(records) // 2
+    mirror.write(*records[:half])
+    produce_aborted(mirror.bootstrap, mirror.source, *records[:6])
+    produce_committed(mirror.bootstrap, mirror.source, *records[half:])
+
+
+def await_cleaned(bootstrap: str, topic: str, written: int) -> None:
+    """Wait until most records are gone. The newest segment is never cleaned: begin new ones."""
+
+    def cleaned() -> bool:
+        produce_aborted(bootstrap, topic, *(Given(b"a", b"a", (), one) for one in range(3)))
+        return len(read_back(bootstrap, topic)) <= written // 2
+
+    await_(cleaned, 90, lambda: str(read_back(bootstrap, topic)))
+
+
+def await_mirrored(mirror: Mirror) -> None:
+    """Wait until the progress of each partition is at its end."""
+
+    def done() -> bool:
+        groups = {
+            f"{mirror.app}--from/{mirror.source}/{number}": end
+            for number, end in ends(mirror.bootstrap, mirror.source).items()
+        }
+        return all(
+            committed(mirror.there, group, mirror.target)[0] == end for group, end in groups.items()
+        )
+
+    await_(done, 60, mirror._logs)
+
+
 def commit(bootstrap: str, group: str, topic: str, offsets: dict[int, int]) -> None:
     """Commit offsets of a group that is a consumer of the topic, and stopped."""
     asked = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
@@ -86,19 +151,19 @@ def commit(bootstrap: str, group: str, topic: str, offsets: dict[int, int]) -> N
         assert one.error is None
 
 
-def every_offset_translated(mirror: Mirror, ends: dict[int, int]) -> list[Translated]:
+def every_offset_translated(mirror: Mirror, upto: dict[int, int]) -> list[Translated]:
     """Return the places of all offsets of the input, from 0 to the end, end included."""
     settings = load_settings(mirror.environment(INSTANCE="desk"))
 
     def of(at: int) -> list[Translated]:
         group = f"{mirror.app}-at-{at}"
-        commit(mirror.bootstrap, group, mirror.source, _at(ends, at))
+        commit(mirror.bootstrap, group, mirror.source, _at(upto, at))
         return translated(settings, group, lambda _text: None)
 
     with ThreadPoolExecutor(_AT_ONCE) as threads:
-        found = [one for some in threads.map(of, range(max(ends.values()) + 1)) for one in some]
+        found = [one for some in threads.map(of, range(max(upto.values()) + 1)) for one in some]
     assert {(one.partition, one.committed) for one in found} == {
-        (number, at) for number, end in ends.items() for at in range(end + 1)
+        (number, at) for number, end in upto.items() for at in range(end + 1)
     }
     return found
 
@@ -110,18 +175,16 @@ def judged(outputs: Sequence[Record], places: Sequence[tuple[int, int, int]]) ->
     that comes from the committed offset on is left out.
     """
     twice = skipped = 0
-    for number, committed, place in places:
+    for number, at, place in places:
         there = [
             (record.offset, source.offset)
             for record in outputs
             if record.partition == number
             and (source := coordinates(dict(record.headers)[SOURCE])) is not None
         ]
-        again = any(offset >= place and origin < committed for offset, origin in there)
+        again = any(offset >= place and origin < at for offset, origin in there)
         twice += again
-        skipped += not again and any(
-            offset < place and origin >= committed for offset, origin in there
-        )
+        skipped += not again and any(offset < place and origin >= at for offset, origin in there)
     return Judged(len(places), twice, skipped)
 
 
@@ -137,11 +200,11 @@ def by_time(mirror: Mirror, found: Sequence[Translated]) -> list[tuple[int, int,
     )
     known: dict[tuple[int, int], int] = {}
 
-    def place(number: int, committed: int) -> int | None:
+    def place(number: int, at: int) -> int | None:
         times = (
             record.timestamp_ms
             for record in inputs
-            if record.partition == number and record.offset >= committed
+            if record.partition == number and record.offset >= at
         )
         time_ms = next(times, None)
         if time_ms is None:
@@ -163,5 +226,5 @@ def by_time(mirror: Mirror, found: Sequence[Translated]) -> list[tuple[int, int,
     ]
 
 
-def _at(ends: dict[int, int], at: int) -> dict[int, int]:
-    return {number: at for number, end in ends.items() if at <= end}
+def _at(upto: dict[int, int], at: int) -> dict[int, int]:
+    return {number: at for number, end in upto.items() if at <= end}

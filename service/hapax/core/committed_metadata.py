@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _FORM = "hapax"
 UNNAMED = "unnamed"
-"""In place of the id of a cluster whose brokers do not tell it."""
+"""In place of the id of a cluster whose brokers do not report it."""
 
 
 class CommittedMetadata(msgspec.Struct, frozen=True, gc=False):
@@ -34,7 +34,7 @@ class CommittedMetadata(msgspec.Struct, frozen=True, gc=False):
     deaths      how many processes died with the record at this offset in the batch they worked on
     until       the end (exclusive) of the range that was being worked on when the first died
     elsewhere   Kafka's id of the cluster of the outputs, where the progress counts: the offset is
-                for tools that look at the lag, and nothing begins at it
+                for tools that show the lag, and nothing begins at it
     """
 
     topic_id: str | None = None

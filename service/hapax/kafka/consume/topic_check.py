@@ -73,7 +73,7 @@ class TopicIdentity:
             raise PositionLostError(
                 f"{where[0]}/{where[1]}: the progress of group {self._consumer.group} is on cluster"
                 f" {beside.elsewhere}, in the transactions of its outputs, and its offset here may"
-                " be a second behind: records would be doubled. Set"
+                " be a second late: records would be doubled. Set"
                 " HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS again, or give the pipeline a new"
                 " HAPAX_APP; docs/other-cluster.md says how to come back with this one"
             )
