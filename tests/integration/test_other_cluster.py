@@ -114,7 +114,7 @@ def test_without_the_other_cluster_the_app_stops_with_6_until_its_progress_is_se
 ) -> None:
     """The group's offsets may be a second behind: the mirror's last records would be doubled."""
     mirror.write(*given(30))
-    mirror.run_to_end(60)
+    mirror.run_to_end(60, **QUICK)
     mirror.sandbox.create_topic(mirror.target, 3)
     mirror.sandbox.create_topic(mirror.dead_letters, 1)
     mirror.write(*given(30))
