@@ -91,16 +91,21 @@ def moved_back(placed: Placed, offset: int, *, topic_id: str | None) -> Move | N
             " is no way back from it: use hapax offsets set"
         )
         raise ConfigurationError([problem])
+    require_progress(placed)
+    begin = placed.log.log_start
+    first = max(offset, begin)
+    remark = f"offsets below {begin} were deleted" if offset < begin else ""
+    return Move(placed=placed, offset=first, remark=remark)
+
+
+def require_progress(placed: Placed) -> None:
+    """Raise ConfigurationError for an offset that only informs: what is near it is not certain."""
     if placed.beside.elsewhere is not None:
         problem = (
             f"{placed.topic}/{placed.partition}: the progress is on cluster"
             f" {placed.beside.elsewhere}, and the offset here only informs: use hapax offsets set"
         )
         raise ConfigurationError([problem])
-    begin = placed.log.log_start
-    first = max(offset, begin)
-    remark = f"offsets below {begin} were deleted" if offset < begin else ""
-    return Move(placed=placed, offset=first, remark=remark)
 
 
 def beside(placed: Placed, topic_id: str | None, cluster_id: str | None) -> CommittedMetadata:

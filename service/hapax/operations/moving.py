@@ -32,6 +32,7 @@ from hapax.core.offset_moves import (
     beside,
     moved_back,
     moved_to,
+    require_progress,
 )
 from hapax.core.partition_offsets import position
 from hapax.core.transform import Cut
@@ -109,6 +110,7 @@ class Moving:
         Raises HapaxError when the group is not at this offset.
         """
         (placed,) = self._placed(Target(at.topic, at.partition))
+        require_progress(placed)
         start = placed.position
         if start is None:
             raise HapaxError(f"{at}: the group has no offset there: use hapax offsets set")
