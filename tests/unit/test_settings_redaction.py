@@ -175,5 +175,5 @@ def test_secrets_are_struck_at_any_depth_in_every_spelling() -> None:
 
 
 def test_the_folders_of_a_shell_are_no_passwords() -> None:
-    around = {"PWD": "/srv/pipelines", "OLDPWD": "/home/orders", "DB_PWD": "hunter22hunter22"}
+    around = {"PWD": "/data/shop", "OLDPWD": "/data/orders", "DB_PWD": "hunter22hunter22"}
     assert [*secrets_around(around)] == ["hunter22hunter22"]

@@ -52,7 +52,7 @@ def never_syncs_the_folder(patch: pytest.MonkeyPatch) -> None:
 
 def deletes_before_the_marker(patch: pytest.MonkeyPatch) -> None:
     def broken(self: Drainer, taken: Any) -> None:
-        self._spool.log.delete_below(taken.first + len(taken.records))
+        self._spool.log.delete_below(taken.following)
         _publish(self, taken)
 
     patch.setattr(Drainer, "_publish", broken)

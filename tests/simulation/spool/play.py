@@ -7,6 +7,7 @@ fail, unless a bit was flipped: then it may say so, and must not lose anything w
 
 from __future__ import annotations
 
+from concurrent.futures import Executor, Future
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -42,6 +43,19 @@ SETTINGS: Any = SimpleNamespace(
 
 class WrongError(AssertionError):
     """The judge has found something."""
+
+
+class AtOnce(Executor):
+    """Does what is submitted before it returns: a schedule has one thread."""
+
+    def submit(self, call: Any, /, *arguments: Any, **named: Any) -> Future[Any]:
+        """Call; return what came of it."""
+        done: Future[Any] = Future()
+        try:
+            done.set_result(call(*arguments, **named))
+        except Exception as error:  # noqa: BLE001 - as executors do
+            done.set_exception(error)
+        return done
 
 
 class Brokers:
@@ -167,6 +181,7 @@ class Play:
         )
         drainer = Drainer(spool, SETTINGS, id_header="id", linger_s=0, drained=lambda: None)
         drainer._marked = self.brokers  # type: ignore[assignment]
+        drainer._ahead._pool = AtOnce()  # type: ignore[assignment]
         return spool, commit, drainer
 
     def _give(self, commit: GroupCommit) -> None:
@@ -205,8 +220,8 @@ class Play:
             if drainer.state != "publishing":
                 drainer._go_on(self.brokers)  # type: ignore[arg-type]
                 drainer.state = "publishing"
-            taken = spool.log.read(drainer.next, SETTINGS.transaction.records_max, 1 << 20)
-            if taken.records:
+            taken = drainer._ahead.take(drainer.next)
+            if taken.size:
                 drainer._publish(taken)
         except ProducerDeadError:
             self._count("answer lost")
