@@ -1,4 +1,4 @@
-"""Jars that are locked by their hashes: Kafka's for the sandbox, Spark's connector to Kafka."""
+"""Jars that are locked by their hashes: the sandbox's servers, Spark's connector to Kafka."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ if TYPE_CHECKING:
 
 
 class Jar(NamedTuple):
-    """One line of a lock file."""
+    """One line of a lock file: a jar, or what has another classifier and extension."""
 
     group: str
     artifact: str
     version: str
     sha256: str
+    classifier: str = ""
+    extension: str = "jar"
 
     @property
     def file(self) -> str:
         """Its name in the folder."""
-        return f"{self.artifact}-{self.version}.jar"
+        classifier = self.classifier and f"-{self.classifier}"
+        return f"{self.artifact}-{self.version}{classifier}.{self.extension}"
 
 
 class Lock(NamedTuple):
@@ -45,8 +48,13 @@ class Lock(NamedTuple):
 def locked(lock: Lock) -> tuple[Jar, ...]:
     """Return the jars that a lock file names."""
     lines = lock.path.read_text(encoding="utf-8").splitlines()
-    entries = (line.split(" sha256:") for line in lines if not line.startswith("#"))
-    return tuple(Jar._make([*name.split(":"), sha256]) for name, sha256 in entries)
+    return tuple(_read(line) for line in lines if not line.startswith("#"))
+
+
+def _read(line: str) -> Jar:
+    name, sha256 = line.split(" sha256:")
+    group, artifact, version, *form = name.split(":")
+    return Jar(group, artifact, version, sha256, *form)
 
 
 def check(lock: Lock, target: Path) -> None:

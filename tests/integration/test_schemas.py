@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import fastavro
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient, topic_subject_name_strategy
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from tests.kit.at_work import await_told
+from tests.kit.avro_orders import ORDER, TOTAL, WIDER, avro, totals
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import at_length
 from tests.kit.schema_registry import RegistryDouble
@@ -24,34 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hapax.sandbox import Sandbox
-
-ORDER = {
-    "type": "record",
-    "name": "Order",
-    "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": "string", "default": ""}],
-}
-WIDER = {**ORDER, "fields": [*ORDER["fields"], {"name": "note", "type": "string", "default": ""}]}
-TOTAL = {
-    "type": "record",
-    "name": "Total",
-    "fields": [{"name": "id", "type": "long"}, {"name": "total", "type": "long"}],
-}
-
-
-def avro(number: int, schema: dict[str, Any], data: dict[str, Any]) -> bytes:
-    out = BytesIO()
-    out.write(b"\0" + number.to_bytes(4, "big"))
-    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), data)
-    return out.getvalue()
-
-
-def totals(route: PipelineUnderTest) -> list[int]:
-    parsed = fastavro.parse_schema(TOTAL)
-    found: list[Any] = [
-        fastavro.schemaless_reader(BytesIO((one.value or b"")[5:]), parsed, None)
-        for one in route.outputs()
-    ]
-    return sorted(one["total"] for one in found)
 
 
 @pytest.fixture

@@ -38,6 +38,10 @@ _KafkaVersion = Annotated[
     ),
 ]
 
+_WithRegistry = Annotated[
+    bool, typer.Option("--registry", help="Also a schema registry (109 MB, fetched once).")
+]
+
 app = typer.Typer(
     help="Real Kafka and real Redis on this machine, without containers.",
     no_args_is_help=True,
@@ -83,6 +87,7 @@ def up(
             help="Also start a standalone Spark cluster with so many workers of one core.",
         ),
     ] = 0,
+    registry: _WithRegistry = False,
     port: Annotated[
         int,
         typer.Option(
@@ -113,6 +118,7 @@ def up(
       hapax sandbox up --nodes 3 --topic orders:8 --topic invoices:8
       hapax sandbox up --kafka 3.9 --topic orders
       hapax sandbox up --spark-workers 2 --topic orders --topic orders-clean
+      hapax sandbox up --registry --topic orders --topic orders-clean
       hapax sandbox up --monitoring --topic orders --topic orders-clean
       hapax sandbox up --secure --topic orders --topic orders-clean
       hapax sandbox up --port 19092 --redis-port 16379 --env-file sandbox.env --topic orders
@@ -136,12 +142,15 @@ def up(
         Sandbox(nodes, redis=redis, data_dir=data, guarded=secure)
         .of_kafka(kafka)
         .with_spark(spark_workers)
+        .with_registry(wanted=registry)
         .listen_on(port, redis_port) as sandbox,
     ):
         for name, partitions in topics:
             if not sandbox.kafka.has_topic(name):
                 sandbox.create_topic(name, partitions)
         ours = secure_environment(sandbox, redis=redis) if secure else sandbox.environment()
+        if registry:
+            ours |= sandbox.registry.environment()
         if env_file is not None:
             lines = [f"{name}={value}\n" for name, value in (ours | more).items()]
             env_file.write_text("".join([_WRITTEN, *lines]))
@@ -158,6 +167,7 @@ def fetch(
     monitoring: Annotated[
         bool, typer.Option("--monitoring", help="Also install Prometheus.")
     ] = False,
+    registry: _WithRegistry = False,
 ) -> None:
     """Get what the sandbox needs, and start nothing.
 
@@ -167,6 +177,7 @@ def fetch(
     Examples:
       hapax sandbox fetch
       hapax sandbox fetch --kafka 3.9
+      hapax sandbox fetch --registry
     """
     from hapax.sandbox import jars, machine
 
@@ -175,8 +186,8 @@ def fetch(
         typer.echo(f"Redis: {machine.redis_server()}")
         if monitoring:
             typer.echo(f"Prometheus: {machine.prometheus()}")
-        lock = jars.kafka(kafka)
-        typer.echo(f"{lock.title}: {jars.fetched(lock)}")
+        for lock in (jars.kafka(kafka), *([jars.registry()] if registry else [])):
+            typer.echo(f"{lock.title}: {jars.fetched(lock)}")
 
 
 def _may_write(file: Path) -> bool:

@@ -10,12 +10,13 @@ oauth          a token service for OAUTHBEARER
 login          one user with all rights, and the variables to log in as that user
 rights         users of a guarded sandbox, and what they may do
 redis_server   Redis, with an append-only file
+registry_server  Apicurio Registry, which gives schemas
 spark_cluster  a standalone Spark cluster: its master and workers
 prometheus_server  Prometheus, with alert rules
 processes      what both are made of: a server process that can be killed, paused, restarted
 watchdog       ends the servers of a process that was killed
 ports          loopback ports that no other process is given
-jars           Kafka's jars: fetched once, checked, kept in the user's cache
+jars           what Kafka and the registry run on: fetched once, checked, kept in the user's cache
 connector      Spark's Kafka connector, the same way
 machine        Java, Redis and more on this machine, or an error that says how to install them
 progress       what is shown during a long wait
@@ -30,6 +31,7 @@ from hapax.sandbox.login import secure_environment
 from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.prometheus_server import Prometheus, monitoring
 from hapax.sandbox.redis_server import Redis
+from hapax.sandbox.registry_server import Registry
 from hapax.sandbox.rights import Rights
 from hapax.sandbox.sandbox import Sandbox
 from hapax.sandbox.spark_cluster import SparkCluster
@@ -40,6 +42,7 @@ __all__ = [
     "KafkaCluster",
     "Prometheus",
     "Redis",
+    "Registry",
     "Rights",
     "Sandbox",
     "SandboxError",

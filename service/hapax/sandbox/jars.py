@@ -10,12 +10,13 @@ import os
 import shutil
 import subprocess
 import tempfile
+import zipfile
 from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING
 
 from hapax.core.errors import PreflightError
-from hapax.jars import Lock, check, locked
+from hapax.jars import Jar, Lock, check, locked
 from hapax.sandbox import machine
 from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.progress import counted, say
@@ -29,6 +30,7 @@ _SIZES = {"3.9.2": "48 MB", "4.1.2": "45 MB", "4.3.1": "47 MB"}
 VERSIONS = tuple(_SIZES)
 """Those with a lock file, oldest first: the newest of each line that docs/versions.md names."""
 KAFKA_VERSION = VERSIONS[-1]
+REGISTRY_VERSION = "3.0.9"
 _FETCH_TIMEOUT_S = 900.0
 _LINES_KEPT = 15
 
@@ -47,15 +49,25 @@ _POM_DEPENDENCY = (
     "</dependency>"
 )
 _IVY = """\
-<ivy-module version="2.0">
+<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="hapax" module="sandbox"/>
   <dependencies>{dependencies}</dependencies>
 </ivy-module>
 """
 _IVY_DEPENDENCY = (
     '<dependency org="{group}" name="{artifact}" rev="{version}" transitive="false"'
-    ' conf="default->master"/>'
+    ' conf="default->{conf}">{form}</dependency>'
 )
+_IVY_ARCHIVE = (
+    '<artifact name="{artifact}" type="{extension}" ext="{extension}" m:classifier="{classifier}"/>'
+)
+# As -m2compatible without POMs, which name parents that a mirror may lack: an archive stands alone.
+_IVY_SETTINGS = """\
+<ivysettings>
+  <settings defaultResolver="main"/>
+  <resolvers><ibiblio name="main" m2compatible="true" usepoms="false"/></resolvers>
+</ivysettings>
+"""
 
 
 def chosen(version: str | None = None) -> str:
@@ -81,6 +93,16 @@ def kafka(version: str | None = None) -> Lock:
     )
 
 
+def registry() -> Lock:
+    """Return the archive of the schema registry."""
+    return Lock(
+        title=f"Apicurio Registry {REGISTRY_VERSION}",
+        stem=f"registry-{REGISTRY_VERSION}",
+        path=Path(__file__).with_name(f"registry-{REGISTRY_VERSION}.lock"),
+        size="109 MB",
+    )
+
+
 def folder(lock: Lock) -> Path:
     """Return where the jars are, or will be: another lock file means another folder."""
     content = hashlib.sha256(lock.path.read_bytes()).hexdigest()[:12]
@@ -88,7 +110,7 @@ def folder(lock: Lock) -> Path:
 
 
 def fetched(lock: Lock) -> Path:
-    """Return the folder with all the jars; fetch them when it is missing.
+    """Return the folder with all the jars, also of an archive; fetch them when it is missing.
 
     The folder appears whole or not at all, and two processes never fetch at once.
     """
@@ -122,38 +144,53 @@ def _fetch(lock: Lock, jars: Path) -> None:
             check(lock, target)
         except PreflightError as error:
             raise SandboxError(str(error)) from error
+        for path in target.glob("*.zip"):
+            with zipfile.ZipFile(path) as archive:
+                archive.extractall(target)
+            path.unlink()
         target.rename(jars)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
 def _by_maven(lock: Lock, maven: Path, work: Path, target: Path) -> None:
-    pom = work / "pom.xml"
-    pom.write_text(_render(lock, _POM, _POM_DEPENDENCY), encoding="utf-8")
+    pom, archive = work / "pom.xml", _archive(lock)
+    jars = "".join(_POM_DEPENDENCY.format(**jar._asdict()) for jar in locked(lock))
+    pom.write_text(_POM.format(dependencies="" if archive else jars), encoding="utf-8")
+    goal = ["dependency:copy-dependencies"]
+    if archive:
+        *coordinates, _sha256, classifier, extension = archive
+        goal = ["dependency:copy", "-Dartifact=" + ":".join([*coordinates, extension, classifier])]
     _run(
         lock,
-        [maven, "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={target}"],
-        is_jar=lambda line: "Downloaded from" in line and ".jar " in line,
+        [maven, "-B", "-f", pom, *goal, f"-DoutputDirectory={target}"],
+        is_jar=lambda line: "Downloaded from" in line,
     )
 
 
 def _by_ivy(lock: Lock, ivy: Path, work: Path, target: Path) -> None:
-    module = work / "ivy.xml"
-    module.write_text(_render(lock, _IVY, _IVY_DEPENDENCY), encoding="utf-8")
+    module, archive = work / "ivy.xml", _archive(lock)
+    form = _IVY_ARCHIVE.format(**archive._asdict()) if archive else ""
+    conf = "*" if archive else "master"
+    wanted = (_IVY_DEPENDENCY.format(**jar._asdict(), conf=conf, form=form) for jar in locked(lock))
+    module.write_text(_IVY.format(dependencies="".join(wanted)), encoding="utf-8")
     settings = Path.home() / ".ivy2" / "ivysettings.xml"
+    if archive and not settings.is_file():
+        settings = work / "ivysettings.xml"
+        settings.write_text(_IVY_SETTINGS, encoding="utf-8")
     own = ["-settings", settings] if settings.is_file() else ["-m2compatible"]
-    pattern = f"{target}/[artifact]-[revision].[ext]"
+    pattern = f"{target}/[artifact]-[revision](-[classifier]).[ext]"
     _run(
         lock,
         [machine.java(), "-jar", ivy, *own, "-ivy", module, "-retrieve", pattern],
-        is_jar=lambda line: "[SUCCESSFUL ]" in line and ".jar " in line,
+        is_jar=lambda line: "[SUCCESSFUL ]" in line,
     )
 
 
-def _render(lock: Lock, module: str, dependency: str) -> str:
-    return module.format(
-        dependencies="".join(dependency.format(**jar._asdict()) for jar in locked(lock))
-    )
+def _archive(lock: Lock) -> Jar | None:
+    """Return the archive that a lock file names in the place of jars, if it is of that kind."""
+    (first, *_further) = locked(lock)
+    return first if first.classifier else None
 
 
 def _run(lock: Lock, command: Sequence[str | Path], *, is_jar: Callable[[str], bool]) -> None:
@@ -176,7 +213,7 @@ def _run(lock: Lock, command: Sequence[str | Path], *, is_jar: Callable[[str], b
         try:
             for line in tool.stdout or ():
                 last = [*last, line.rstrip()][-_LINES_KEPT:]
-                if is_jar(line) and any(name in line for name in names):
+                if is_jar(line) and any(f"{name} " in line for name in names):
                     advance()
             failed = tool.wait() != 0
         finally:

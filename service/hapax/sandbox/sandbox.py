@@ -15,6 +15,7 @@ from hapax.sandbox.kafka_cluster import KafkaCluster
 from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.ports import Ports
 from hapax.sandbox.redis_server import Redis
+from hapax.sandbox.registry_server import Registry
 from hapax.sandbox.rights import Rights
 from hapax.sandbox.spark_cluster import SparkCluster
 from hapax.sandbox.watchdog import ChildWatchdog
@@ -63,6 +64,8 @@ class Sandbox:
         self._guard: Guard | None = None
         self._spark_workers = 0
         self._spark: SparkCluster | None = None
+        self._with_registry = False
+        self._registry: Registry | None = None
         self._extra = Extra(proxied=proxied, properties=properties or {})
         self._kafka: KafkaCluster | None = None
         self._redis: Redis | None = None
@@ -103,6 +106,11 @@ class Sandbox:
         self._spark_workers = workers
         return self
 
+    def with_registry(self, *, wanted: bool = True) -> Self:
+        """Add a schema registry, before the start; return the sandbox."""
+        self._with_registry = wanted
+        return self
+
     def start(self) -> None:
         """Start everything and wait until it answers; when that fails, end what was started."""
         if self._kafka is not None:
@@ -139,6 +147,13 @@ class Sandbox:
         return self._spark
 
     @property
+    def registry(self) -> Registry:
+        """The schema registry."""
+        if self._registry is None:
+            raise SandboxError("This sandbox has no registry. Use Sandbox().with_registry()")
+        return self._registry
+
+    @property
     def rights(self) -> Rights:
         """Users, and what they may do."""
         return Rights(self.bootstrap_servers)
@@ -165,6 +180,8 @@ class Sandbox:
         variables = {"HAPAX_KAFKA__BOOTSTRAP_SERVERS": self.bootstrap_servers}
         if self._with_redis:
             variables["HAPAX_DEDUP__REDIS_URL"] = self.redis_url
+        if self._registry is not None:
+            variables |= self._registry.environment()
         return variables if self._spark is None else variables | self._spark.environment()
 
     def create_topic(
@@ -192,17 +209,18 @@ class Sandbox:
             self._redis = Redis(folder / "redis", ports, watchdog, self._guard, self._redis_port)
         if self._spark_workers:
             self._spark = SparkCluster(self._spark_workers, folder / "spark", ports, watchdog)
+        if self._with_registry:
+            self._registry = Registry(folder / "registry", ports, watchdog)
         self._exits.callback(self._end, kept=kept)
+        further = [one for one in (self._spark, self._registry) if one is not None]
         if self._redis is not None:
             self._redis.start()
-        self._kafka.start()
-        if self._spark is not None:
-            self._spark.start()
+        for one in (self._kafka, *further):
+            one.start()
         if self._redis is not None:
             self._redis.await_ready()
-        self._kafka.await_ready()
-        if self._spark is not None:
-            self._spark.await_ready()
+        for one in (self._kafka, *further):
+            one.await_ready()
 
     def _folder(self) -> tuple[Path, bool]:
         if self._data_dir is not None:
@@ -214,8 +232,8 @@ class Sandbox:
 
     def _end(self, *, kept: bool) -> None:
         """End all servers: politely where their data are needed again, at once where not."""
-        servers = [*self.kafka.brokers, *([self._redis] if self._redis else [])]
-        for server in servers:
+        further = [one for one in (self._redis, self._registry) if one is not None]
+        for server in (*self.kafka.brokers, *further):
             (server.terminate if kept else server.kill)()
         for daemon in self._spark.daemons if self._spark else []:
             daemon.kill()  # nothing of theirs is kept

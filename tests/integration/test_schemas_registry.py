@@ -1,0 +1,201 @@
+"""A real registry around a real worker: killed under load, frozen, and beside the official serdes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from hapax.sandbox import Sandbox
+from tests.kit.at_work import await_told
+from tests.kit.avro_orders import ORDER, TOTAL, WIDER, avro, totals
+from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.proof import rounds
+from tests.kit.topics import Given
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.long, pytest.mark.real]
+
+_INTEGERS = {"type": "object", "additionalProperties": False}
+JSON_ORDER = {**_INTEGERS, "title": "Order", "properties": {"id": {"type": "integer"}}}
+JSON_TOTAL = {
+    **_INTEGERS,
+    "title": "Total",
+    "properties": {"id": {"type": "integer"}, "total": {"type": "integer"}},
+    "required": ["id", "total"],
+}
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Sandbox]:
+    with Sandbox(redis=False).with_registry() as servers:
+        yield servers
+
+
+@pytest.fixture
+def client(servers: Sandbox) -> Iterator[SchemaRegistryClient]:
+    told = {"url": servers.registry.url, "max.retries": 0, "timeout": 1}
+    with SchemaRegistryClient(told) as client:
+        yield client
+
+
+@pytest.fixture
+def route(servers: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+    """Its outputs have a schema, and an id that the registry denies is a dead letter at once."""
+    told = {name.removeprefix("HAPAX_"): text for name, text in servers.environment().items()}
+    schema = tmp_path / "total.avsc"
+    schema.write_text(json.dumps(TOTAL))
+    route = PipelineUnderTest(
+        servers,
+        tmp_path,
+        partitions=2,
+        TRANSFORM="tests.kit.priced:price",
+        INPUT__FORMAT="avro",
+        OUTPUT__FORMAT="avro",
+        OUTPUT__SCHEMA=str(schema),
+        REGISTRY__AUTO_REGISTER="true",
+        REGISTRY__TIMEOUT="1s",
+        REGISTRY__GRACE="0s",
+        REGISTRY__AFTER_GRACE="dead-letter",
+        **told,
+    )
+    route.create()
+    yield route
+    route.close()
+
+
+def added(client: SchemaRegistryClient, route: PipelineUnderTest, schema: dict[str, Any]) -> int:
+    return client.register_schema(f"{route.source}-value", Schema(json.dumps(schema), "AVRO"))
+
+
+def test_avro_of_the_official_serdes_is_read_and_what_is_written_is_read_by_them(
+    route: PipelineUnderTest, client: SchemaRegistryClient
+) -> None:
+    write = AvroSerializer(client, json.dumps(ORDER))
+    context = SerializationContext(route.source, MessageField.VALUE)
+    route.write(*(write({"id": i, "name": "a"}, context) or b"" for i in range(5)))
+    route.run_to_end()
+    read = AvroDeserializer(client)
+    context = SerializationContext(route.target, MessageField.VALUE)
+    found = [read(one.value, context) for one in route.outputs()]
+    assert sorted(one["total"] for one in found) == [0, 2, 4, 6, 8]
+    assert route.dead() == []
+
+
+def test_json_schema_of_the_official_serdes_is_read_and_what_is_written_is_read_by_them(
+    route: PipelineUnderTest, client: SchemaRegistryClient, tmp_path: Path
+) -> None:
+    schema = tmp_path / "total.json"
+    schema.write_text(json.dumps(JSON_TOTAL))
+    write = JSONSerializer(json.dumps(JSON_ORDER), client)
+    context = SerializationContext(route.source, MessageField.VALUE)
+    values = [write({"id": i}, context) or b"" for i in range(5)]
+    wrong = values[0][:5] + b'{"id": "none"}'
+    route.write(*values, wrong)
+    formats = {"INPUT__FORMAT": "json-schema", "OUTPUT__FORMAT": "json-schema"}
+    route.run_to_end(**formats, OUTPUT__SCHEMA=str(schema))
+    read = JSONDeserializer(None, schema_registry_client=client)
+    context = SerializationContext(route.target, MessageField.VALUE)
+    found = [read(one.value, context) for one in route.outputs()]
+    assert sorted(one["total"] for one in found if one) == [0, 2, 4, 6, 8]
+    assert [one.value for one in route.dead()] == [wrong]
+
+
+@pytest.mark.rounds
+def test_a_registry_killed_under_load_skips_nothing_and_knows_its_ids_when_it_is_back(
+    servers: Sandbox, route: PipelineUnderTest, client: SchemaRegistryClient
+) -> None:
+    known = added(client, route, ORDER)
+    worker = route.worker()
+    written = 0
+
+    def load(count: int, partition: int) -> None:
+        nonlocal written
+        orders = range(written, written + count)
+        route.write(*(Given(avro(known, ORDER, {"id": i}), partition=partition) for i in orders))
+        written += count
+
+    for number in range(1, rounds(1, 10) + 1):
+        load(100, 0)
+        load(100, 1)
+        held = {**WIDER, "doc": str(number)}
+        new = added(client, route, held)
+        servers.registry.kill()
+        route.write(Given(avro(new, held, {"id": written}), partition=0))
+        written += 1
+        load(100, 0)
+        await_told(worker, "schemas_unavailable", number)
+        load(100, 1)
+        route.await_outputs(written - 101)  # known ids, on the partition that need not wait
+        waiting = set(range(written - 201, written - 100))
+        assert totals(route) == [2 * i for i in range(written) if i not in waiting]
+        servers.registry.start()
+        load(100, 1)
+        route.await_outputs(written, 120)
+        await_told(worker, "schemas_recovered", number)
+        servers.registry.await_ready()
+        assert totals(route) == [2 * i for i in range(written)]
+    assert route.dead() == []
+    assert worker.terminate() == 0
+    client.clear_caches()
+    assert added(client, route, ORDER) == known
+
+
+@pytest.mark.rounds
+def test_a_frozen_registry_holds_a_new_id_alone_and_an_id_that_it_denies_is_a_dead_letter(
+    servers: Sandbox, route: PipelineUnderTest, client: SchemaRegistryClient
+) -> None:
+    known, written = added(client, route, ORDER), 0
+    worker = route.worker()
+    for number in range(1, rounds(1, 10) + 1):
+        route.write(Given(avro(known, ORDER, {"id": written}), partition=1))
+        route.await_outputs(written + 1)
+        held = {**WIDER, "doc": f"frozen {number}"}
+        new = added(client, route, held)
+        servers.registry.pause()
+        route.write(Given(avro(new, held, {"id": written + 1}), partition=0))
+        await_told(worker, "schemas_unavailable", number)
+        route.write(Given(avro(known, ORDER, {"id": written + 2}), partition=1))
+        route.await_outputs(written + 2)
+        assert totals(route) == [2 * i for i in range(written + 3) if i != written + 1]
+        servers.registry.resume()
+        written += 3
+        route.await_outputs(written)
+        assert totals(route) == [2 * i for i in range(written)]
+    assert route.dead() == []
+    denied = avro(new + 1000, ORDER, {"id": 0})
+    route.write(denied)
+    route.await_lag_0()
+    assert [one.value for one in route.dead()] == [denied]
+    assert worker.terminate() == 0
+
+
+def test_control_a_plain_loop_skips_the_record_whose_schema_a_frozen_registry_holds(
+    servers: Sandbox, route: PipelineUnderTest, client: SchemaRegistryClient
+) -> None:
+    values = [
+        avro(added(client, route, schema), schema, {"id": number})
+        for number, schema in enumerate([ORDER, WIDER])
+    ]
+    read = AvroDeserializer(client, conf={"subject.name.strategy": _of_topic})
+    context = SerializationContext(route.source, MessageField.VALUE)
+    seen = []
+    for number, value in enumerate([*values, values[0]]):
+        (servers.registry.pause if number == 1 else servers.registry.resume)()
+        try:
+            seen.append(read(value, context)["id"])
+        except Exception:  # noqa: BLE001, S112 - the loop that people write
+            continue
+    assert seen == [0, 0]
+
+
+def _of_topic(context: SerializationContext, _name: str | None) -> str:
+    return f"{context.topic}-value"
