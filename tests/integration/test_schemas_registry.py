@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
+import psutil  # type: ignore[import-untyped] # psutil has no types
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from hapax.sandbox import Sandbox
+from hapax.sandbox import Sandbox, SandboxError
 from tests.kit.at_work import await_told
 from tests.kit.avro_orders import ORDER, TOTAL, WIDER, avro, totals
 from tests.kit.pipeline_under_test import PipelineUnderTest
-from tests.kit.proof import rounds
+from tests.kit.proof import at_length, rounds
 from tests.kit.topics import Given
 
 if TYPE_CHECKING:
@@ -77,6 +80,14 @@ def route(servers: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
 
 def added(client: SchemaRegistryClient, route: PipelineUnderTest, schema: dict[str, Any]) -> int:
     return client.register_schema(f"{route.source}-value", Schema(json.dumps(schema), "AVRO"))
+
+
+def test_the_environment_names_the_registry_and_a_sandbox_without_one_says_how_to_get_it(
+    servers: Sandbox,
+) -> None:
+    assert servers.environment()["HAPAX_REGISTRY__URL"] == servers.registry.url
+    with pytest.raises(SandboxError, match="with_registry"):
+        _ = Sandbox().registry
 
 
 def test_avro_of_the_official_serdes_is_read_and_what_is_written_is_read_by_them(
@@ -208,3 +219,19 @@ def test_control_a_plain_loop_skips_the_record_whose_schema_a_frozen_registry_ho
 
 def _of_topic(context: SerializationContext, _name: str | None) -> str:
     return f"{context.topic}-value"
+
+
+@at_length
+@pytest.mark.rounds
+def test_a_killed_command_leaves_no_registry_behind() -> None:
+    start = "from hapax.commands.sandbox import app; app()"
+    words = [sys.executable, "-c", start, "up", "--no-redis", "--registry", "--json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as command:
+        assert command.stdout is not None
+        url = json.loads(command.stdout.readline())["HAPAX_REGISTRY__URL"]
+        with SchemaRegistryClient({"url": url}) as client:
+            assert client.get_subjects() == []
+        servers = psutil.Process(command.pid).children(recursive=True)
+        assert any("apicurio" in " ".join(one.cmdline()) for one in servers)
+        command.kill()
+    assert psutil.wait_procs(servers, timeout=60)[1] == []

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import zipfile
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from hapax.sandbox.machine import SandboxError
 if TYPE_CHECKING:
     from pathlib import Path
 
+ARCHIVE = "registry-1.0-all.zip"
 LOCKED = (
     Jar("org.example", "one", "1.0", hashlib.sha256(b"one").hexdigest()),
     Jar("org.example", "two", "2.0", hashlib.sha256(b"two").hexdigest()),
@@ -139,6 +141,68 @@ def test_the_ivy_inside_pyspark_does_without_maven(
     jars.folder(jars.kafka()).rmdir()
     jars.fetched(jars.kafka())
     assert f"-settings {settings}" in (path / "call").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def archive(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An archive that is wanted in the place of jars."""
+    made = tmp_path / "made.zip"
+    with zipfile.ZipFile(made, "w") as content:
+        content.writestr("one-runner.jar", b"one")
+        content.writestr("lib/two.jar", b"two")
+    sha256 = hashlib.sha256(made.read_bytes()).hexdigest()
+    wanted = (Jar("org.example", "registry", "1.0", sha256, "all", "zip"),)
+    for module in ("hapax.jars", "hapax.sandbox.jars"):
+        monkeypatch.setattr(f"{module}.locked", lambda _lock: wanted)
+    monkeypatch.setenv("PATH", f"{path}:/bin:/usr/bin")
+    return made
+
+
+def unpacked() -> list[str]:
+    folder = jars.fetched(jars.registry())
+    return sorted(str(one.relative_to(folder)) for one in folder.rglob("*.*"))
+
+
+def test_of_an_archive_maven_is_asked_for_it_alone_and_its_content_is_kept(
+    path: Path, archive: Path
+) -> None:
+    a_maven(path, f"cp {archive} $out/{ARCHIVE}")
+    assert unpacked() == ["lib/two.jar", "one-runner.jar"]
+    call = (path / "call").read_text(encoding="utf-8")
+    assert "dependency:copy -Dartifact=org.example:registry:1.0:zip:all " in call
+
+
+def test_of_an_archive_ivy_is_asked_without_its_pom_and_its_content_is_kept(
+    path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "maven", lambda: None)
+    monkeypatch.setattr(machine, "ivy", lambda: path / "ivy.jar")
+    monkeypatch.setattr(machine, "java", lambda: path / "java")
+    script(
+        path,
+        "java",
+        f'cat "$4" "$6" > {path}/call; for last; do :; done; out="${{last%/*}}"',
+        f"cp {archive} $out/{ARCHIVE}",
+    )
+    assert unpacked() == ["lib/two.jar", "one-runner.jar"]
+    call = (path / "call").read_text(encoding="utf-8")
+    assert 'usepoms="false"' in call
+    assert 'type="zip" ext="zip" m:classifier="all"' in call
+
+
+def test_an_archive_that_is_not_as_locked_is_not_unpacked(
+    path: Path, archive: Path, tmp_path: Path
+) -> None:
+    a_maven(path, f"cp {archive} $out/{ARCHIVE}; echo more >> $out/{ARCHIVE}")
+    with pytest.raises(SandboxError, match=f"{ARCHIVE} is not the file that registry-3.0.9.lock"):
+        unpacked()
+    assert kept(tmp_path) == []
+
+
+def test_the_lock_of_the_registry_names_one_archive() -> None:
+    (wanted,) = locked(jars.registry())
+    assert wanted.file == f"apicurio-registry-app-{jars.REGISTRY_VERSION}-all.zip"
+    assert len(wanted.sha256) == 64
 
 
 def test_without_maven_and_pyspark_the_error_says_what_to_type(path: Path, tmp_path: Path) -> None:
