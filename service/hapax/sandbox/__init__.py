@@ -31,7 +31,7 @@ from hapax.sandbox.login import secure_environment
 from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.prometheus_server import Prometheus, monitoring
 from hapax.sandbox.redis_server import Redis
-from hapax.sandbox.registry_server import Registry
+from hapax.sandbox.registry_server import RegistryServer
 from hapax.sandbox.rights import Rights
 from hapax.sandbox.sandbox import Sandbox
 from hapax.sandbox.spark_cluster import SparkCluster
@@ -42,7 +42,7 @@ __all__ = [
     "KafkaCluster",
     "Prometheus",
     "Redis",
-    "Registry",
+    "RegistryServer",
     "Rights",
     "Sandbox",
     "SandboxError",

@@ -61,7 +61,7 @@ _IVY_DEPENDENCY = (
 _IVY_ARCHIVE = (
     '<artifact name="{artifact}" type="{extension}" ext="{extension}" m:classifier="{classifier}"/>'
 )
-# As -m2compatible without POMs, which name parents that a mirror may lack: an archive stands alone.
+# As -m2compatible without POMs: an archive has all in it, and parents of POMs may be missing.
 _IVY_SETTINGS = """\
 <ivysettings>
   <settings defaultResolver="main"/>

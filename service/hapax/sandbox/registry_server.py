@@ -22,7 +22,7 @@ _ANSWER_TIMEOUT_S = 1.0
 _JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 
-class Registry(Server):
+class RegistryServer(Server):
     """One registry. Data: ``folder``, kept over restarts.
 
     url  of the API of Confluent's: what HAPAX_REGISTRY__URL is given

@@ -15,7 +15,7 @@ from hapax.sandbox.kafka_cluster import KafkaCluster
 from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.ports import Ports
 from hapax.sandbox.redis_server import Redis
-from hapax.sandbox.registry_server import Registry
+from hapax.sandbox.registry_server import RegistryServer
 from hapax.sandbox.rights import Rights
 from hapax.sandbox.spark_cluster import SparkCluster
 from hapax.sandbox.watchdog import ChildWatchdog
@@ -65,7 +65,7 @@ class Sandbox:
         self._spark_workers = 0
         self._spark: SparkCluster | None = None
         self._with_registry = False
-        self._registry: Registry | None = None
+        self._registry: RegistryServer | None = None
         self._extra = Extra(proxied=proxied, properties=properties or {})
         self._kafka: KafkaCluster | None = None
         self._redis: Redis | None = None
@@ -147,7 +147,7 @@ class Sandbox:
         return self._spark
 
     @property
-    def registry(self) -> Registry:
+    def registry(self) -> RegistryServer:
         """The schema registry."""
         if self._registry is None:
             raise SandboxError("This sandbox has no registry. Use Sandbox().with_registry()")
@@ -210,7 +210,7 @@ class Sandbox:
         if self._spark_workers:
             self._spark = SparkCluster(self._spark_workers, folder / "spark", ports, watchdog)
         if self._with_registry:
-            self._registry = Registry(folder / "registry", ports, watchdog)
+            self._registry = RegistryServer(folder / "registry", ports, watchdog)
         self._exits.callback(self._end, kept=kept)
         further = [one for one in (self._spark, self._registry) if one is not None]
         if self._redis is not None:
