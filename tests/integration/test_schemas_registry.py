@@ -185,6 +185,7 @@ def test_a_frozen_registry_holds_a_new_id_alone_and_an_id_that_it_denies_is_a_de
         route.await_outputs(written + 2)
         assert totals(route) == [2 * i for i in range(written + 3) if i != written + 1]
         servers.registry.resume()
+        await_told(worker, "schemas_recovered", outages + 1)
         written += 3
         route.await_outputs(written)
         assert totals(route) == [2 * i for i in range(written)]
