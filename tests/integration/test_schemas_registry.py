@@ -12,12 +12,14 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from hapax.sandbox import Sandbox, SandboxError
 from tests.kit.at_work import await_told
 from tests.kit.avro_orders import ORDER, TOTAL, WIDER, avro, totals
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.priced_messages import ORDER_PROTO, Order
 from tests.kit.proof import at_length, rounds
 from tests.kit.topics import Given
 
@@ -121,6 +123,27 @@ def test_json_schema_of_the_official_serdes_is_read_and_what_is_written_is_read_
     found = [read(one.value, context) for one in route.outputs()]
     assert sorted(one["total"] for one in found if one) == [0, 2, 4, 6, 8]
     assert [one.value for one in route.dead()] == [wrong]
+
+
+def test_protobuf_needs_no_descriptor_where_classes_are_generated(
+    route: PipelineUnderTest, client: SchemaRegistryClient, tmp_path: Path
+) -> None:
+    schema = tmp_path / "order.proto"
+    schema.write_text(ORDER_PROTO)
+    known = client.register_schema(f"{route.source}-value", Schema(ORDER_PROTO, "PROTOBUF"))
+    begins = b"\0" + known.to_bytes(4, "big") + b"\0"
+    route.write(*(begins + Order(id=i).SerializeToString() for i in range(5)))
+    route.run_to_end(
+        TRANSFORM="tests.kit.priced_messages:price",
+        INPUT__FORMAT="protobuf",
+        OUTPUT__FORMAT="protobuf",
+        OUTPUT__SCHEMA=str(schema),
+    )
+    # With the client the official one asks for a descriptor, which this registry does not give.
+    read = ProtobufDeserializer(Order, {"use.deprecated.format": False})
+    context = SerializationContext(route.target, MessageField.VALUE)
+    assert sorted(read(one.value, context).total for one in route.outputs()) == [0, 2, 4, 6, 8]
+    assert route.dead() == []
 
 
 @pytest.mark.rounds
