@@ -43,8 +43,8 @@ class RegistryServer(Server):
             "quarkus.http.access-log.enabled": "false",
             "apicurio.storage.kind": "sql",
             "apicurio.storage.sql.kind": "h2",
-            # An answered write has reached the file: by default H2 keeps it back for half a second,
-            # and a killed registry would give the same id to another schema.
+            # An answered write has reached the file: by default H2 keeps it back for a while, and a
+            # kill right after the answer lost the schema in 4 tries of 4 (its id goes to another).
             "apicurio.datasource.url": f"jdbc:h2:file:{folder / 'registry'};WRITE_DELAY=0",
         }
         program = jars.fetched(jars.registry()) / _PROGRAM
