@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import socket
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as NotYetError
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -34,6 +35,7 @@ TELL_S = 10.0
 """How long Spark may be silent before we say what we wait for."""
 _LOOK_S = 0.2
 _CONNECT_TIMEOUT_S = 2.0
+_CANCEL_TIMEOUT_S = 5.0
 Opened = TypeVar("Opened")
 _OTHER_PYTHON = "PYTHON_VERSION_MISMATCH"
 _LOST = "ExecutorLostFailure"
@@ -169,12 +171,15 @@ class Executors:
         ask = partial(gate.ask, self._function, self._wanted)
         tasks = max(2, context.defaultParallelism)
         threads = ThreadPoolExecutor(1, thread_name_prefix="executors")
+        job = threads.submit(context.parallelize(range(tasks), tasks).mapPartitions(ask).collect)
         try:
-            job = threads.submit(
-                context.parallelize(range(tasks), tasks).mapPartitions(ask).collect
-            )
             return list(self._answers(job, began_s))
         finally:
+            if not job.done():
+                # Left alone, its thread would meet the end of the JVM, and py4j prints a traceback.
+                with suppress(Exception):
+                    context.cancelAllJobs()
+                wait([job], _CANCEL_TIMEOUT_S)
             threads.shutdown(wait=False)
 
     def _answers(self, job: Any, began_s: float) -> Iterator[gate.Answer]:
