@@ -77,7 +77,7 @@ class Decoder:
         read = self._readers.get(schema) or self._reader(schema)
         try:
             return self._shape(read(rest, content))
-        except Poison:
+        except HapaxError:
             raise
         except Exception as error:
             raise _poison(f"it cannot be decoded by schema {schema}", error) from error
@@ -130,7 +130,7 @@ class Encoder:
         write, headers = self._writers.get(topic) or self._writer(topic)
         try:
             return write(data), headers
-        except Poison:
+        except HapaxError:
             raise
         except Exception as error:
             raise _poison(f"its output does not fit the schema of {topic}", error) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any
 
-from hapax.core.errors import Poison
+from hapax.core.errors import Poison, SchemasUnavailableError
 from hapax.schemas.wire import path_bytes, path_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class Messages:
     """The messages of one schema, by their path in the file."""
 
     def __init__(self, schema: Schema) -> None:
-        """Read the descriptor; raises Poison-free: what is wrong shows when a message is made."""
+        """Read the descriptor; a missing one shows when a message is made."""
         from google.protobuf import descriptor_pb2, descriptor_pool
 
         self._classes: dict[tuple[int, ...], Any] = {}
@@ -42,7 +42,10 @@ class Messages:
         self._file = pool.FindFileByName(file.name)
 
     def at(self, path: tuple[int, ...]) -> Any:
-        """Return the class of a message; raise Poison where the path leads to none."""
+        """Return the class of a message; raise Poison where the path leads to none.
+
+        Raises SchemasUnavailableError where the registry gave no descriptor.
+        """
         found = self._classes.get(path)
         if found is None:
             found = self._classes[path] = self._made(path)
@@ -56,9 +59,11 @@ class Messages:
         from google.protobuf import message_factory
 
         if self._file is None:
-            raise Poison(
+            # No record is to blame, and no waiting helps: the process stops and says so.
+            raise SchemasUnavailableError(
                 "the schema registry gives no descriptor of this schema: annotate the record with a"
-                " generated class, record: Record[Order]"
+                " generated class, record: Record[Order], and return messages of one",
+                refused=True,
             )
         return message_factory.GetMessageClass(self._descriptor(path))
 
