@@ -86,6 +86,7 @@ class KafkaTargetSource(KafkaSource):
         super().__init__(properties, topics, start=start, clock=clock, **client)
         self._identity.elsewhere = True
         self._untold: Progress = {}
+        self._unplaced: set[Where] = set()
         self._told_s = 0.0
 
     def meet_target(self, *, mirrors: bool) -> list[str]:
@@ -140,13 +141,12 @@ class KafkaTargetSource(KafkaSource):
 
     def _place(self) -> None:
         """Read the partitions that have come from where their lanes are."""
-        if not self._states.stale:
-            return
-        came = self._states.stale & self._consumer.assignment()
-        if came:
+        if self._states.stale & self._consumer.assignment():
             self._positions.reread_stale()
-            for where in came:
-                self._consumer.hold_ours(where, held=False)
+        # Placed here, or by the call in which they came, which knows nothing of what is held.
+        for where in self._unplaced - self._states.stale:
+            self._consumer.hold_ours(where, held=False)
+            self._unplaced.discard(where)
 
     def _progress(self, partitions: Iterable[Where]) -> dict[Where, TopicPartition]:
         wanted = list(partitions)
@@ -190,6 +190,7 @@ class KafkaTargetSource(KafkaSource):
         came = [(one.topic, one.partition) for one in held]
         for where in came:
             self._consumer.hold(where, held=True)  # until it is placed
+        self._unplaced.update(came)
         self.lanes.leave(came)
         self._states.stale.update(came)
 
