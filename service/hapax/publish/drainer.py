@@ -220,7 +220,7 @@ class Drainer:
     def _begin(self, marked: MarkedTransaction, cluster: str | None) -> None:
         """Set the first marker of a new spool, before any record: from then on one must be there.
 
-        Raises SpoolDisagreesError when there must be one already, and nobody says where to go on.
+        Raises SpoolDisagreesError when there must be one already, and no resume_at is given.
         """
         if cluster is not None and self._resume_at is None:
             raise SpoolDisagreesError(

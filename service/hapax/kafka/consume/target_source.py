@@ -141,7 +141,7 @@ class KafkaTargetSource(KafkaSource):
 
     def _place(self) -> None:
         """Read the partitions that have come from where their lanes are."""
-        if self._states.stale & self._consumer.assignment():
+        if self._states.stale and self._states.stale & self._consumer.assignment():
             self._positions.reread_stale()
         # Placed here, or by the call in which they came, which knows nothing of what is held.
         for where in self._unplaced - self._states.stale:

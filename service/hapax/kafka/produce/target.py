@@ -177,7 +177,7 @@ class TargetTransaction:
     def open(self) -> None:
         """Renew the producers that are in doubt; the others open with their partitions' progress.
 
-        A lane that is not sound afterwards refuses, and its partition is read anew.
+        A lane that is not sound afterwards refuses, and its partition is read again.
         """
         for lane in self._lanes.values():
             if lane.sound and lane.transaction.doubts:

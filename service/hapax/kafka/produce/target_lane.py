@@ -108,7 +108,7 @@ class TargetLane:
     def run(self, messages: Sequence[Message], offset: GroupOffset) -> None:
         """Commit messages and progress in one transaction.
 
-        Whatever goes wrong, the progress is read anew before the next one: what is raised says
+        Whatever goes wrong, the progress is read again before the next one: what is raised says
         that nothing else is certain.
         """
         if not self.sound:
