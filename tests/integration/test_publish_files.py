@@ -35,12 +35,12 @@ def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
 
 
 class Growing(threading.Thread):
-    """Writes numbered lines into a file, in pieces that end anywhere; renames it now and then."""
+    """Writes numbered lines into a file, in pieces that end anywhere; renames it when asked."""
 
-    def __init__(self, path: Path, *, rotate_every: int = 0) -> None:
+    def __init__(self, path: Path) -> None:
         super().__init__()
         self._path = path
-        self._rotate_every = rotate_every
+        self._rotating = threading.Event()
         self._ending = threading.Event()
         self.lines: list[bytes] = []
         self.rotations = 0
@@ -50,11 +50,12 @@ class Growing(threading.Thread):
         file = self._path.open("ab", buffering=0)
         while not self._ending.is_set():
             number = len(self.lines)
-            if self._rotate_every and number % self._rotate_every == self._rotate_every - 1:
-                self.rotations += 1
-                self._path.rename(self._path.with_name(f"{self._path.name}.{self.rotations}"))
+            if self._rotating.is_set():
+                self._path.rename(self._path.with_name(f"{self._path.name}.{self.rotations + 1}"))
                 file.close()
                 file = self._path.open("ab", buffering=0)
+                self._rotating.clear()
+                self.rotations += 1
             line = b"%d " % number + b"x" * (number % 90) + b"\n"
             cut = number % len(line)
             file.write(line[:cut])
@@ -62,6 +63,12 @@ class Growing(threading.Thread):
             file.write(line[cut:])
             self.lines.append(line.rstrip(b"\n"))
         file.close()
+
+    def rotate(self) -> None:
+        """Rename the file between two lines and open a new one; return when it is done."""
+        before = self.rotations
+        self._rotating.set()
+        await_(lambda: self.rotations > before, 30)
 
     def end(self) -> None:
         self._ending.set()
@@ -97,7 +104,7 @@ def test_a_file_that_grows_and_is_rotated_is_published_once_whenever_the_process
     log, receipts = tmp_path / "app.log", tmp_path / "receipts"
     words = [str(log), "--spool", str(tmp_path / "spool"), "--follow", "--receipts", str(receipts)]
     process = publishing(route, tmp_path, *words)
-    writer = Growing(log, rotate_every=1_500)
+    writer = Growing(log)
     writer.start()
     kills = rounds(3, 40)
     try:
@@ -105,7 +112,11 @@ def test_a_file_that_grows_and_is_rotated_is_published_once_whenever_the_process
             receipts.unlink(missing_ok=True)
             process.start()
             await_written(receipts, 2 + 7 * (kill % 5), process)
+            if kill % 2 == 0:
+                writer.rotate()  # the process may or may not have seen it when it dies
             process.kill()
+            if kill % 3 == 0:
+                writer.rotate()
     except BaseException:
         process.close()
         raise
@@ -116,7 +127,7 @@ def test_a_file_that_grows_and_is_rotated_is_published_once_whenever_the_process
     assert process.terminate() == 0, process.text()
     assert values(route) == writer.lines
     assert "SIGTERM" in process.text().splitlines()[-1]
-    assert (writer.rotations > 0, process.text().count("Traceback")) == (True, 0)
+    assert (writer.rotations >= kills // 2, process.text().count("Traceback")) == (True, 0)
 
 
 def test_control_without_a_spool_a_process_that_is_killed_and_started_again_doubles_lines(
