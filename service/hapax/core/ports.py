@@ -64,8 +64,8 @@ class Batch(msgspec.Struct, gc=False):
         return self.records[index].coordinates
 
 
-class Message(msgspec.Struct, frozen=True, gc=False):
-    """One record to produce, ready for the wire."""
+class Message(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One record to produce, ready for the wire. In a spool it lies as an array of its fields."""
 
     topic: str
     value: bytes | None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from bisect import bisect_left
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -82,8 +83,7 @@ class Drainer:
         """Set once folder and marker are compared, or cannot be for now."""
         self._marked: MarkedTransaction | None = None
         self._placed: dict[int, Placement] = {}
-        self._wanted: set[int] = set()
-        self._piece = 0
+        self._reports: dict[int, Callable[[Any, Any], None]] = {}
         self._committed_s = float("-inf")  # a start renews the marker
         self._fenced = 0
         self._wake = threading.Condition()
@@ -192,7 +192,7 @@ class Drainer:
                 forward=lambda *_line: None,
                 logger=logging.getLogger("hapax.publish"),
                 watch=lambda _call: nullcontext(),
-                placed=self._report,
+                placed=self._reports,
             )
         return self._marked
 
@@ -244,18 +244,18 @@ class Drainer:
         following = taken.following
         calls = self.receipts.wanted(taken.first, following)
         self._placed.clear()
-        self._wanted = {
+        wanted = [
             index
             for call in calls
             for index in range(
                 max(call.first, taken.first) - taken.first,
                 min(call.first + len(call.ids), following) - taken.first,
             )
-        }
+        ]
         nonce = self._spool.log.nonce_before(following)
         assert nonce is not None
         marker = SpoolMarker(following, self._spool.id.id, nonce)
-        self._marked.send(self._pieces(taken))
+        self._marked.send(self._pieces(taken, wanted))
         self._ahead.begin(following)
         self._marked.commit(marker.next, marker.metadata)
         self.next, self._committed_s, self._fenced = following, time.monotonic(), 0
@@ -272,20 +272,19 @@ class Drainer:
             )
         self._settle()
 
-    def _pieces(self, taken: Upcoming) -> Iterator[list[Message]]:
-        """Yield the messages some at a time, and note which reports are theirs."""
+    def _pieces(self, taken: Upcoming, wanted: list[int]) -> Iterator[list[Message]]:
+        """Yield the messages some at a time, and set which of them get a report."""
         for number, piece in enumerate(taken.pieces):
-            self._piece = number * PIECE
+            begin = number * PIECE
+            here = wanted[bisect_left(wanted, begin) : bisect_left(wanted, begin + PIECE)]
+            self._reports.clear()
+            self._reports.update((index - begin, partial(self._delivered, index)) for index in here)
             yield piece
 
     def _settle(self) -> None:
         if not self._ending:  # from then on the folder may be another process's
             self._spool.log.delete_below(self.next)
         self._drained()
-
-    def _report(self, index: int) -> Callable[[Any, Any], None] | None:
-        index += self._piece
-        return partial(self._delivered, index) if index in self._wanted else None
 
     def _delivered(self, index: int, error: object, message: Any) -> None:
         if error is None:

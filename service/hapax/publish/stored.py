@@ -11,15 +11,13 @@ from hapax.core.ports import Message
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-Fields = tuple[str, bytes | None, bytes | None, int, int, list[tuple[str, bytes | None]]]
-
-encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Fields).decode
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Message).decode
 
 
 def stored(message: Message, now_ms: int) -> bytes:
     """Return the bytes of a record; without a time it gets this one."""
-    return encode(
+    return _encode(
         (
             message.topic,
             message.value,
@@ -48,10 +46,9 @@ def message_id(spool: str, sequence: int) -> bytes:
 
 def messages(records: Iterable[bytes], first: int, spool: str, id_header: str) -> list[Message]:
     """Return what to produce; a record without the header of ids gets its own."""
-    prefix, found = f"{spool}/".encode(), []
-    for sequence, record in enumerate(records, first):
-        topic, value, key, partition, timestamp_ms, headers = _decode(record)
+    prefix, found = f"{spool}/".encode(), [*map(_decode, records)]
+    for sequence, message in enumerate(found, first):
+        headers = message.headers
         if not headers or id_header not in {name for name, _ in headers}:
-            headers.append((id_header, prefix + b"%d" % sequence))
-        found.append(Message(topic, value, key, partition, timestamp_ms, headers))
+            headers.append((id_header, b"%b%d" % (prefix, sequence)))
     return found

@@ -4,7 +4,7 @@ A file begins with two slots of a sector each, then come frames. A frame is what
 accepts, whole or not at all:
 
     length, CRC32C of all that follows and of the length, first sequence, count, length of position
-    position, and per record its length and its bytes
+    position, and the records as a MessagePack array of byte strings
 
 The first frame is the head. A slot says how far the file is known to be durable. It is written
 after the sync that made it so, to the older of the two slots, and becomes durable with the next
@@ -46,6 +46,10 @@ _SLOT_MAGIC = b"hapaxend"
 OUTER_BYTES = _OUTER.size
 INNER_BYTES = _INNER.size
 FRAME_BYTES_MAX = 1 << 30
+_PREFIX_BYTES_MAX = 5
+"""Of an array or a byte string in MessagePack."""
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):
@@ -79,34 +83,28 @@ class Frame(NamedTuple):
 
     def records(self) -> list[bytes]:
         """Return the records, each as it was given."""
-        body, at, found = self.body, 0, []
-        for _ in range(self.entries):
-            (length,) = _LENGTH.unpack_from(body, at)
-            at += _LENGTH.size
-            found.append(body[at : at + length])
-            at += length
-        return found
+        return _decode(self.body)
 
 
-def crc32c(data: bytes) -> int:
-    """Return the checksum."""
-    return int(google_crc32c.value(data))
+def crc32c(*parts: bytes) -> int:
+    """Return the checksum of these, one behind the other."""
+    checksum = 0
+    for part in parts:
+        checksum = google_crc32c.extend(checksum, part)
+    return checksum
 
 
 def packed(first: int, records: Sequence[bytes], position: bytes = b"") -> bytes:
     """Return a frame; an empty ``position`` leaves the one before it as it is."""
-    pack = _LENGTH.pack
-    parts = [_INNER.pack(first, len(records), len(position)), position]
-    for record in records:
-        parts += (pack(len(record)), record)
-    body = b"".join(parts)
-    length = pack(len(body))
-    return length + pack(crc32c(length + body)) + body
+    parts = (_INNER.pack(first, len(records), len(position)), position, _encode(records))
+    length = _LENGTH.pack(sum(map(len, parts)))
+    return b"".join((length, _LENGTH.pack(crc32c(length, *parts)), *parts))
 
 
 def frame_bytes(records: int, content_bytes: int, position_bytes: int) -> int:
-    """Return how long the frame of so many records will be."""
-    return OUTER_BYTES + INNER_BYTES + position_bytes + records * _LENGTH.size + content_bytes
+    """Return how long the frame of so many records becomes at most."""
+    lengths = (1 + records) * _PREFIX_BYTES_MAX
+    return OUTER_BYTES + INNER_BYTES + position_bytes + lengths + content_bytes
 
 
 def outer(data: bytes, at: int = 0) -> tuple[int, int] | None:
@@ -121,7 +119,7 @@ def outer(data: bytes, at: int = 0) -> tuple[int, int] | None:
 
 def inner(length: int, checksum: int, content: bytes) -> Frame | None:
     """Return the frame with this content; None when it is not what was written."""
-    if len(content) != length or crc32c(_LENGTH.pack(length) + content) != checksum:
+    if len(content) != length or crc32c(_LENGTH.pack(length), content) != checksum:
         return None
     first, count, position_bytes = _INNER.unpack_from(content)
     begin = INNER_BYTES + position_bytes

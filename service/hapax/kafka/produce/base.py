@@ -79,7 +79,7 @@ class ProducerConfig(msgspec.Struct, frozen=True, kw_only=True):
     round_robin      whether records without a key are spread evenly
     native           the native record path; None: messages are handed over one by one
     deadline_s       longest that one transaction, or one step of it, may take
-    placed           gives a delivery report for the message of this index in a call, or None
+    placed           delivery reports by index of the message in a call, as they are at that call
     """
 
     properties: dict[str, Any]

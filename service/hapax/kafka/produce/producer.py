@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hapax.kafka.produce.doubts import LogLine
 
     Report = Callable[[KafkaError | None, Any], None]
-    Placed = Callable[[int], Report | None]
+    Placed = Mapping[int, Report]
 
 METADATA_TIMEOUT_S = 5.0
 CLIENT_ERRORS: tuple[type[BaseException], ...] = (
@@ -121,8 +121,8 @@ class Outbox:
         produce = self.producer.produce
         report = placed = None
         for index, message in enumerate(messages):
-            if self._placed is not None:
-                report = placed = self._placed(index)
+            if self._placed:
+                report = placed = self._placed.get(index)
             if reports:
                 report = self._reporter(index, message.topic, placed)
             partition = message.partition
