@@ -32,7 +32,7 @@ class Acceptance:
     def check(self, messages: Iterable[Message], *, away: bool) -> None:
         """Raise RecordRefusedError for a topic that is not there, or a record it does not take.
 
-        ``away``: brokers are known not to answer, so nobody waits for them here.
+        ``away``: brokers are known not to answer, so this does not wait for them.
         """
         for message in messages:
             limit = self._limits.get(message.topic)

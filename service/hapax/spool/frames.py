@@ -10,8 +10,8 @@ The first frame is the head. A slot says how far the file is known to be durable
 after the sync that made it so, to the older of the two slots, and becomes durable with the next
 sync; only then are the records acknowledged. So behind a crash everything below the newest sound
 slot was acknowledged or could have been, and must be sound; what lies above was never
-acknowledged, and may be torn. A slot that is damaged itself hides the other one's records from
-nobody: they are there and sound.
+acknowledged, and may be torn. Behind a damaged slot the other one counts: the records that only
+the damaged one covered are there and sound, and are kept.
 """
 
 from __future__ import annotations

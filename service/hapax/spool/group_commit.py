@@ -68,7 +68,7 @@ class Group:
         tell()
 
     def when_accepted(self, then: Callable[[Group], None]) -> None:
-        """Call this from the thread that writes, accepted or not; before anybody is told."""
+        """Call this from the thread that writes, accepted or not; before its callers return."""
         self._then.append(then)
 
 
@@ -120,7 +120,7 @@ class GroupCommit:
         """Hand records over; return their group, which may hold others, too.
 
         then       called with the group and the index of the first record in it, when it is
-                   accepted or refused, before anybody is told
+                   accepted or refused, before its callers return
         timeout_s  in place of the usual time to wait for room
         Raises SpoolFullError when no room came in time, SpoolFailedError, ValueError.
         """

@@ -1,6 +1,6 @@
 """What a folder holds after a crash.
 
-Only bytes that nobody was told about can be torn, and they stand at the end of the last segment,
+Only bytes that were not acknowledged can be torn, and they stand at the end of the last segment,
 above its newest sound slot (frames.py): they are cut. Anything else that is not what was written
 is damage, and is told with its place; nothing is changed then.
 """
@@ -24,7 +24,7 @@ def recovered(disk: Disk, spool: bytes) -> list[Segment]:
     """
     names = disk.names()
     for name in names:
-        if name.endswith(NEW):  # never had its name, so nobody was told of it
+        if name.endswith(NEW):  # never had its name, so nothing in it was acknowledged
             disk.unlink(name)
     segments: list[Segment] = []
     logs = [name for name in names if name.endswith(LOG)]
@@ -86,7 +86,7 @@ def _scan(segment: Segment, *, last: bool) -> None:
 
 
 def _make_durable(last: Segment) -> None:
-    """Cut what is torn, and make durable what nobody was told about but is sound."""
+    """Cut what is torn, and make durable what was not acknowledged but is sound."""
     if last.end < last.size():
         last.cut()
     last.rewrite(last.certified)

@@ -2,7 +2,7 @@
 
 The group shares the partitions out, and nothing else of it counts: a partition that comes is read
 from what the cluster of the outputs has committed for it, once its lane there is open
-(produce/target_lane.py). What the group has committed here follows for whoever looks at lag, and
+(produce/target_lane.py). What the group has committed here follows for tools that show lag, and
 tells one thing: that the partition had progress once.
 """
 
@@ -117,7 +117,7 @@ class KafkaTargetSource(KafkaSource):
         super().subscribe()
 
     def progress_of(self, partitions: Iterable[Where]) -> dict[Where, int | None]:
-        """Return what is committed on the cluster of the outputs, whoever has the partitions."""
+        """Return what is committed on the cluster of the outputs, also for partitions of others."""
         found = self.lanes.progress(partitions, frozenset())
         return {where: one.offset if one.offset >= 0 else None for where, one in found.items()}
 

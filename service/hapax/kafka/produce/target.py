@@ -125,8 +125,8 @@ class TargetTransaction:
     ) -> dict[Where, TopicPartition]:
         """Return the committed offsets in the form of the client's own call.
 
-        A partition of ours gets its lane first, so that nobody else moves it from here on. Raises
-        BatchAbortedError when no answer comes.
+        A partition of ours gets its lane first, so that no other process moves it from here on.
+        Raises BatchAbortedError when no answer comes.
         """
         found = {}
         for where in partitions:

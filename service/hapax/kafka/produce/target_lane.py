@@ -95,7 +95,7 @@ class TargetLane:
         return None if self.progress is None else self.progress.offset
 
     def open(self) -> None:
-        """Fence whoever had the partition before, then read its progress.
+        """Fence the producer that had the partition before, then read its progress.
 
         Raises ProducerDeadError or BatchAbortedError when brokers do not answer: call again.
         """
