@@ -113,7 +113,7 @@ class MarkedTransaction:
         """Fence all earlier producers of the id; return the marker's number and metadata."""
         self.transaction.open()
         with self._watch("committed"):
-            answer = stable_offset(self._group, self._where, "the marker", self.transaction)
+            answer = stable_offset(self._group, self._where, "the marker")
         return (answer.offset, answer.metadata or "") if answer.offset >= 0 else None
 
     def send(self, chunks: Iterable[Chunk]) -> dict[str, int]:

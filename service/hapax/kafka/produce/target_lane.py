@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from hapax.core.ports import Message
     from hapax.core.records import TopicPartition as Where
-    from hapax.kafka.produce.transaction import KafkaTransaction
     from hapax.settings import Settings
 
 KEEP_INTERVAL_S = 6 * 3600.0
@@ -44,13 +43,12 @@ def target_names(app: str, where: Where) -> MarkedNames:
 
 
 def target_progress(
-    settings: Settings, where: Where, logger: object, lane: KafkaTransaction | None = None
+    settings: Settings, where: Where, logger: object
 ) -> tuple[GroupOffset | None, bytes]:
     """Return the progress of an input partition, and the metadata of the group that has it.
 
-    ``settings``: of the cluster of the outputs. ``lane``: the producer of its lane, which has just
-    registered; without one the answer waits while a transaction has the progress. Raises
-    BatchAbortedError when no answer comes, StopError when a right is missing.
+    ``settings``: of the cluster of the outputs. The answer waits while a transaction has the
+    progress. Raises BatchAbortedError when no answer comes, StopError when a right is missing.
     """
     key = (settings.output.topic, 0)
     names = target_names(settings.app, where)
@@ -59,7 +57,7 @@ def target_progress(
         # Coordinator queries before the first connection is up wait for a timer of 500 ms.
         with suppress(KafkaException):
             member.list_topics(key[0], timeout=ANSWER_TIMEOUT_S)
-        answer = stable_offset(member, key, what, lane)
+        answer = stable_offset(member, key, what)
         metadata = bytes(member.consumer_group_metadata())
     if answer.offset < 0:
         return None, metadata
@@ -101,8 +99,7 @@ class TargetLane:
         """
         self.sound = False
         self.transaction.open()
-        found = target_progress(self._settings, self._where, self._logger, self.transaction)
-        self.progress, self._group = found
+        self.progress, self._group = target_progress(self._settings, self._where, self._logger)
         self.sound = True
 
     def run(self, messages: Sequence[Message], offset: GroupOffset) -> None:
