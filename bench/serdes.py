@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
-from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from io import SEEK_END, BytesIO
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import orjson
 from confluent_kafka.schema_registry import SchemaRegistryClient, topic_subject_name_strategy
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.json_format import MessageToDict, ParseDict
+from jsonschema import Draft202012Validator
 
 from hapax.core.formats import FormatOptions, RegistryOptions
 from hapax.core.forms import form_of
@@ -23,6 +28,8 @@ from tests.kit.schema_registry import RegistryDouble
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from hapax.core.formats import Format
 
 ORDER: dict[str, Any] = {
     "type": "record",
@@ -52,56 +59,179 @@ DATA = {
     "customer": "c-4711",
     "lines": [{"sku": f"sku-{number}", "price": 1.25 * number, "count": 3} for number in range(3)],
 }
-RECORDS, ROUNDS = 20_000, 5
+PREFIX = b"\0\0\0\0\1"
+RECORDS, ROUNDS = 300, 60
+"""Short rounds, in turn: what else the machine does falls on all that is compared."""
 
 
-def cpu_us(work: Callable[[], object]) -> float:
-    """Return the least CPU time of one call in some rounds, in microseconds."""
-    least = float("inf")
+def cpu_us(*works: Callable[[], object]) -> list[float]:
+    """Return the least CPU time of one call of each in some rounds, in microseconds."""
+    least = [float("inf")] * len(works)
     for _ in range(ROUNDS):
-        began = time.process_time()
-        for _ in range(RECORDS):
-            work()
-        least = min(least, time.process_time() - began)
-    return 1e6 * least / RECORDS
+        for index, work in enumerate(works):
+            began = time.process_time()
+            for _ in range(RECORDS):
+                work()
+            least[index] = min(least[index], time.process_time() - began)
+    return [1e6 * each / RECORDS for each in least]
+
+
+class Case(NamedTuple):
+    """One format: its schema, a value, and the same work by its library alone.
+
+    bare  from the value to data, and from data to the same value
+    what  the library does there
+    """
+
+    format: Format
+    schema: Schema
+    value: bytes
+    bare: Callable[[bytes], bytes]
+    what: str
+    kind: Any = Any
+
+
+def _avro() -> Case:
+    parsed, out = parse_schema(ORDER), BytesIO(PREFIX)
+    out.seek(0, SEEK_END)
+    schemaless_writer(out, parsed, DATA)
+
+    def bare(value: bytes) -> bytes:
+        data: Any = schemaless_reader(BytesIO(value[5:]), parsed, None)
+        to = BytesIO()
+        to.write(PREFIX)
+        schemaless_writer(to, parsed, data)
+        return to.getvalue()
+
+    schema = Schema(text=json.dumps(ORDER), id=1)
+    return Case("avro", schema, out.getvalue(), bare, "fastavro")
+
+
+def _protobuf(*, generated: bool) -> Case:
+    """Return the case of a generated class, or that of dicts by the registry's descriptor."""
+    file = _descriptor()
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    kind: Any = message_factory.GetMessageClass(pool.FindMessageTypeByName("bench.Order"))
+    prefix = PREFIX + b"\0"
+
+    def messages(value: bytes) -> bytes:
+        made: bytes = kind.FromString(value[6:]).SerializeToString()
+        return prefix + made
+
+    def dicts(value: bytes) -> bytes:
+        data = MessageToDict(kind.FromString(value[6:]), preserving_proto_field_name=True)
+        made: bytes = ParseDict(data, kind()).SerializeToString()
+        return prefix + made
+
+    serialized = base64.b64encode(file.SerializeToString()).decode()
+    schema = Schema(text="", kind="PROTOBUF", id=1, serialized=serialized)
+    value = prefix + ParseDict(DATA, kind()).SerializeToString()
+    if generated:
+        what = "FromString and SerializeToString"
+        return Case("protobuf", schema, value, messages, what, kind)
+    return Case("protobuf", schema, value, dicts, "the same with MessageToDict and ParseDict")
+
+
+def _descriptor() -> Any:
+    field = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="order.proto", package="bench", syntax="proto3")
+    order, line = file.message_type.add(name="Order"), file.message_type.add(name="Line")
+    for message, fields in (
+        (order, (("id", field.TYPE_INT64), ("customer", field.TYPE_STRING))),
+        (
+            line,
+            (
+                ("sku", field.TYPE_STRING),
+                ("price", field.TYPE_DOUBLE),
+                ("count", field.TYPE_INT32),
+            ),
+        ),
+    ):
+        for number, (name, kind) in enumerate(fields, start=1):
+            message.field.add(name=name, number=number, type=kind, label=field.LABEL_OPTIONAL)
+    order.field.add(
+        name="lines",
+        number=3,
+        type=field.TYPE_MESSAGE,
+        type_name=".bench.Line",
+        label=field.LABEL_REPEATED,
+    )
+    return file
+
+
+def _json_schema() -> Case:
+    line = {"sku": _of("string"), "price": _of("number"), "count": _of("integer")}
+    lines = {"type": "array", "items": _object(line)}
+    whole = _object({"id": _of("integer"), "customer": _of("string"), "lines": lines})
+    validate = Draft202012Validator(whole).validate
+
+    def bare(value: bytes) -> bytes:
+        data = orjson.loads(value[5:])
+        validate(data)
+        validate(data)
+        return PREFIX + orjson.dumps(data)
+
+    value = PREFIX + orjson.dumps(DATA)
+    schema = Schema(text=json.dumps(whole), kind="JSON", id=1)
+    return Case("json-schema", schema, value, bare, "orjson, and jsonschema once on each side")
+
+
+def _of(kind: str) -> dict[str, Any]:
+    return {"type": kind}
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+    }
 
 
 def main() -> None:
     """Print the figures."""
-    parsed = parse_schema(ORDER)
-    out = BytesIO()
-    schemaless_writer(out, parsed, DATA)
-    body = out.getvalue()
-    options = FormatOptions(
-        input="avro", output="avro", topic="out", registry=RegistryOptions(urls=("memory:bench",))
-    )
-    schema = Schema(text=json.dumps(ORDER), id=1)
-    lookup = lookup_of(options)
-    lookup.add("id:1", schema)
-    lookup.add("subject:out-value", schema)
-    record: Record[Any] = Record("in", 0, 0, b"k", b"\0\0\0\0\1" + body)
-    decoder, encoder = Decoder(options, lookup, Any), Encoder(options, lookup)
+    cases = (_avro(), _protobuf(generated=True), _protobuf(generated=False), _json_schema())
+    for case in cases:
+        _measure(case)
+    avro = cases[0]
+    least, theirs = cpu_us(lambda: avro.bare(avro.value), _official(avro.value))
+    print(f"avro, serdes of confluent-kafka: {theirs / least:.2f}")
 
-    def bare() -> bytes:
-        data: Any = schemaless_reader(BytesIO((record.value or b"")[5:]), parsed, None)
-        to = BytesIO()
-        to.write(b"\0\0\0\0\1")
-        schemaless_writer(to, parsed, data)
-        return to.getvalue()
+
+def _measure(case: Case) -> None:
+    options = FormatOptions(
+        input=case.format,
+        output=case.format,
+        topic=f"out-{case.what}",
+        registry=RegistryOptions(urls=(f"memory:{case.what}",)),
+    )
+    lookup = lookup_of(options)
+    lookup.add("id:1", case.schema)
+    lookup.add(f"subject:{options.topic}-value", case.schema)
+    record: Record[Any] = Record("in", 0, 0, b"k", case.value)
+    decoder, encoder = Decoder(options, lookup, case.kind), Encoder(options, lookup)
+
+    def bare() -> object:
+        return case.bare(case.value)
 
     def codec() -> object:
         return encoder.encode(decoder.decode(record), None)
 
-    def pass_on(given: Record[Any]) -> Output:
+    generic: Any = Record
+
+    def pass_on(given: Record) -> Output:
         return Output(given.data)
 
+    pass_on.__annotations__["given"] = generic[case.kind]
     whole = with_data(form_of(pass_on), options).function
-    assert codec() == (bare(), ())
-    least = cpu_us(bare)
-    for name, work in (("codec", codec), ("with the call", lambda: whole(record))):
-        spent = cpu_us(work)
-        print(f"{name}: {spent:.2f} µs, bare fastavro {least:.2f} µs: {spent / least:.2f}")
-    print(f"official serdes: {cpu_us(_official(record.value or b'')) / least:.2f}")
+    assert codec() == (bare(), ()) == (case.value, ())
+    least, spent, called = cpu_us(bare, codec, lambda: whole(record))
+    print(
+        f"{case.format}: {spent:.2f} µs, bare {least:.2f} µs: {spent / least:.2f},"
+        f" with the call {called / least:.2f} (bare: {case.what})"
+    )
 
 
 def _official(value: bytes) -> Callable[[], object]:

@@ -11,8 +11,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from tests.kit.at_work import await_told
-from tests.kit.avro_orders import ORDER, TOTAL, WIDER, avro, totals
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.avro_orders import ORDER, WIDER, avro, avro_route, totals
 from tests.kit.proof import at_length
 from tests.kit.schema_registry import RegistryDouble
 from tests.kit.spark_process import SparkProcess
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hapax.sandbox import Sandbox
+    from tests.kit.pipeline_under_test import PipelineUnderTest
 
 
 @pytest.fixture
@@ -35,19 +35,7 @@ def registry() -> Iterator[RegistryDouble]:
 def route(
     sandbox: Sandbox, tmp_path: Path, registry: RegistryDouble
 ) -> Iterator[PipelineUnderTest]:
-    route = PipelineUnderTest(
-        sandbox,
-        tmp_path,
-        partitions=2,
-        TRANSFORM="tests.kit.priced:price",
-        INPUT__FORMAT="avro",
-        OUTPUT__FORMAT="avro",
-        REGISTRY__URL=registry.url,
-        REGISTRY__TIMEOUT="1s",
-        REGISTRY__CACHE=str(tmp_path / "schemas"),
-    )
-    route.create()
-    registry.add(f"{route.target}-value", TOTAL)
+    route = avro_route(sandbox, tmp_path, registry)
     yield route
     route.close()
 

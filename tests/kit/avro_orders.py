@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import fastavro
 
+from tests.kit.pipeline_under_test import PipelineUnderTest
+
 if TYPE_CHECKING:
-    from tests.kit.pipeline_under_test import PipelineUnderTest
+    from pathlib import Path
+
+    from hapax.core.records import Record
+    from hapax.sandbox import Sandbox
+    from tests.kit.schema_registry import RegistryDouble
 
 ORDER = {
     "type": "record",
@@ -30,10 +36,32 @@ def avro(number: int, schema: dict[str, Any], data: dict[str, Any]) -> bytes:
     return out.getvalue()
 
 
+def avro_route(sandbox: Sandbox, folder: Path, registry: RegistryDouble) -> PipelineUnderTest:
+    """Return a route that prices orders, and whose outputs have a schema."""
+    route = PipelineUnderTest(
+        sandbox,
+        folder,
+        partitions=2,
+        TRANSFORM="tests.kit.priced:price",
+        INPUT__FORMAT="avro",
+        OUTPUT__FORMAT="avro",
+        REGISTRY__URL=registry.url,
+        REGISTRY__TIMEOUT="1s",
+        REGISTRY__CACHE=str(folder / "schemas"),
+    )
+    route.create()
+    registry.add(f"{route.target}-value", TOTAL)
+    return route
+
+
 def totals(route: PipelineUnderTest) -> list[int]:
-    parsed = fastavro.parse_schema(TOTAL)
-    found: list[Any] = [
-        fastavro.schemaless_reader(BytesIO((one.value or b"")[5:]), parsed, None)
-        for one in route.outputs()
-    ]
-    return sorted(one["total"] for one in found)
+    return sorted(map(total, route.outputs()))
+
+
+def total(output: Record) -> int:
+    data: Any = fastavro.schemaless_reader(BytesIO((output.value or b"")[5:]), _TOTAL, None)
+    number: int = data["total"]
+    return number
+
+
+_TOTAL = fastavro.parse_schema(TOTAL)

@@ -10,10 +10,20 @@ import threading
 import uuid
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import unquote, urlsplit
 
 from hapax.sandbox.ports import LOOPBACK
+
+if TYPE_CHECKING:
+    import ssl
+
+
+class _Server(ThreadingHTTPServer):
+    """Says nothing about clients that go away, or that its certificate does not please."""
+
+    def handle_error(self, *_who: object) -> None:
+        pass
 
 
 class RegistryDouble:
@@ -23,9 +33,13 @@ class RegistryDouble:
     hidden   ids that it does not know yet
     asked    paths that were asked, in order; logins: with which authorization
     hang     take questions and answer none, until it is killed
+    slow_s   each answer takes so long
+
+    ``tls``: speak it, as this context says.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self.schemas: list[dict[str, Any]] = []
         self.status: int | None = None
         self.body = b"{}"
@@ -34,10 +48,11 @@ class RegistryDouble:
         self.logins: list[str] = []
         self.compatibility = "BACKWARD"
         self.hang = False
+        self.slow_s = 0.0
         self._thaw = threading.Event()
         self._server = self._bound(0)
         self.port = self._server.server_address[1]
-        self.url = f"http://{LOOPBACK}:{self.port}"
+        self.url = f"{'http' if tls is None else 'https'}://{LOOPBACK}:{self.port}"
         self._serve()
 
     def __enter__(self) -> Self:
@@ -90,6 +105,8 @@ class RegistryDouble:
                     double.logins.append(login)
                 if double.hang:
                     double._thaw.wait()
+                elif double.slow_s:
+                    double._thaw.wait(double.slow_s)
                 if double.status is not None:
                     code, answer = double.status, double.body
                 else:
@@ -104,9 +121,13 @@ class RegistryDouble:
             def log_message(self, *_words: object) -> None:
                 pass
 
-        ThreadingHTTPServer.allow_reuse_address = True
-        server = ThreadingHTTPServer((LOOPBACK, port), Handler)
+        _Server.allow_reuse_address = True
+        server = _Server((LOOPBACK, port), Handler)
         server.daemon_threads = True
+        if self._tls is not None:
+            server.socket = self._tls.wrap_socket(
+                server.socket, server_side=True, do_handshake_on_connect=False
+            )
         return server
 
     def _serve(self) -> None:

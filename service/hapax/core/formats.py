@@ -27,6 +27,7 @@ class RegistryOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A schema registry, and what to do when it does not know.
 
     urls      asked one after the other
+    wait_s    how long a call waits for an answer, which takes up to timeout_s in the background
     cache     folder of schemas that were fetched; None: they are kept in memory alone
     grace_s   how long an id that the registry does not know is waited for
     """
@@ -40,6 +41,7 @@ class RegistryOptions(msgspec.Struct, frozen=True, kw_only=True):
     key_file: str | None = None
     key_password: Secret | None = None
     timeout_s: float = 5.0
+    wait_s: float = 1.0
     cache: str | None = None
     grace_s: float = 60.0
     after_grace: AfterGrace = "hold"

@@ -20,8 +20,8 @@ from hapax.core.errors import ConfigurationError, HapaxError, Poison, SchemasUna
 from hapax.core.formats import WITH_REGISTRY
 from hapax.core.headers import VALUE_SCHEMA
 from hapax.schemas import avro, json_schema, protobuf
-from hapax.schemas.registry import Schema, UnknownSchemaError
-from hapax.schemas.wire import BY_GUID, BY_ID, split
+from hapax.schemas.registry import Schema, UnknownSchemaError, tls
+from hapax.schemas.wire import BY_GUID, ID_BYTES, prefix_of, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from hapax.core.records import Headers, Record
     from hapax.schemas.lookup import Lookup
 
+    Reader = Callable[[bytes, bytes], Any]
     Writer = tuple[Callable[[Any], bytes], Headers]
 
 KINDS: Final[dict[str, str]] = {"avro": "AVRO", "protobuf": "PROTOBUF", "json-schema": "JSON"}
 _LIBRARIES: Final = {"avro": "fastavro", "protobuf": "google.protobuf", "json-schema": "jsonschema"}
+_NAMES: Final = {"avro": avro.name_of, "json-schema": json_schema.name_of}
 _BUILTIN: Final = (bytes, bytearray, datetime, date, time, Decimal, UUID)
 """What Avro knows as well as msgspec: left as it is."""
 
@@ -63,7 +65,8 @@ class Decoder:
         self._kind = kind
         self._shape = _shape(kind)
         self._resolved_to = None if formats.reader is None else text_of(formats.reader, "INPUT")
-        self._readers: dict[str | int, Callable[[bytes, bytes], Any]] = {}
+        self._readers: dict[str | int, Reader] = {}
+        self._by_prefix: dict[bytes, tuple[Reader, str | int]] = {}
         self._json = _json_reader(kind)
 
     def decode(self, record: Record) -> Any:
@@ -73,37 +76,52 @@ class Decoder:
             return None
         if self._format == "json":
             return self._checked(self._json, value, "it is no JSON of the type that is expected")
-        schema, rest, content = split(value, record.headers)
-        read = self._readers.get(schema) or self._reader(schema)
+        for name, _told in record.headers:
+            if name == VALUE_SCHEMA:
+                known = None
+                break
+        else:
+            known = self._by_prefix.get(value[:ID_BYTES])
+        if known is not None:  # the short way of nearly all records
+            (read, schema), rest, content = known, b"", value[ID_BYTES:]
+        else:
+            schema, rest, content = split(value, record.headers)
+            read = self._readers.get(schema) or self._reader(schema)
         try:
-            return self._shape(read(rest, content))
+            return read(rest, content)
         except HapaxError:
             raise
         except Exception as error:
             raise _poison(f"it cannot be decoded by schema {schema}", error) from error
 
-    def _reader(self, schema: str | int) -> Callable[[bytes, bytes], Any]:
+    def _reader(self, schema: str | int) -> Reader:
         if protobuf.is_message(self._kind):
             found = Schema(text="", kind="PROTOBUF")  # a generated class needs nothing else
         else:
             found = self._lookup.get(f"{'id' if isinstance(schema, int) else 'guid'}:{schema}")
         if found.kind != KINDS[self._format]:
             raise Poison(f"schema {schema} is {found.kind}, but HAPAX_INPUT__FORMAT={self._format}")
-        made: Callable[[bytes, bytes], Any] = self._checked(
-            self._made, found, f"schema {schema} cannot be used"
-        )
+        made: Reader = self._checked(self._made, found, f"schema {schema} cannot be used")
         self._readers[schema] = made
+        if isinstance(schema, int):
+            self._by_prefix[prefix_of(schema)] = made, schema
         return made
 
-    def _made(self, schema: Schema) -> Callable[[bytes, bytes], Any]:
+    def _made(self, schema: Schema) -> Reader:
+        shape = self._shape
         if self._format == "protobuf":
-            return protobuf.reader(schema, self._kind)
+            message = protobuf.reader(schema, self._kind)
+            if shape is _as_it_is:
+                return message
+            return lambda rest, content: shape(message(rest, content))
         read = (
             avro.reader(schema, self._resolved_to)
             if self._format == "avro"
             else json_schema.reader(schema)
         )
-        return lambda _rest, content: read(content)
+        if shape is _as_it_is:
+            return lambda _rest, content: read(content)
+        return lambda _rest, content: shape(read(content))
 
     def _checked(self, step: Callable[[Any], Any], given: Any, problem: str) -> Any:
         try:
@@ -119,6 +137,7 @@ class Encoder:
 
     def __init__(self, formats: FormatOptions, lookup: Lookup) -> None:
         self._formats = formats
+        self._topic = formats.topic
         self._lookup = lookup
         self._writers: dict[str, Writer] = {}
 
@@ -126,7 +145,7 @@ class Encoder:
         """Return the value, and the headers that belong to it; raises as the module says."""
         if data is None:
             return None, ()
-        topic = topic or self._formats.topic
+        topic = topic or self._topic
         write, headers = self._writers.get(topic) or self._writer(topic)
         try:
             return write(data), headers
@@ -147,9 +166,8 @@ class Encoder:
         formats, names = self._formats, self._formats.registry.subjects
         if names == "topic":
             return f"{topic}-value"
-        named = {"avro": avro.name_of, "json-schema": json_schema.name_of}.get(formats.output)
-        text = text_of(formats.schema or "", "OUTPUT")
-        name = named(text) if named is not None else _first_message(text)
+        named = _NAMES.get(formats.output, protobuf.name_of)
+        name = named(text_of(formats.schema or "", "OUTPUT"))
         if not name:
             problem = (
                 f"HAPAX_REGISTRY__SUBJECTS={names} needs a name, and the schema in"
@@ -175,10 +193,9 @@ class Encoder:
             )
         prefix, mark = _named(schema, in_header=formats.registry.placement == "header")
         if formats.output == "protobuf":
-            write = protobuf.writer(schema)
             if mark:
                 raise Poison("HAPAX_REGISTRY__PLACEMENT=header is for avro and json-schema")
-            return partial(_message_bytes, write, prefix), ()
+            return protobuf.writer(schema, prefix), ()
         headers = ((VALUE_SCHEMA, mark),) if mark else ()
         if formats.output == "avro":
             return partial(_plain_first, avro.writer(schema, prefix)), headers
@@ -205,12 +222,7 @@ def _named(schema: Schema, *, in_header: bool) -> tuple[bytes, bytes]:
         return b"", bytes([BY_GUID]) + bytes.fromhex(schema.guid)
     if schema.id is None:
         raise Poison("the schema registry gives no id of this schema")
-    return bytes([BY_ID]) + schema.id.to_bytes(4, "big"), b""
-
-
-def _message_bytes(write: Callable[[Any], tuple[bytes, bytes]], prefix: bytes, data: Any) -> bytes:
-    path, content = write(data)
-    return prefix + path + content
+    return prefix_of(schema.id), b""
 
 
 def _plain_first(write: Callable[[Any], bytes], data: Any) -> bytes:
@@ -254,18 +266,6 @@ def _as_it_is(data: Any) -> Any:
     return data
 
 
-def _first_message(text: str) -> str | None:
-    """Return the full name of the first message of a ``.proto`` text."""
-    package = name = None
-    for line in text.splitlines():
-        words = line.replace("{", " ").replace(";", " ").split()
-        if words[:1] == ["package"] and len(words) > 1:
-            package = words[1]
-        if words[:1] == ["message"] and len(words) > 1 and name is None:
-            name = words[1]
-    return f"{package}.{name}" if package and name else name
-
-
 def _poison(problem: str, error: Exception) -> Poison:
     return Poison(f"{problem}: {type(error).__name__}: {error}"[:800])
 
@@ -276,10 +276,16 @@ def check_output(formats: FormatOptions, lookup: Lookup) -> None:
     Raises SchemasUnavailableError, and ConfigurationError where the registry does not have it.
     """
     require(formats)
+    try:
+        tls(formats.registry)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError([str(error)]) from None
     if formats.output not in WITH_REGISTRY:
         return
     encoder = Encoder(formats, lookup)
     key = encoder.key(formats.topic)
+    if formats.schema is not None:
+        text_of(formats.schema, "OUTPUT")
     subject = key.partition(":")[2].partition("\n")[0]
     try:
         schema = lookup.first(key)

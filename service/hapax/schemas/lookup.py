@@ -3,13 +3,15 @@
 A key is ``id:17``, ``guid:…`` or ``subject:…``. What is not to be had is looked for by a thread in
 the background until it is there, and no call waits for the network meanwhile: ``get`` raises
 SchemasUnavailableError at once. So a registry that is away or slow costs records with known ids
-nothing.
+nothing. The first question is asked apart, too: it has the time that the settings give it, and the
+call that needs the schema, and the poll behind it, wait for a fraction of that.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import Future
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -28,6 +30,8 @@ PAUSE_MAX_S: Final = 5.0
 """Between two questions for what is missing: doubled each time."""
 AGAIN_S: Final = 60.0
 """An id that was given up is asked for again after so long, when a record brings it."""
+SHARE: Final = 10
+"""After a long wait for an answer nobody waits for so many times as long."""
 
 
 class Lookup:
@@ -55,6 +59,8 @@ class Lookup:
         self._missing: dict[str, str] = {}
         self._unknown_since_s: dict[str, float] = {}
         self._ask_s: dict[str, float] = {}
+        self._asking: dict[str, Future[Schema]] = {}
+        self._wait_from_s = float("-inf")
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -67,23 +73,25 @@ class Lookup:
         if found is not None:
             return found
         with self._lock:
-            if key in self._known:
-                return self._known[key]
-            if (reason := self._missing.get(key)) is not None:
-                raise SchemasUnavailableError(reason, key=key)
-            if self._expired(key) and self._monotonic() < self._ask_s.get(key, 0.0):
-                raise _poison(key)
-            try:
-                return self._fetched(key)
-            except SchemasUnavailableError as error:
-                if not error.refused:
-                    self._miss(key, str(error))
-                raise SchemasUnavailableError(str(error), key=key, refused=error.refused) from None
-            except UnknownSchemaError as error:
+            asking = self._begun(key)
+        try:
+            return self._awaited(asking)
+        except SchemasUnavailableError as error:
+            if error.refused:
+                raise SchemasUnavailableError(str(error), key=key, refused=True) from None
+            reason = str(error)
+        except UnknownSchemaError as error:
+            with self._lock:
                 if self._note_unknown(key):
                     raise _poison(key) from None
-                self._miss(key, str(error))
-                raise SchemasUnavailableError(str(error), key=key) from None
+            reason = str(error)
+        except TimeoutError:
+            waited_s = self._options.wait_s
+            reason = f"the schema registry has not answered within {waited_s:g} s: {key}"
+        with self._lock:
+            if key in self._known:  # just now
+                return self._known[key]
+            raise self._missed(key, reason)
 
     def first(self, key: str) -> Schema:
         """Return a schema at the start; raise UnknownSchemaError, and as ``get`` does."""
@@ -107,14 +115,67 @@ class Lookup:
     def _trouble(self, text: str) -> None:
         self.on_trouble(text)
 
+    def _awaited(self, asking: Future[Schema]) -> Schema:
+        began_s = self._monotonic()
+        try:
+            return asking.result(self._options.wait_s)
+        finally:
+            now_s = self._monotonic()
+            if now_s - began_s > self._options.wait_s / SHARE:
+                self._wait_from_s = now_s + SHARE * (now_s - began_s)
+
     # -- with the lock held -------------------------------------------------------------------
 
+    def _begun(self, key: str) -> Future[Schema]:
+        """Return the question for a schema, or its answer; raise where nobody is to wait."""
+        if (reason := self._missing.get(key)) is not None:
+            raise SchemasUnavailableError(reason, key=key)
+        if self._expired(key) and self._monotonic() < self._ask_s.get(key, 0.0):
+            raise _poison(key)
+        if (asking := self._asking.get(key)) is not None:
+            return asking
+        if (kept := self._known.get(key) or self._kept(key)) is not None:
+            answer: Future[Schema] = Future()
+            answer.set_result(kept)
+            return answer
+        if self._monotonic() < self._wait_from_s:
+            raise self._missed(key, f"the schema registry is slow: {key} is not here yet")
+        return self._ask(key)
+
+    def _kept(self, key: str) -> Schema | None:
+        """Return a schema from its file; None of a subject: it may have another by now."""
+        if self._cache is None or key.startswith("subject:"):
+            return None
+        kept = self._cache.read(key)
+        if kept is None or (kept.kind == "PROTOBUF" and kept.serialized is None):
+            return None  # of no use without its descriptor, which the registry may have by now
+        self._known[key] = kept
+        return kept
+
+    def _ask(self, key: str) -> Future[Schema]:
+        asking: Future[Schema] = Future()
+
+        def ask() -> None:
+            try:
+                asking.set_result(self._fetched(key))
+            except (SchemasUnavailableError, UnknownSchemaError) as error:
+                asking.set_exception(error)
+            finally:
+                del self._asking[key]
+
+        self._asking[key] = asking
+        threading.Thread(target=ask, name="schema", daemon=True).start()
+        return asking
+
+    def _missed(self, key: str, reason: str) -> SchemasUnavailableError:
+        self._miss(key, reason)
+        return SchemasUnavailableError(reason, key=key)
+
     def _fetched(self, key: str) -> Schema:
+        if (found := self._kept(key)) is not None:
+            return found
         kind, _, name = key.partition(":")
-        kept = None if self._cache is None else self._cache.read(key)
-        if kept is not None and kind != "subject":  # a subject may have another version by now
-            self._known[key] = kept
-            return kept
+        kept = None if self._cache is None or kind != "subject" else self._cache.read(key)
         try:
             found = self._asked(kind, name)
         except SchemasUnavailableError as error:
@@ -125,6 +186,7 @@ class Lookup:
             if self._cache is not None:
                 self._cache.write(key, found)
         self._known[key] = found
+        self._missing.pop(key, None)
         self._unknown_since_s.pop(key, None)
         return found
 
@@ -137,7 +199,11 @@ class Lookup:
         if not file:
             return self._registry.latest(subject)
         form, _, path = file.partition(" ")
-        text = Path(path).read_text(encoding="utf-8")
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            problem = f"HAPAX_OUTPUT__SCHEMA={path} cannot be read: {error}"
+            raise SchemasUnavailableError(problem) from None
         return self._registry.registered(subject, text, form)
 
     def _note_unknown(self, key: str) -> bool:
@@ -176,7 +242,8 @@ class Lookup:
     def _try(self, key: str) -> None:
         """Ask for one; whoever waits is called again once it is no longer missing."""
         try:
-            self._fetched(key)
+            if key not in self._known:  # by an answer that came late
+                self._fetched(key)
         except SchemasUnavailableError as error:
             if not error.refused:
                 self._missing[key] = str(error)
@@ -185,9 +252,6 @@ class Lookup:
             if not self._note_unknown(key):
                 self._missing[key] = str(error)
                 return
-        except OSError as error:
-            self._missing[key] = str(error)
-            return
         self._missing.pop(key, None)
 
 

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from hapax.schemas.registry import Schema
 
 
+_FIRST = (0,)
+_FIRST_BYTES = b"\0"
+"""The path to the first message, and its short form."""
+
+
 def is_message(kind: Any) -> bool:
     """Whether this is a generated class."""
     return isinstance(kind, type) and hasattr(kind, "DESCRIPTOR") and hasattr(kind, "FromString")
@@ -83,44 +88,70 @@ def reader(schema: Schema, kind: Any) -> Callable[[bytes, bytes], Any]:
     from google.protobuf.json_format import MessageToDict
 
     messages = Messages(schema)
-    generated = is_message(kind)
 
     def decode(rest: bytes, content: bytes) -> Any:
         path, size = path_of(rest or content)
-        body = content if rest else content[size:]
-        if generated:
-            name = messages.name_at(path)
-            if name is not None and name != kind.DESCRIPTOR.full_name:
-                raise Poison(f"it is a {name}, and the function takes {kind.DESCRIPTOR.full_name}")
-            return kind.FromString(body)
-        message = messages.at(path).FromString(body)
+        message = messages.at(path).FromString(content if rest else content[size:])
         return MessageToDict(message, preserving_proto_field_name=True)
+
+    return _generated(messages, kind) if is_message(kind) else decode
+
+
+def _generated(messages: Messages, kind: Any) -> Callable[[bytes, bytes], Any]:
+    made, ours = kind.FromString, kind.DESCRIPTOR.full_name
+    first = messages.name_at(_FIRST) in {None, ours}
+
+    def decode(rest: bytes, content: bytes) -> Any:
+        if first and not rest and content[:1] == _FIRST_BYTES:
+            return made(content[1:])
+        path, size = path_of(rest or content)
+        name = messages.name_at(path)
+        if name is not None and name != ours:
+            raise Poison(f"it is a {name}, and the function takes {ours}")
+        return made(content if rest else content[size:])
 
     return decode
 
 
-def writer(schema: Schema) -> Callable[[Any], tuple[bytes, bytes]]:
-    """Return what encodes a message, or a dict for the first message: its path and its content."""
+def writer(schema: Schema, prefix: bytes) -> Callable[[Any], bytes]:
+    """Return what encodes a message, or a dict for the first message: prefix, path, content."""
     from google.protobuf.json_format import ParseDict
     from google.protobuf.message import Message
 
     messages = Messages(schema)
-    paths: dict[str, bytes] = {}
+    heads: dict[type, bytes] = {}
 
-    def encode(data: Any) -> tuple[bytes, bytes]:
-        if not isinstance(data, Message):
-            return b"\x00", ParseDict(data, messages.at((0,))()).SerializeToString()
-        name = data.DESCRIPTOR.full_name
-        known = paths.get(name)
-        if known is None:
-            path = _path(data.DESCRIPTOR)
-            there = messages.name_at(path)
-            if there is not None and there != name:
-                raise Poison(f"the schema of the outputs has {there} where {name} should be")
-            known = paths[name] = path_bytes(path)
-        return known, data.SerializeToString()
+    def encode(data: Any) -> bytes:
+        head = heads.get(type(data))
+        if head is None:
+            if not isinstance(data, Message):
+                made: bytes = ParseDict(data, messages.at(_FIRST)()).SerializeToString()
+                return prefix + _FIRST_BYTES + made
+            head = heads[type(data)] = prefix + path_bytes(_checked_path(messages, data))
+        content: bytes = data.SerializeToString()
+        return head + content
 
     return encode
+
+
+def _checked_path(messages: Messages, data: Any) -> tuple[int, ...]:
+    path, name = _path(data.DESCRIPTOR), data.DESCRIPTOR.full_name
+    there = messages.name_at(path)
+    if there is not None and there != name:
+        raise Poison(f"the schema of the outputs has {there} where {name} should be")
+    return path
+
+
+def name_of(text: str) -> str | None:
+    """Return the full name of the first message of a ``.proto`` text."""
+    package = name = None
+    for line in text.splitlines():
+        words = line.replace("{", " ").replace(";", " ").split()
+        if words[:1] == ["package"] and len(words) > 1:
+            package = words[1]
+        if words[:1] == ["message"] and len(words) > 1 and name is None:
+            name = words[1]
+    return f"{package}.{name}" if package and name else name
 
 
 def _path(descriptor: Any) -> tuple[int, ...]:

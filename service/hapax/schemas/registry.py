@@ -1,8 +1,8 @@
 """The HTTP API of a schema registry: what is asked of it, and what each failure means.
 
 Whatever is no answer of a registry (no connection, 5xx, 429, a page of a proxy) is an outage:
-SchemasUnavailableError. 401 and 403 are refusals, which no waiting cures. UnknownSchemaError says
-that the registry answers, and does not know.
+SchemasUnavailableError. 401, 403 and a certificate that one side does not trust are refusals, which
+no waiting cures. UnknownSchemaError says that the registry answers, and does not know.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import json
 import ssl
-from functools import cached_property
 from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
@@ -33,6 +32,8 @@ ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
 _UNKNOWN: Final = {40401, 40402, 40403}
 _REFUSED: Final = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
 _ANSWER_BYTES_MAX: Final = 16 << 20
+_OURS_REFUSED: Final = ("ALERT_CERTIFICATE", "ALERT_BAD_CERTIFICATE", "ALERT_UNKNOWN_CA")
+"""In the name of what ended a handshake: the registry does not accept our certificate."""
 
 
 class UnknownSchemaError(Exception):
@@ -131,7 +132,8 @@ class Registry:
             headers={"Accept": ACCEPT, "Content-Type": "application/json", **self._login()},
         )
         try:
-            with urlopen(request, timeout=self._options.timeout_s, context=self._tls) as answer:
+            context = tls(self._options)
+            with urlopen(request, timeout=self._options.timeout_s, context=context) as answer:
                 content = answer.read(_ANSWER_BYTES_MAX)
             found = json.loads(content)
         except HTTPError as error:
@@ -139,6 +141,9 @@ class Registry:
                 raise self._failure(url, path, error) from None
         except (OSError, ValueError, HTTPException) as error:
             reason = error.reason if isinstance(error, URLError) else error
+            if (problem := _distrust(reason)) is not None:
+                text = f"the schema registry {url}: {problem}: {reason}"
+                raise SchemasUnavailableError(text, refused=True) from None
             text = f"the schema registry {url} does not answer {path}: {reason}"
             raise SchemasUnavailableError(text) from None
         if not isinstance(found, dict):
@@ -170,28 +175,13 @@ class Registry:
         pair = f"{options.user}:{current(options.password)}".encode()
         return {"Authorization": "Basic " + base64.b64encode(pair).decode()}
 
-    @cached_property
-    def _tls(self) -> ssl.SSLContext | None:
-        options = self._options
-        if not any(url.startswith("https:") for url in options.urls):
-            return None
-        context = ssl.create_default_context(cafile=options.ca_file)
-        if options.certificate_file is not None:
-            password = None if options.key_password is None else current(options.key_password)
-            context.load_cert_chain(options.certificate_file, options.key_file, password)
-        return context
-
     # -- what belongs to a schema -------------------------------------------------------------
 
     def _whole(self, path: str, known: Mapping[str, Any]) -> Schema:
         return self._made(self.ask(path), known, path)
 
     def _made(self, found: Mapping[str, Any], known: Mapping[str, Any], path: str) -> Schema:
-        try:
-            answer = msgspec.convert({**found, **known}, _Answer)
-        except msgspec.ValidationError as error:
-            text = f"the schema registry answers {path} with what is no schema: {error}"
-            raise SchemasUnavailableError(text) from None
+        answer = _answer({**found, **known}, path)
         protobuf = answer.schemaType == "PROTOBUF"
         return Schema(
             text=answer.schema,
@@ -210,7 +200,7 @@ class Registry:
                 continue
             seen.add(one.name)
             path = f"/subjects/{quote(one.subject, safe='')}/versions/{one.version}"
-            found = msgspec.convert(self.ask(path), _Answer)
+            found = _answer(self.ask(path), path)
             made += self._references(found, seen, protobuf=protobuf)
             serialized = self._serialized(path) if protobuf else None
             made.append(Referred(one.name, found.schema, serialized))
@@ -218,12 +208,12 @@ class Registry:
 
     def _serialized(self, path: str) -> str | None:
         """Return a Protobuf schema as a descriptor; None where the registry knows no such form."""
-        text = str(self.ask(f"{path}?format=serialized").get("schema", ""))
+        text = _answer(self.ask(f"{path}?format=serialized"), path).schema
         try:
             base64.b64decode(text, validate=True)
         except ValueError:
             return None
-        return text
+        return text or None
 
 
 class _Reference(msgspec.Struct):
@@ -238,6 +228,52 @@ class _Answer(msgspec.Struct):
     id: int | None = None
     guid: str | None = None
     references: list[_Reference] | None = None
+
+
+def _answer(found: Mapping[str, Any], path: str) -> _Answer:
+    try:
+        return msgspec.convert(found, _Answer)
+    except msgspec.ValidationError as error:
+        text = f"the schema registry answers {path} with what is no schema: {error}"
+        raise SchemasUnavailableError(text) from None
+
+
+def tls(options: RegistryOptions) -> ssl.SSLContext | None:
+    """Return how TLS is spoken, by the files as they are now; None: by no address.
+
+    Raises OSError or ValueError where one cannot be used, with its name.
+    """
+    if not any(url.startswith("https:") for url in options.urls):
+        return None
+    try:
+        context = ssl.create_default_context(cafile=options.ca_file)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"HAPAX_REGISTRY__CA_FILE={options.ca_file}: {_why(error)}") from None
+    if options.certificate_file is not None:
+        # An empty password keeps the library from asking for one on the terminal.
+        password = "" if options.key_password is None else current(options.key_password)
+        try:
+            context.load_cert_chain(options.certificate_file, options.key_file, password)
+        except (OSError, ValueError) as error:
+            files = f"{options.certificate_file} with {options.key_file}"
+            text = f"HAPAX_REGISTRY__CERTIFICATE_FILE={files}: {_why(error)}"
+            raise ValueError(text) from None
+    return context
+
+
+def _why(error: Exception) -> str:
+    reason = getattr(error, "reason", None) or getattr(error, "strerror", None)
+    return f"it cannot be used: {reason or 'key or password is wrong'}"
+
+
+def _distrust(reason: object) -> str | None:
+    """Return which certificate is not trusted; None: it is another failure."""
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return "its certificate is not trusted (HAPAX_REGISTRY__CA_FILE)"
+    name = str(getattr(reason, "reason", "")) if isinstance(reason, ssl.SSLError) else ""
+    if any(word in name for word in _OURS_REFUSED):
+        return "it refuses the client certificate (HAPAX_REGISTRY__CERTIFICATE_FILE)"
+    return None
 
 
 def current(secret: Secret) -> str:

@@ -45,6 +45,11 @@ def _schema(text: bytes, what: str) -> tuple[str | int, int]:
     )
 
 
+def prefix_of(schema_id: int) -> bytes:
+    """Return what stands before a value of this schema."""
+    return bytes([BY_ID]) + schema_id.to_bytes(ID_BYTES - 1, "big")
+
+
 def path_of(text: bytes) -> tuple[tuple[int, ...], int]:
     """Return the path to a message and how many bytes it took; raise Poison."""
     count, at = _varint(text, 0)

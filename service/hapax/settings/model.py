@@ -145,7 +145,7 @@ class Settings(SettingsGroup):
             topic=self.output.topic,
             schema=self.output.schema_file,
             reader=self.input.reader_schema,
-            registry=self.registry.options,
+            registry=self.registry.options(self.call.timeout_ms),
         )
 
     @property

@@ -1,6 +1,6 @@
 """Settings of the schema registry."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field, SecretStr
 
@@ -10,6 +10,9 @@ from hapax.settings.base import SettingsGroup
 from hapax.settings.filed_secret import FiledSecret
 from hapax.settings.validators import HTTP_URLS, PATH, SECRET, TEXT
 from hapax.settings.value_types import choice, duration, flag
+
+_WAIT_S: Final = 1.0
+"""Longest wait of a call for a schema: waiting is no fault of the call's."""
 
 
 class RegistrySettings(SettingsGroup):
@@ -81,10 +84,10 @@ class RegistrySettings(SettingsGroup):
         f"`{VALUE_SCHEMA}`. Of inputs both are read.",
     )
 
-    @property
-    def options(self) -> RegistryOptions:
-        """The same, as it travels to where calls are made."""
+    def options(self, call_ms: int | None) -> RegistryOptions:
+        """Return the same as it travels to where calls are made; ``call_ms``: the longest call."""
         return RegistryOptions(
+            wait_s=_WAIT_S if call_ms is None else min(_WAIT_S, call_ms / 2000),
             urls=self.url or (),
             user=self.user,
             password=_secret(self.password),

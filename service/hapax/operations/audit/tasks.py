@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 STRETCH_MIN, STRETCH_MAX = 50_000, 1_000_000
 TASKS_PER_CORE = 3
 EMPTY_FETCH_MS = 10
+PATIENCE_S = 600.0
+"""For a schema: no poll waits behind an audit."""
 
 
 class ReadInputs(msgspec.Struct, frozen=True):
@@ -56,8 +58,11 @@ class ReadInputs(msgspec.Struct, frozen=True):
         transformer = None
         if self.known:
             policy = msgspec.structs.replace(retrying(settings), backoff_ms=0)
+            patient = msgspec.structs.replace(settings.formats.registry, wait_s=PATIENCE_S)
             limits = CallLimits(
-                attempts_max=settings.retry.attempts, retrying=policy, formats=settings.formats
+                attempts_max=settings.retry.attempts,
+                retrying=policy,
+                formats=msgspec.structs.replace(settings.formats, registry=patient),
             )
             transformer = open_transformer(load_form(settings.transform), limits)
         return InputRows(
