@@ -2,88 +2,62 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
-from hapax.core.errors import BatchAbortedError, StopError
+from hapax.core.errors import BatchAbortedError, HapaxError, StopError
 from hapax.kafka.produce.stable_offset import stable_offset
 
 if TYPE_CHECKING:
-    from hapax.core.offset_commit import OffsetCommit
+    from confluent_kafka import TopicPartition
 
-KEY = ("out", 0)
+HANGS = "hapax transactions list"
 
 
 class Member:
-    """A group whose answers are given: offsets, and errors by their codes."""
+    """A group that answers with an offset, or with an error: of the call, or of the partition."""
 
-    def __init__(self, *answers: int, errors: tuple[int, ...] = ()) -> None:
-        self.errors = list(errors)
-        self.answers = list(answers)
+    def __init__(self, offset: int = 0, *, call: int = 0, partition: int = 0) -> None:
+        self.offset, self.call, self.partition = offset, call, partition
 
-    def committed(self, wanted: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+    def committed(self, wanted: list[TopicPartition], timeout: float) -> list[Any]:
         assert timeout > 0
-        if self.errors:
-            raise KafkaException(KafkaError(self.errors.pop(0)))
-        (one,) = wanted
-        return [TopicPartition(one.topic, one.partition, self.answers.pop(0))]
-
-    def consumer_group_metadata(self) -> bytes:
-        return b"group"
+        if self.call:
+            raise KafkaException(KafkaError(self.call))
+        error = KafkaError(self.partition) if self.partition else None
+        return [SimpleNamespace(offset=self.offset, error=error) for _one in wanted]
 
 
-class Holder:
-    """A producer that notes what it was told."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-
-    def begin(self) -> None:
-        self.calls.append("begin")
-
-    def send_offsets(self, commit: OffsetCommit) -> None:
-        assert bytes(commit.group_metadata) == b"group"
-        assert [(one.topic, one.partition) for one in commit.offsets] == [KEY]
-        self.calls.append("offsets")
-
-    def abort(self) -> None:
-        self.calls.append("abort")
+def ask(member: Any) -> int:
+    return int(stable_offset(member, ("out", 0), "the marker").offset)
 
 
-def ask(member: Any, holder: Any = None) -> int:
-    return int(stable_offset(member, KEY, "the marker", holder).offset)
+def refusal(kind: type[HapaxError], **error: int) -> str:
+    with pytest.raises(kind, match="the marker") as raised:
+        ask(Member(7, **error))
+    return str(raised.value)
 
 
-def test_an_answer_that_comes_costs_no_transaction() -> None:
-    holder = Holder()
-    assert ask(Member(7), holder) == 7
-    assert holder.calls == []
+def test_an_answer_that_comes_is_returned() -> None:
+    assert ask(Member(7)) == 7
 
 
+@pytest.mark.parametrize("place", ["call", "partition"])
 @pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError.UNSTABLE_OFFSET_COMMIT])
-def test_what_holds_the_answer_back_is_rolled_back_and_never_committed(code: int) -> None:
-    holder = Holder()
-    assert ask(Member(7, errors=(code,)), holder) == 7
-    assert holder.calls == ["begin", "offsets", "abort"]
+def test_an_answer_that_is_held_back_is_waited_for_and_says_what_shows_the_transaction(
+    code: int, place: str
+) -> None:
+    assert HANGS in refusal(BatchAbortedError, **{place: code})
 
 
-def test_an_answer_that_stays_away_is_not_guessed() -> None:
-    holder = Holder()
-    twice = (KafkaError._TIMED_OUT,) * 2
-    with pytest.raises(BatchAbortedError, match="the marker is not known"):
-        ask(Member(7, errors=twice), holder)
-    assert holder.calls == ["begin", "offsets", "abort"]
+@pytest.mark.parametrize("place", ["call", "partition"])
+def test_a_coordinator_that_moves_is_waited_for_and_blames_no_transaction(place: str) -> None:
+    assert HANGS not in refusal(BatchAbortedError, **{place: KafkaError.NOT_COORDINATOR})
 
 
-def test_who_does_not_hold_the_id_rolls_nothing_back() -> None:
-    with pytest.raises(BatchAbortedError, match="the marker is not known"):
-        ask(Member(7, errors=(KafkaError._TIMED_OUT,)))
-
-
-def test_a_missing_right_is_told_and_not_worked_around() -> None:
-    holder = Holder()
-    with pytest.raises(StopError, match="cannot be read"):
-        ask(Member(7, errors=(KafkaError.GROUP_AUTHORIZATION_FAILED,)), holder)
-    assert holder.calls == []
+@pytest.mark.parametrize("place", ["call", "partition"])
+def test_a_missing_right_stops_the_process(place: str) -> None:
+    assert "grant" in refusal(StopError, **{place: KafkaError.GROUP_AUTHORIZATION_FAILED})
