@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from confluent_kafka.schema_registry import (
     SchemaRegistryClient,
@@ -183,3 +184,27 @@ def test_protobuf_is_written_and_read_as_by_the_official_serdes(
     assert decoder(registry, "protobuf").decode(record) == data
     read = ProtobufDeserializer(kind, conf)
     assert read(theirs[0], SerializationContext(topic, MessageField.VALUE)) == message
+
+
+class Sold(msgspec.Struct):
+    """As ``shop.Sale``, whose numbers of 64 bits are text in JSON."""
+
+    id: int = 0
+
+
+class Other(msgspec.Struct):
+    """As ``shop.Other``, the first message of the file."""
+
+
+@pytest.mark.parametrize("given", [7, 2**62, 0])
+def test_a_struct_takes_the_numbers_of_protobuf_as_numbers(
+    registry: RegistryDouble, given: int
+) -> None:
+    kind = message_factory.GetMessageClass(_shop().FindMessageTypeByName("shop.Sale"))
+    conf = settings() | {"use.deprecated.format": False, "auto.register.schemas": True}
+    write = ProtobufSerializer(kind, official(registry), conf | {"use.latest.version": False})
+    theirs = in_context(write, kind(id=given), "proto-structs")
+    record: Record[Any] = Record("proto-structs", 0, 0, None, *theirs)
+    assert decoder(registry, "protobuf", Sold).decode(record) == Sold(given)
+    ours = encoder(registry, "protobuf", topic="proto-structs")
+    assert ours.encode(Other(), None) == ours.encode({}, None)

@@ -63,7 +63,8 @@ class Decoder:
         self._format = formats.input
         self._lookup = lookup
         self._kind = kind
-        self._shape = _shape(kind)
+        # The JSON form of Protobuf has numbers of 64 bits as text.
+        self._shape = _shape(kind, strict=formats.input != "protobuf")
         self._resolved_to = None if formats.reader is None else text_of(formats.reader, "INPUT")
         self._readers: dict[str | int, Reader] = {}
         self._by_prefix: dict[bytes, tuple[Reader, str | int]] = {}
@@ -195,7 +196,7 @@ class Encoder:
         if formats.output == "protobuf":
             if mark:
                 raise Poison("HAPAX_REGISTRY__PLACEMENT=header is for avro and json-schema")
-            return protobuf.writer(schema, prefix), ()
+            return protobuf.writer(schema, prefix, partial(_plain_json_first, _as_it_is)), ()
         headers = ((VALUE_SCHEMA, mark),) if mark else ()
         if formats.output == "avro":
             return partial(_plain_first, avro.writer(schema, prefix)), headers
@@ -229,7 +230,7 @@ def _plain_first(write: Callable[[Any], bytes], data: Any) -> bytes:
     return write(data if type(data) is dict else _plain(data))
 
 
-def _plain_json_first(write: Callable[[Any], bytes], data: Any) -> bytes:
+def _plain_json_first(write: Callable[[Any], Any], data: Any) -> Any:
     return write(data if type(data) is dict else _plain(data, json=True))
 
 
@@ -253,13 +254,13 @@ def _json_reader(kind: Any) -> Callable[[bytes], Any]:
     return msgspec.json.Decoder(Any if protobuf.is_message(kind) else kind).decode
 
 
-def _shape(kind: Any) -> Callable[[Any], Any]:
+def _shape(kind: Any, *, strict: bool) -> Callable[[Any], Any]:
     if kind in {Any, dict, object} or protobuf.is_message(kind):
         return _as_it_is
     if hasattr(kind, "model_validate"):
         checked: Callable[[Any], Any] = kind.model_validate
         return checked
-    return partial(msgspec.convert, type=kind, builtin_types=_BUILTIN)
+    return partial(msgspec.convert, type=kind, builtin_types=_BUILTIN, strict=strict)
 
 
 def _as_it_is(data: Any) -> Any:

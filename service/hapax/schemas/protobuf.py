@@ -113,8 +113,11 @@ def _generated(messages: Messages, kind: Any) -> Callable[[bytes, bytes], Any]:
     return decode
 
 
-def writer(schema: Schema, prefix: bytes) -> Callable[[Any], bytes]:
-    """Return what encodes a message, or a dict for the first message: prefix, path, content."""
+def writer(schema: Schema, prefix: bytes, as_dict: Callable[[Any], Any]) -> Callable[[Any], bytes]:
+    """Return what encodes a message, or other data for the first message: prefix, path, content.
+
+    ``as_dict`` returns the JSON form of data that is no message.
+    """
     from google.protobuf.json_format import ParseDict
     from google.protobuf.message import Message
 
@@ -125,7 +128,8 @@ def writer(schema: Schema, prefix: bytes) -> Callable[[Any], bytes]:
         head = heads.get(type(data))
         if head is None:
             if not isinstance(data, Message):
-                made: bytes = ParseDict(data, messages.at(_FIRST)()).SerializeToString()
+                message = ParseDict(as_dict(data), messages.at(_FIRST)())
+                made: bytes = message.SerializeToString()
                 return prefix + _FIRST_BYTES + made
             head = heads[type(data)] = prefix + path_bytes(_checked_path(messages, data))
         content: bytes = data.SerializeToString()
