@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import tarfile
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
 
 from hapax.commands.tree import app
+from hapax.operations.doctor.acls import target_rights
 from hapax.sandbox.tls import Authority
+from tests.kit.mirrors import Mirror, given
 from tests.kit.pipeline_under_test import PipelineUnderTest
-from tests.kit.secured import INSTANCE, login, needed
+from tests.kit.secured import INSTANCE, login, needed, settings_of
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
@@ -90,6 +93,47 @@ def test_a_right_that_is_missing_is_named(
         PATIENCE_S,
         lambda: str(failed(route)),
     )
+
+
+def test_between_two_clusters_the_rights_of_each_are_enough_and_what_is_missing_is_named(
+    sandbox: Sandbox, guarded: Sandbox, tmp_path: Path, unique: Callable[[str], str]
+) -> None:
+    user = unique("mirror")
+    guarded.rights.set_password(user, PASSWORD, "SCRAM-SHA-256")
+    way = login(guarded, "SCRAM-SHA-256", USERNAME=user, PASSWORD=PASSWORD)
+    there = {f"OUTPUT__{name}": text for name, text in way.items()}
+    mirror = Mirror(sandbox, guarded, tmp_path, partitions=3, **there)
+    mirror.create()
+    rights = [one for one in target_rights(settings_of(mirror)) if not one.optional]
+    guarded.rights.allow(user, *rights)
+    mirror.write(*given(30))
+    mirror.run_to_end(PATIENCE_S)
+    mirror.close()
+    assert mirror.anomalies() == []
+    (said,) = rights_seen(mirror)
+    assert said == ("PASS", "the permissions that the brokers report are sufficient")
+    groups, others = _parted(tuple(rights), "GROUP")
+    withdrawn = [one for one in others if (one.resource, one.operation) != ("TOPIC", "WRITE")]
+    for missing in (withdrawn, groups):  # without the group's an id in use would not be tried out
+        guarded.rights.withdraw(user, *missing)
+        await_(partial(_all_named, mirror, missing), PATIENCE_S, lambda: str(rights_seen(mirror)))
+
+
+def _all_named(mirror: Mirror, missing: list[Right]) -> bool:
+    said = str([saw for verdict, saw in rights_seen(mirror) if verdict == "FAIL"])
+    return all(
+        f"lacks {one.operation} on {one.resource.lower()} {one.name}: " in said for one in missing
+    )
+
+
+def rights_seen(mirror: Mirror) -> list[tuple[str, str]]:
+    """Return what the doctor says of rights on the cluster of the outputs."""
+    servers = mirror.environment()["HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS"]
+    return [
+        (one["verdict"], one["saw"])
+        for one in findings(mirror)
+        if (one["check"], one["cluster"]) == ("rights", servers)
+    ]
 
 
 def test_a_login_that_is_refused_is_named_without_the_password(route: PipelineUnderTest) -> None:

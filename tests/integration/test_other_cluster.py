@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,29 @@ def test_an_output_cluster_that_is_the_one_that_is_read_is_refused_with_2(
     port = sandbox.bootstrap_servers.rpartition(":")[2]
     reason = refused(mirror, 2, OUTPUT__KAFKA__BOOTSTRAP_SERVERS=f"localhost:{port}")
     assert "its brokers are those of cluster" in reason
+
+
+def test_the_doctor_looks_for_each_topic_on_its_own_cluster_and_names_it(mirror: Mirror) -> None:
+    """One broker keeps one replica, which it blames on both; the dead letters' topic is absent."""
+    absent = f"{mirror.app}-absent"
+    done = Desk(mirror, DEAD_LETTER__TOPIC=absent).type("doctor", "--json")
+    found = [
+        (one["cluster"], one["check"], one["saw"])
+        for one in json.loads(done.stdout)["findings"]
+        if one["verdict"] == "FAIL" and one["check"] in {"topics", "durability"}
+    ]
+    assert done.exit_code == 1
+    assert sorted((cluster, check) for cluster, check, _ in found) == sorted(
+        [
+            (mirror.bootstrap, "durability"),
+            (mirror.there, "durability"),
+            (mirror.there, "topics"),
+        ]
+    )
+    assert {mirror.source, mirror.target} == {
+        saw.partition(":")[0] for _, check, saw in found if check == "durability"
+    }
+    assert absent in str(found)
 
 
 def test_an_output_topic_that_is_absent_there_is_refused_with_3(mirror: Mirror) -> None:

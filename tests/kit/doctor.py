@@ -21,7 +21,7 @@ from hapax.core.cluster_state import (
 )
 from hapax.core.partition_offsets import LogOffsets
 from hapax.core.retry_levels import LEVELS
-from hapax.operations.doctor.check import Case
+from hapax.operations.doctor.check import Case, settings_there
 from hapax.operations.doctor.examination import judge
 from hapax.operations.doctor.findings import Verdict
 from hapax.settings import load_settings
@@ -131,6 +131,34 @@ PROCESS = ProcessState(python=(3, 11, 7), librdkafka="2.16.0", libraries={}, fil
 def healthy(**environ: str) -> Case:
     """Return the case of a pipeline without a fault."""
     return Case(load_settings({**ENVIRON, **environ}), KAFKA, CLAIMS, PROCESS, CERTIFICATES)
+
+
+ELSEWHERE = {
+    "HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS": "there-0:9092",
+    "HAPAX_OUTPUT__KAFKA__SECURITY__PROTOCOL": "ssl",
+}
+KAFKA_HERE = replace(
+    KAFKA,
+    topics={name: topic() for name in ("in", "__consumer_offsets")},
+    logs={("in", number): LOG for number in (0, 1)},
+    ids={},
+)
+KAFKA_THERE = replace(
+    KAFKA,
+    bootstrap=(Address("there-0:9092"),),
+    cluster_id="theirs",
+    topics={name: topic() for name in ("out", "dead", "__transaction_state")},
+    group=ConsumerGroup("EMPTY", "classic", "", (), EVERYTHING),
+    logs={(name, number): LOG for name in ("out", "dead") for number in (0, 1)},
+    ids={"shop/from/doctor": ""},
+)
+
+
+def healthy_there(**environ: str) -> Case:
+    """Return the case on the cluster of the outputs of a pipeline between two, without a fault."""
+    here = healthy(**{**ELSEWHERE, **environ})._replace(kafka=KAFKA_HERE)
+    there = settings_there(here.settings)
+    return Case(there, KAFKA_THERE, None, PROCESS, CERTIFICATES, here)
 
 
 def with_topic(name: str, *partitions: Partition, **settings: str) -> Callable[[Case], Case]:

@@ -23,7 +23,15 @@ from hapax.sandbox.ports import Ports
 from hapax.telemetry.health import Health
 from hapax.telemetry.http.server import TelemetryServer
 from hapax.telemetry.metrics import Metrics
-from tests.kit.doctor import ENVIRON, KAFKA, healthy, judged, with_claims, with_topic
+from tests.kit.doctor import (
+    ENVIRON,
+    KAFKA,
+    healthy,
+    healthy_there,
+    judged,
+    with_claims,
+    with_topic,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,6 +140,29 @@ def test_a_dead_cluster_is_named_within_seconds_without_a_traceback() -> None:
     assert failed == {"bootstrap", "claim-store"}
 
 
+def test_two_dead_clusters_are_each_named_with_their_address_and_their_setting() -> None:
+    ports = Ports()
+    here, there = (f"127.0.0.1:{ports.reserve()}" for _ in range(2))
+    env = {
+        **ENVIRON,
+        "HAPAX_KAFKA__BOOTSTRAP_SERVERS": here,
+        "HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS": there,
+        "HAPAX_DEDUP__REDIS_URL": "",
+    }
+    told = RUN.invoke(app, ["doctor", "--json"], env=env)
+    shown = RUN.invoke(app, ["doctor"], env=env)
+    ports.close()
+    assert (told.exit_code, told.stderr) == (1, "")
+    failed = [one for one in json.loads(told.stdout)["findings"] if one["verdict"] == "FAIL"]
+    assert [(one["check"], one["cluster"]) for one in failed] == [
+        ("bootstrap", here),
+        ("bootstrap", there),
+    ]
+    for servers, prefix in ((here, "HAPAX_KAFKA__"), (there, "HAPAX_OUTPUT__KAFKA__")):
+        words = f"FAIL   bootstrap on {servers}: {prefix}BOOTSTRAP_SERVERS: {servers}: "
+        assert words in shown.stdout
+
+
 @pytest.mark.parametrize(
     ("words", "env"),
     [
@@ -162,6 +193,18 @@ def test_the_least_rights_are_printed_for_people_and_for_programs() -> None:
         if not each["optional"]
     }
     assert {("TOPIC", "in", "READ"), ("TOPIC", "out", "WRITE"), ("GROUP", "shop", "READ")} <= needed
+
+
+def test_the_rights_on_two_clusters_are_printed_one_after_the_other_with_their_addresses() -> None:
+    env = {**ENVIRON, "HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS": "there:9092"}
+    here, there = RUN.invoke(app, ["doctor", "--acls"], env=env).stdout.split("outputs, there:9092")
+    assert "On the cluster of the input, kafka-0:9092,kafka-1:9092:" in here
+    assert ("shop/from/" in here, "shop/from/" in there) == (False, True)
+    told = json.loads(RUN.invoke(app, ["doctor", "--acls", "--json"], env=env).stdout)
+    assert told["servers"] == "kafka-0:9092,kafka-1:9092"
+    assert told["outputs"]["servers"] == "there:9092"
+    names = [{one["name"] for one in each["kafka"]} for each in (told, told["outputs"])]
+    assert ["out" in each for each in names] == [False, True]
 
 
 SECRETS = {
@@ -274,6 +317,17 @@ def test_an_archive_holds_what_the_service_on_this_machine_says(tmp_path: Path) 
         file = archive.extractfile("hapax-doctor/status.json")
         assert file is not None
         assert json.loads(file.read()) == {"state": "***"}
+
+
+def test_an_archive_holds_the_facts_about_both_clusters(tmp_path: Path) -> None:
+    there = healthy_there()
+    write_bundle(tmp_path / "b.tar.gz", ENVIRON, judged(there), there.source, there)
+    with tarfile.open(tmp_path / "b.tar.gz") as archive:
+        for name, cluster in (("facts", "ours"), ("facts-outputs", "theirs")):
+            file = archive.extractfile(f"hapax-doctor/{name}.json")
+            assert file is not None
+            assert json.loads(file.read())["kafka"]["cluster_id"] == cluster
+        assert "hapax-doctor/offsets-outputs.json" in archive.getnames()
 
 
 def test_an_archive_of_settings_that_cannot_work_holds_the_findings(tmp_path: Path) -> None:

@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
-from hapax.operations.doctor.acls import kafka_rights, store_rights
+from hapax.operations.doctor.acls import cluster_rights, kafka_rights, store_rights
 from hapax.settings import load_settings
 from tests.unit.test_settings import REQUIRED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hapax.core.rights import Right
 
 BASE = REQUIRED | {
     "HAPAX_APP": "shop",
@@ -20,9 +27,13 @@ SINK = SPARK | {
 
 
 def mandatory(**environ: str) -> set[tuple[str, str, str, str]]:
+    return granted(kafka_rights(load_settings(BASE | environ)))
+
+
+def granted(rights: Iterable[Right]) -> set[tuple[str, str, str, str]]:
     return {
         (right.resource, right.name, right.operation, right.pattern)
-        for right in kafka_rights(load_settings(BASE | environ))
+        for right in rights
         if not right.optional
     }
 
@@ -76,6 +87,28 @@ def test_a_dataframe_pipeline_in_parts_needs_the_ids_and_groups_of_its_lanes() -
 
 def test_without_transactions_no_transactional_id_is_needed() -> None:
     assert mandatory(HAPAX_GUARANTEE="at_least_once") == READS | WRITES | GROUP
+
+
+def test_between_two_clusters_each_has_rights_of_its_own_and_no_instance_is_named() -> None:
+    environ = {
+        "HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS": "there:9092",
+        "HAPAX_OUTPUT__TOPIC": "orders",
+        "HAPAX_DEAD_LETTER__TOPIC": "dead",
+    }
+    here, there = cluster_rights(load_settings(BASE | environ))
+    assert (here.servers, there.servers) == (BASE["HAPAX_KAFKA__BOOTSTRAP_SERVERS"], "there:9092")
+    assert granted(here.rights) == READS | GROUP
+    assert granted(there.rights) == {
+        ("TOPIC", "orders", "WRITE", "LITERAL"),
+        ("TOPIC", "orders", "READ", "LITERAL"),
+        ("TOPIC", "dead", "WRITE", "LITERAL"),
+        ("GROUP", "shop--from/", "READ", "PREFIXED"),
+        ("TRANSACTIONAL_ID", "shop/from/", "WRITE", "PREFIXED"),
+    }
+    for rights in (here.rights, there.rights):
+        assert [right.optional for right in rights] == sorted(right.optional for right in rights)
+        assert "shop-0" not in str(rights)
+    assert {one.name for one in here.rights if one.resource == "TOPIC"} == {"orders", "returns"}
 
 
 def test_topics_that_the_business_code_names_are_written_too() -> None:

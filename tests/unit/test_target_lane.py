@@ -11,7 +11,7 @@ import pytest
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from hapax.core.offset_commit import GroupOffset
 from hapax.kafka.produce.target import TargetTransaction
-from hapax.kafka.produce.target_lane import KEEP_INTERVAL_S, TargetLane, target_names
+from hapax.kafka.produce.target_lane import KEEP_INTERVAL_S, TargetLane, shown_id, target_names
 from hapax.settings import load_settings
 from tests.unit.test_settings import REQUIRED, TARGET
 
@@ -54,6 +54,13 @@ class Kept(TargetLane):
     def run(self, messages: Sequence[Message], offset: GroupOffset) -> None:
         assert not messages
         self.commits.append(offset)
+
+
+def test_the_status_names_the_ids_of_the_lanes_and_none_of_a_process_that_is_not_used() -> None:
+    ids = shown_id(settings())
+    lane = target_names(settings().app, WHERE).transactional_id
+    assert lane == ids.replace("TOPIC", WHERE[0]).replace("PARTITION", str(WHERE[1]))
+    assert shown_id(load_settings(REQUIRED)) == "orders:orders-0"
 
 
 def test_progress_that_rests_is_committed_once_more_before_brokers_forget_it() -> None:

@@ -43,6 +43,8 @@ def doctor(
     Settings are those of hapax run, from the environment. It can be run before the first start
     and while the service runs: nothing is joined,
     consumed or produced. docs/doctor.md lists the checks.
+    With HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS both clusters are examined, and each finding and
+    each list of permissions names its own.
     Exit code 0: no FAIL. 1: at least one. 2: the settings cannot work.
 
     Examples:
@@ -56,11 +58,11 @@ def doctor(
         if acls:
             _print_rights(as_json)
             return
-        findings, case, code = _examined()
+        findings, cases, code = _examined()
         if bundle is not None:
             from hapax.operations.doctor.bundle import write_bundle
 
-            write_bundle(bundle, os.environ, findings, case)
+            write_bundle(bundle, os.environ, findings, *cases)
     from hapax.commands.doctor_screen import figures, show
 
     findings = _without_secrets(findings)
@@ -75,17 +77,17 @@ def doctor(
     raise typer.Exit(code)
 
 
-def _examined() -> tuple[Sequence[Finding], Case | None, int]:
-    """Return findings, the case that they belong to, and the exit code."""
+def _examined() -> tuple[Sequence[Finding], tuple[Case | None, Case | None], int]:
+    """Return findings, the cases that they belong to, and the exit code."""
     from hapax.operations.doctor.examination import examine, refused
     from hapax.settings import load_settings
 
     try:
         found = examine(load_settings(os.environ))
     except ConfigurationError as error:
-        return refused(error.problems), None, int(ExitCode.CONFIGURATION)
+        return refused(error.problems), (None, None), int(ExitCode.CONFIGURATION)
     failed = any(finding.verdict is Verdict.FAIL for finding in found.findings)
-    return found.findings, found.case, _FAILED if failed else 0
+    return found.findings, (found.case, found.there), _FAILED if failed else 0
 
 
 def _without_secrets(findings: Sequence[Finding]) -> list[Finding]:
@@ -101,12 +103,12 @@ def _without_secrets(findings: Sequence[Finding]) -> list[Finding]:
 def _print_rights(as_json: bool) -> None:
     from hapax.commands.doctor_screen import rights_figures, show_rights
     from hapax.commands.screen import print_json
-    from hapax.operations.doctor.acls import kafka_rights, store_rights
+    from hapax.operations.doctor.acls import cluster_rights, store_rights
     from hapax.settings import load_settings
 
     settings = load_settings(os.environ)
-    kafka, store = kafka_rights(settings), store_rights(settings)
+    clusters, store = cluster_rights(settings), store_rights(settings)
     if as_json:
-        print_json(rights_figures(kafka, store))
+        print_json(rights_figures(clusters, store))
     else:
-        show_rights(kafka, store)
+        show_rights(clusters, store)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from hapax.claims.kind import StoreRights
     from hapax.core.rights import Right
+    from hapax.operations.doctor.acls import ClusterRights
 
 _COLOURS = {
     Verdict.PASS: typer.colors.GREEN,
@@ -57,13 +58,26 @@ def summary(findings: Sequence[Finding], *, everything: bool = False) -> str:
     return f"{seen[Verdict.FAIL]} FAIL, {seen[Verdict.WARN]} WARN, {passed} PASS{rest}."
 
 
-def rights_figures(kafka: Sequence[Right], store: StoreRights | None) -> dict[str, Any]:
-    """Return the rights, for programs."""
-    return {"kafka": msgspec.to_builtins(kafka), "redis": None if store is None else store.line}
+def rights_figures(clusters: Sequence[ClusterRights], store: StoreRights | None) -> dict[str, Any]:
+    """Return the rights, for programs. ``outputs``: those on another cluster of the outputs."""
+    here, *there = (
+        {"servers": each.servers, "kafka": msgspec.to_builtins(each.rights)} for each in clusters
+    )
+    outputs = there[0] if there else None
+    return {**here, "outputs": outputs, "redis": None if store is None else store.line}
 
 
-def show_rights(kafka: Sequence[Right], store: StoreRights | None) -> None:
+def show_rights(clusters: Sequence[ClusterRights], store: StoreRights | None) -> None:
     """Print what must be granted, and what may be."""
+    for what, each in zip(("input", "outputs"), clusters, strict=False):
+        if len(clusters) > 1:
+            typer.echo(f"On the cluster of the {what}, {printable(each.servers)}:")
+        _show_rights(each.rights)
+    if store is not None:
+        typer.echo(f"{store.where}:\n{printable(store.line)}")
+
+
+def _show_rights(kafka: Sequence[Right]) -> None:
     print_table(
         ("resource", "pattern", "name", "operation", "needed", "for"),
         [
@@ -78,12 +92,11 @@ def show_rights(kafka: Sequence[Right], store: StoreRights | None) -> None:
             for right in kafka
         ],
     )
-    if store is not None:
-        typer.echo(f"{store.where}:\n{printable(store.line)}")
 
 
 def _line(finding: Finding) -> None:
     mark = typer.style(f"{finding.verdict.value:6}", fg=_COLOURS[finding.verdict], bold=True)
-    typer.echo(f"{mark} {finding.check}: {printable(finding.saw)}")
+    where = f" on {printable(finding.cluster)}" if finding.cluster else ""
+    typer.echo(f"{mark} {finding.check}{where}: {printable(finding.saw)}")
     if finding.fix:
         typer.echo(f"       fix: {printable(finding.fix)}")

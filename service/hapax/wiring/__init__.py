@@ -27,7 +27,8 @@ from hapax.engines.spark.session import require_pyspark
 from hapax.kafka.admin.group import GroupMembers
 from hapax.kafka.connection import unanswered
 from hapax.kafka.native import record_path
-from hapax.kafka.properties import library_version, transactional_id
+from hapax.kafka.produce.target_lane import shown_id
+from hapax.kafka.properties import library_version
 from hapax.settings.secrets import Strike, secrets_around, secrets_of
 from hapax.telemetry.events import Events
 from hapax.telemetry.health import Health
@@ -108,7 +109,7 @@ def serve(settings: Settings) -> ExitCode:
 def _identity(settings: Settings) -> ProcessIdentity:
     return ProcessIdentity.of(
         settings,
-        transactional_id=transactional_id(settings),
+        transactional_id=shown_id(settings),
         version=__version__,
         librdkafka=library_version(),
         record_path=record_path(settings).name,

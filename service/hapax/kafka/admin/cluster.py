@@ -57,17 +57,18 @@ def look_at_kafka(
     settings: Settings,
     outputs: Iterable[str],
     ids: Iterable[str],
+    group: str,
     ages_of: Callable[[str, Mapping[str, str]], Ages],
     pause_s: float = PAUSE_S,
 ) -> ClusterState:
     """Return all that can be had within about ten seconds.
 
-    ``outputs``: topics that are written. ``ids``: transactional ids that are used. ``ages_of``:
-    for a topic and its settings, ages in ms; the offsets where they begin are looked up. Raises
-    ConfigurationError for properties that the client does not take.
+    ``outputs``: topics that are written. ``ids``: transactional ids that are used. ``group``: that
+    has the offsets. ``ages_of``: for a topic and its settings, ages in ms; the offsets where they
+    begin are looked up. Raises ConfigurationError for properties that the client does not take.
     """
     found = tuple(probe(settings.kafka.bootstrap_servers.split(",")).values())
-    look = _Look(settings, (*settings.input.topics, *outputs), ids)
+    look = _Look(settings, (*settings.input.topics, *outputs), ids, group)
     if all(address.problem for address in found):
         return ClusterState(
             bootstrap=found, problem="none of the bootstrap addresses can be reached"
@@ -78,8 +79,11 @@ def look_at_kafka(
 class _Look:
     """One pass over a cluster."""
 
-    def __init__(self, settings: Settings, topics: Iterable[str], ids: Iterable[str]) -> None:
+    def __init__(
+        self, settings: Settings, topics: Iterable[str], ids: Iterable[str], group: str
+    ) -> None:
         self._settings = settings
+        self._group = group
         self._topics = list(dict.fromkeys(topics))
         self._ids = list(ids)
         self._client_log = ApiVersionsLog()
@@ -168,7 +172,7 @@ class _Look:
             one = ConfigResource(ResourceType.BROKER, str(number))
             brokers[number] = self._admin.describe_configs([one], **limit)[one]
         described = self._admin.describe_topics(TopicCollection(names), **rights)
-        group = self._admin.describe_consumer_groups([self._settings.app], **rights)
+        group = self._admin.describe_consumer_groups([self._group], **rights)
         until_s = time.monotonic() + ANSWER_TIMEOUT_S + 0.5
         by_topic = {
             one.name: self._result(f"settings of topic {one.name}", answer, until_s)
@@ -182,7 +186,7 @@ class _Look:
             number: values_of(self._result(f"settings of broker {number}", answer, until_s))
             for number, answer in brokers.items()
         }
-        members = self._result("consumer group", group[self._settings.app], until_s)
+        members = self._result("consumer group", group[self._group], until_s)
         return (
             topics,
             {number: values for number, values in by_broker.items() if values},

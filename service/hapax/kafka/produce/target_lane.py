@@ -24,6 +24,7 @@ from hapax.core.offset_commit import GroupOffset, OffsetCommit
 from hapax.kafka.produce.fences import named_transaction
 from hapax.kafka.produce.marked_transaction import MarkedNames, marker_group
 from hapax.kafka.produce.stable_offset import ANSWER_TIMEOUT_S, stable_offset
+from hapax.kafka.properties import transactional_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,10 +37,22 @@ KEEP_INTERVAL_S = 6 * 3600.0
 """Well below ``offsets.retention.minutes``, of which seven days are the default."""
 
 
+def target_prefixes(app: str) -> MarkedNames:
+    """Return how the names of all lanes begin; topic and partition follow."""
+    return MarkedNames(f"{app}/from/", f"{app}--from/")
+
+
 def target_names(app: str, where: Where) -> MarkedNames:
     """Return those of a lane; no worker's id, and no group of an app, has a slash."""
     topic, partition = where
-    return MarkedNames(f"{app}/from/{topic}/{partition}", f"{app}--from/{topic}/{partition}")
+    return MarkedNames(*(f"{prefix}{topic}/{partition}" for prefix in target_prefixes(app)))
+
+
+def shown_id(settings: Settings) -> str:
+    """Return the transactional id of a process; with another cluster, the form of its lanes'."""
+    if settings.elsewhere:
+        return f"{target_prefixes(settings.app).transactional_id}TOPIC/PARTITION"
+    return transactional_id(settings)
 
 
 def target_progress(

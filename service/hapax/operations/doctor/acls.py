@@ -6,12 +6,13 @@ they suffice, and that the mandatory ones are all needed, is tested against a br
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hapax.claims.store import kind_of
 from hapax.core.rights import Right
 from hapax.kafka.produce.marked_transaction import sink_lane_names, sink_names
 from hapax.kafka.produce.standalone import replay_id
+from hapax.kafka.produce.target_lane import target_prefixes
 from hapax.kafka.properties import (
     APART,
     former_id,
@@ -32,17 +33,69 @@ _PREFIXED = "PREFIXED"
 def kafka_rights(settings: Settings, outputs: Iterable[str] = ()) -> tuple[Right, ...]:
     """Return what this pipeline's user must be granted, and what it may be; mandatory ones first.
 
+    Where outputs go to another cluster than that of the input, these are the rights on the latter.
     ``outputs``: topics that the business code names itself, which no setting names.
     """
+    rights = list(_reading(settings))
+    if settings.elsewhere:
+        return _sorted([*rights, *_settings_seen(settings.input.topics)])
+    written = _written(settings, outputs)
+    rights += _writing(settings, written)
+    rights += _looking(settings, [topic for topic in written if not _reads(rights, topic)])
+    return _sorted(rights)
+
+
+def target_rights(settings: Settings) -> tuple[Right, ...]:
+    """Return the rights on the cluster of the outputs, where it is another one than the input's."""
+    prefixes = target_prefixes(settings.app)
+    written = _written(settings)
+    rights = [Right("TOPIC", topic, "WRITE", reason) for topic, reason in written.items()]
+    rights += [
+        Right("TOPIC", settings.output.topic, "READ", "the progress is an offset of this topic"),
+        Right("GROUP", prefixes.group, "READ", "the progress is committed here", _PREFIXED),
+        Right(
+            "TRANSACTIONAL_ID",
+            prefixes.transactional_id,
+            "WRITE",
+            "transactions, one id for each input partition",
+            _PREFIXED,
+        ),
+    ]
+    if settings.dead_letter.topic:
+        listed = "hapax dead-letters list and show read it"
+        rights.append(Right("TOPIC", settings.dead_letter.topic, "READ", listed, optional=True))
+    return _sorted([*rights, *_settings_seen(written)])
+
+
+def _sorted(rights: list[Right]) -> tuple[Right, ...]:
+    return tuple(sorted(rights, key=lambda right: right.optional))
+
+
+def _written(settings: Settings, outputs: Iterable[str] = ()) -> dict[str, str]:
+    """Return the topics that are written, and what for."""
     written = {settings.output.topic: "outputs are written"}
     written |= dict.fromkeys(outputs, "outputs that the business code sends here are written")
     if settings.dead_letter.topic:
         written[settings.dead_letter.topic] = "dead letters are written"
     if settings.retry_topic is not None:
         written[settings.retry_topic] = "records wait here for a later try"
-    rights = [*_reading(settings), *_writing(settings, written)]
-    rights += _looking(settings, [topic for topic in written if not _reads(rights, topic)])
-    return tuple(sorted(rights, key=lambda right: right.optional))
+    return written
+
+
+class ClusterRights(NamedTuple):
+    """The rights on one cluster. ``servers``: its bootstrap addresses."""
+
+    servers: str
+    rights: tuple[Right, ...]
+
+
+def cluster_rights(settings: Settings) -> tuple[ClusterRights, ...]:
+    """Return the rights on the cluster of the input; those on that of the outputs, if another."""
+    here = ClusterRights(settings.kafka.bootstrap_servers, kafka_rights(settings))
+    if not settings.elsewhere:
+        return (here,)
+    there = ClusterRights(settings.target.kafka.bootstrap_servers, target_rights(settings))
+    return here, there
 
 
 def store_rights(settings: Settings) -> StoreRights | None:
@@ -109,14 +162,6 @@ def _looking(settings: Settings, written: list[str]) -> Iterator[Right]:
         yield Right(
             "TOPIC", topic, "READ", "hapax audit, trace and dead-letters read it", optional=True
         )
-    for topic in dict.fromkeys([*settings.input.topics, settings.output.topic, *written]):
-        yield Right(
-            "TOPIC",
-            topic,
-            "DESCRIBE_CONFIGS",
-            "retention and durability of the topic are seen by metrics, doctor and audit",
-            optional=True,
-        )
     if settings.dead_letter.topic:
         replays = "hapax dead-letters replay writes here"
         for topic in settings.input.topics:
@@ -126,6 +171,19 @@ def _looking(settings: Settings, written: list[str]) -> Iterator[Right]:
         yield from _former(settings)
     reason = "hapax transactions list reads the states of all transactions there"
     yield Right("TOPIC", "__transaction_state", "READ", reason, optional=True)
+    topics = dict.fromkeys([*settings.input.topics, settings.output.topic, *written])
+    yield from _settings_seen(topics)
+
+
+def _settings_seen(topics: Iterable[str]) -> Iterator[Right]:
+    for topic in topics:
+        yield Right(
+            "TOPIC",
+            topic,
+            "DESCRIBE_CONFIGS",
+            "retention and durability of the topic are seen by metrics, doctor and audit",
+            optional=True,
+        )
     for operation, reason in (
         ("DESCRIBE", "hapax doctor asks for brokers, features and log folders"),
         ("DESCRIBE_CONFIGS", "hapax doctor reads the settings of the brokers"),

@@ -34,7 +34,7 @@ def _bootstrap(case: Case) -> Iterator[CheckResult]:
     if not dead:
         yield ok(f"{len(addresses)} addresses answer: {listed(each.place for each in addresses)}")
     for each in dead:
-        saw = f"HAPAX_KAFKA__BOOTSTRAP_SERVERS: {each.place}: {each.problem}"
+        saw = f"{case.prefix}BOOTSTRAP_SERVERS: {each.place}: {each.problem}"
         fix = "fix the address, the DNS or the network, or remove the address"
         yield fail(saw, fix) if len(dead) == len(addresses) else warn(saw, fix)
 
@@ -53,7 +53,7 @@ def _brokers(case: Case) -> Iterator[CheckResult]:
     elif not kafka.listeners:
         yield fail(
             f"a bootstrap address can be reached, but no broker answers there: {kafka.problem}",
-            "check HAPAX_KAFKA__SECURITY__PROTOCOL, the login, and that it is a port for clients",
+            f"check {case.prefix}SECURITY__PROTOCOL, the login, and that it is a port for clients",
         )
     elif kafka.problem is None and kafka.controller < 0:
         yield warn("the cluster has no controller", "check the controllers of the cluster")
@@ -114,13 +114,15 @@ def _versions(case: Case) -> Iterator[CheckResult]:
         yield unknown("the client did not report which requests the brokers support")
         return
     sound = True
-    if case.settings.mode.transactional and apis.get("TxnOffsetCommit", -1) < KIP_447:
+    writes = case.settings.mode.transactional and case.side != "input"
+    if writes and apis.get("TxnOffsetCommit", -1) < KIP_447:
         sound = False
         yield fail(
             "a broker is older than 2.5: offsets in transactions are not fenced (KIP-447)",
             "upgrade the brokers to 2.5 or later",
         )
-    if case.settings.group.protocol == "consumer" and apis.get(CONSUMER_PROTOCOL, -1) < KIP_848:
+    joins = case.settings.group.protocol == "consumer" and case.side != "outputs"
+    if joins and apis.get(CONSUMER_PROTOCOL, -1) < KIP_848:
         sound = False
         yield fail(
             "HAPAX_GROUP__PROTOCOL=consumer, but a broker does not serve that protocol (KIP-848)",

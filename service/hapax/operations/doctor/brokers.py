@@ -35,6 +35,7 @@ OFFSETS_KEPT_MIN_MS = DAY_MS
     "transaction-timeout",
     "`transaction.max.timeout.ms` against `HAPAX_TRANSACTION__TIMEOUT`",
     "FAIL: the setting is longer.",
+    at="outputs",
 )
 def _transaction_timeout(case: Case) -> Iterator[CheckResult]:
     allowed = _least(case, "transaction.max.timeout.ms")
@@ -74,6 +75,7 @@ _transaction_log = check(
     "transaction-log",
     "replicas and in-sync minimum of `__transaction_state`",
     "As for durability. FAIL: fewer brokers than its replicas.",
+    at="outputs",
 )(
     partial(
         _internal,
@@ -96,7 +98,12 @@ _offsets_log = check(
 )
 
 
-@check("transactional-id-expiry", "`transactional.id.expiration.ms`", "WARN: shorter than an hour.")
+@check(
+    "transactional-id-expiry",
+    "`transactional.id.expiration.ms`",
+    "WARN: shorter than an hour.",
+    at="outputs",
+)
 def _id_expiry(case: Case) -> Iterator[CheckResult]:
     kept_ms = _least(case, "transactional.id.expiration.ms")
     if kept_ms is None:
@@ -122,18 +129,35 @@ def _offsets_kept(case: Case) -> Iterator[CheckResult]:
         yield _not_reported(case, "offsets.retention.minutes")
     elif kept * MINUTE_MS < OFFSETS_KEPT_MIN_MS:
         yield fail(
-            f"offsets.retention.minutes={kept}: a pipeline that is stopped for longer loses its "
-            f"offsets and starts at HAPAX_INPUT__START={case.settings.input.start}",
+            f"offsets.retention.minutes={kept}: a pipeline that is stopped for longer loses "
+            f"{_lost(case)}",
             "raise it above the longest stop, to a day at least; the default is 7 days",
         )
     else:
         yield ok(f"positions of a stopped group are kept for {duration_text(kept * MINUTE_MS)}")
 
 
+def _lost(case: Case) -> str:
+    """Return what goes with the offsets on this cluster, and what the next start does."""
+    begins = f"starts at HAPAX_INPUT__START={case.settings.input.start}"
+    if case.side == "input":
+        return (
+            "the group's offsets; without them a start does not see that the progress on the "
+            f"cluster of the outputs is lost, too, and {begins}"
+        )
+    if case.side == "outputs":
+        return (
+            "its progress: it refuses to start, or, where the group's offsets on the cluster of "
+            f"the input are gone as well, {begins}"
+        )
+    return f"its offsets and {begins}"
+
+
 @check(
     "session-timeout",
     "`HAPAX_GROUP__SESSION_TIMEOUT` against what the brokers allow",
     "FAIL: outside of it.",
+    at="input",
 )
 def _session_timeout(case: Case) -> Iterator[CheckResult]:
     ours = case.settings.group.session_timeout_ms

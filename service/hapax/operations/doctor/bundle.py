@@ -41,14 +41,21 @@ SECRET_LENGTH_MIN = 2
 
 
 def write_bundle(
-    path: Path, environ: Mapping[str, str], findings: Iterable[Finding], case: Case | None
+    path: Path,
+    environ: Mapping[str, str],
+    findings: Iterable[Finding],
+    case: Case | None,
+    there: Case | None = None,
 ) -> None:
     """Write the archive (tar, gzip), readable for its owner alone.
 
-    ``case`` is None where the settings could not be read. Raises ConfigurationError when the file
-    cannot be written.
+    ``case`` is None where the settings could not be read, ``there`` that on another cluster of the
+    outputs. Raises ConfigurationError when the file cannot be written.
     """
     files = _files(tuple(findings), case)
+    if there is not None:
+        files["facts-outputs.json"] = _facts(there)
+        files["offsets-outputs.json"] = _all_offsets(there)
     held = () if case is None else secrets_of(case.settings)
     strike = Strike({*secrets_around(environ), *held}, SECRET_LENGTH_MIN)
     packed = io.BytesIO()
@@ -94,7 +101,19 @@ def _files(findings: tuple[Finding, ...], case: Case | None) -> dict[str, Any]:
     }
     if case is None:
         return {"doctor.json": report}
-    facts = msgspec.to_builtins(
+    files = {
+        "doctor.json": report,
+        "settings.json": case.settings.effective(),
+        "facts.json": _facts(case),
+        "offsets.json": _all_offsets(case),
+        "versions.json": dict(case.process.libraries),
+    }
+    status = _status(case.settings)
+    return files if status is None else {**files, "status.json": status}
+
+
+def _facts(case: Case) -> Any:
+    return msgspec.to_builtins(
         {
             "kafka": msgspec.structs.replace(case.kafka, logs={}),
             "claims": case.claims,
@@ -102,19 +121,13 @@ def _files(findings: tuple[Finding, ...], case: Case | None) -> dict[str, Any]:
         },
         str_keys=True,
     )
-    offsets = {
+
+
+def _all_offsets(case: Case) -> dict[str, Any]:
+    return {
         f"{topic}/{number}": _offsets(case, (topic, number), log)
         for (topic, number), log in sorted(case.kafka.logs.items())
     }
-    files = {
-        "doctor.json": report,
-        "settings.json": case.settings.effective(),
-        "facts.json": facts,
-        "offsets.json": offsets,
-        "versions.json": dict(case.process.libraries),
-    }
-    status = _status(case.settings)
-    return files if status is None else {**files, "status.json": status}
 
 
 def _offsets(case: Case, where: TopicPartition, log: Log) -> dict[str, Any]:

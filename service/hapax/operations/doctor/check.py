@@ -31,13 +31,36 @@ class CheckResult(NamedTuple):
 
 
 class Case(NamedTuple):
-    """One pipeline, and all that was found out about it. ``claims``: None without a claim store."""
+    """One pipeline on one cluster, and all that was found out about it.
+
+    settings  on the cluster of the outputs, where that is another one: ``settings_there``
+    claims    None without a claim store
+    source    where ``kafka`` is the cluster of the outputs, and another one: that of the input
+    """
 
     settings: Settings
     kafka: ClusterState
     claims: StoreHealth | None
     process: ProcessState
     certificates: tuple[Certificate, ...] = ()
+    source: Case | None = None
+
+    @property
+    def side(self) -> Literal["", "input", "outputs"]:
+        """Which of two clusters ``kafka`` is; empty where there is one."""
+        if self.source is not None:
+            return "outputs"
+        return "input" if self.settings.elsewhere else ""
+
+    @property
+    def prefix(self) -> str:
+        """How the settings of this cluster begin."""
+        return "HAPAX_KAFKA__" if self.source is None else "HAPAX_OUTPUT__KAFKA__"
+
+    @property
+    def read(self) -> dict[str, Topic]:
+        """The input topics, on whichever cluster they are."""
+        return self.inputs if self.source is None else self.source.inputs
 
     @property
     def inputs(self) -> dict[str, Topic]:
@@ -82,12 +105,14 @@ class Case(NamedTuple):
 
 Judge = Callable[[Case], Iterator[CheckResult]]
 Needs = Literal["process", "addresses", "brokers", "claims", "claims or nothing"]
+At = Literal["none", "input", "outputs", "each"]
 
 
 class Check(NamedTuple):
     """One check; docs/doctor.md shows ``looks_at`` and ``finds``.
 
     needs     what must have answered before there is anything to judge
+    at        which cluster it judges, where outputs go to another one than that of the input
     now       whether a FAIL or WARN of it says that something is broken at this moment; others
               speak of what can happen one day, and are shown after these
     """
@@ -98,13 +123,21 @@ class Check(NamedTuple):
     needs: Needs
     judge: Judge
     now: bool = False
+    at: At = "none"
 
 
 def check(
-    name: str, looks_at: str, finds: str, needs: Needs = "brokers", *, now: bool = False
+    name: str,
+    looks_at: str,
+    finds: str,
+    needs: Needs = "brokers",
+    *,
+    now: bool = False,
+    at: At | None = None,
 ) -> Callable[[Judge], Check]:
-    """Declare the function below as a check."""
-    return lambda judge: Check(name, looks_at, finds, needs, judge, now)
+    """Declare the function below as a check; what asks brokers asks those of each cluster."""
+    at = at or ("each" if needs in {"addresses", "brokers"} else "none")
+    return lambda judge: Check(name, looks_at, finds, needs, judge, now, at)
 
 
 def declared(*modules: ModuleType) -> tuple[Check, ...]:
@@ -131,6 +164,16 @@ def fail(saw: str, fix: str) -> CheckResult:
 def unknown(why: str) -> CheckResult:
     """Return that it could not be looked at."""
     return CheckResult(Verdict.UNTOLD, why)
+
+
+def settings_there(settings: Settings) -> Settings:
+    """Return those for the cluster of the outputs alone: what is written there, and no input."""
+    target = settings.target
+    nothing = target.input.model_copy(update={"topics": ()})
+    here = target.output.kafka.model_copy(update={"bootstrap_servers": None})
+    written = target.output.model_copy(update={"kafka": here})
+    unclaimed = target.dedup.model_copy(update={"redis_url": None})
+    return target.model_copy(update={"input": nothing, "output": written, "dedup": unclaimed})
 
 
 def output_topics(settings: Settings) -> tuple[str, ...]:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 DAY_S: Final = 86_400
 EXPIRY_WARNING_DAYS: Final = 30
 URL: Final = "HAPAX_DEDUP__REDIS_URL"
-PROPERTIES: Final = "HAPAX_KAFKA__PROPERTIES"
-PROTOCOL: Final = "HAPAX_KAFKA__SECURITY__PROTOCOL"
 
 
 @check(
@@ -33,9 +31,11 @@ PROTOCOL: Final = "HAPAX_KAFKA__SECURITY__PROTOCOL"
     "`HAPAX_KAFKA__SECURITY__PROTOCOL` and where the brokers are",
     "WARN: plaintext or sasl_plaintext beyond this machine.",
     needs="process",
+    at="each",
 )
 def _plaintext(case: Case) -> Iterator[CheckResult]:
     protocol = case.settings.kafka.security.protocol
+    name = f"{case.prefix}SECURITY__PROTOCOL"
     met = (*case.kafka.bootstrap, *case.kafka.listeners.values())
     dead = {each.place for each in met if each.problem is not None}
     places = dict.fromkeys(
@@ -47,15 +47,15 @@ def _plaintext(case: Case) -> Iterator[CheckResult]:
     # Nothing is sent to an address that does not answer; another check reports it.
     outside = [one for one in places if one not in dead and not _loopback(split(one)[0])]
     if not protocol.endswith("plaintext"):
-        yield ok(f"connections to Kafka are encrypted ({PROTOCOL}={protocol})")
+        yield ok(f"connections to Kafka are encrypted ({name}={protocol})")
     elif not outside:
-        yield ok(f"{PROTOCOL}={protocol}, within this machine")
+        yield ok(f"{name}={protocol}, within this machine")
     else:
         login = protocol.startswith("sasl") and case.settings.kafka.security.sasl_mechanism
         open_login = f", and the login of {login}" if login in {"PLAIN", "OAUTHBEARER"} else ""
         yield warn(
-            f"{PROTOCOL}={protocol}: records{open_login} are sent unencrypted to {listed(outside)}",
-            f"set {PROTOCOL} to {'sasl_ssl' if login else 'ssl'}, and open a listener for it",
+            f"{name}={protocol}: records{open_login} are sent unencrypted to {listed(outside)}",
+            f"set {name} to {'sasl_ssl' if login else 'ssl'}, and open a listener for it",
         )
 
 
@@ -64,6 +64,7 @@ def _plaintext(case: Case) -> Iterator[CheckResult]:
     "`enable.ssl.certificate.verification`, `ssl.endpoint.identification.algorithm`",
     "WARN: certificates of brokers, or the names in them, are not verified.",
     needs="process",
+    at="each",
 )
 def _verification(case: Case) -> Iterator[CheckResult]:
     settings = case.settings
@@ -81,8 +82,9 @@ def _verification(case: Case) -> Iterator[CheckResult]:
     ]
     if wrong:
         yield warn(
-            f"{PROPERTIES}: {listed(wrong)}: an attacker on the network can impersonate a broker",
-            f"remove it, and name the authorities in {PROTOCOL.replace('PROTOCOL', 'CA_FILE')}",
+            f"{case.prefix}PROPERTIES: {listed(wrong)}: an attacker on the network can impersonate "
+            "a broker",
+            f"remove it, and name the authorities in {case.prefix}SECURITY__CA_FILE",
         )
     else:
         yield ok("the brokers' certificates and their names are verified")
@@ -126,6 +128,7 @@ def _claim_store(case: Case) -> Iterator[CheckResult]:
     "and Redis present in a handshake",
     "FAIL: one has expired. WARN: one expires within 30 days.",
     needs="process",
+    at="each",
     now=True,
 )
 def _certificates(case: Case) -> Iterator[CheckResult]:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from importlib import metadata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -16,6 +16,7 @@ from hapax.core.cluster_state import ClusterState, ProcessState
 from hapax.kafka.admin.certificates import own_certificates, server_certificates
 from hapax.kafka.admin.cluster import PAUSE_S, look_at_kafka
 from hapax.kafka.admin.isolated import CrashedError, run_in_subprocess
+from hapax.kafka.produce.target_lane import target_names
 from hapax.kafka.properties import library_version
 from hapax.operations.doctor import (
     addresses,
@@ -31,13 +32,20 @@ from hapax.operations.doctor import (
     topic_settings,
     topics,
 )
-from hapax.operations.doctor.check import Case, declared, output_topics, unknown
+from hapax.operations.doctor.check import (
+    Case,
+    declared,
+    output_topics,
+    settings_there,
+    unknown,
+)
 from hapax.operations.doctor.findings import Finding, Verdict
 from hapax.wiring.claims import claim_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from hapax.core.certificates import Certificate
     from hapax.core.claim_store import StoreHealth
     from hapax.operations.doctor.check import Check, CheckResult
     from hapax.settings import Settings
@@ -61,11 +69,23 @@ STORE_TIMEOUT_S = 2.0
 _LIBRARIES = ("hapax-kafka", "confluent-kafka", "redis", "msgspec", "pydantic", "pyspark")
 
 
+_JUDGED: Final = {
+    "": {"none", "input", "outputs", "each"},
+    "input": {"none", "input", "each"},
+    "outputs": {"outputs", "each"},
+}
+"""By side of the case, which checks judge it."""
+
+
 class Examination(msgspec.Struct, frozen=True):
-    """What was found out, and what it means."""
+    """What was found out, and what it means.
+
+    there  the case on the cluster of the outputs; None where that is the cluster of the input
+    """
 
     case: Case
     findings: tuple[Finding, ...]
+    there: Case | None = None
 
 
 def examine(settings: Settings, *, pause_s: float = PAUSE_S) -> Examination:
@@ -75,20 +95,26 @@ def examine(settings: Settings, *, pause_s: float = PAUSE_S) -> Examination:
     produced; in Redis one key is written that is gone a second later. Raises ConfigurationError
     for settings that the clients do not take.
     """
-    with ThreadPoolExecutor(3) as pool:
-        kafka = pool.submit(_look_at_kafka, settings, pause_s)
+    with ThreadPoolExecutor(2) as pool:
         store = pool.submit(_look_at_claims, settings)
-        shown = pool.submit(server_certificates, settings)
-        certificates = (*own_certificates(settings), *shown.result())
-        case = Case(settings, kafka.result(), store.result(), look_at_process(), certificates)
-    return Examination(case, tuple(judge(case)))
+        other = pool.submit(_look_there, settings, pause_s) if settings.elsewhere else None
+        ids = tuple(group.tried_ids(settings, there=False))
+        kafka, certificates = _look(settings, ids, settings.app, pause_s)
+        case = Case(settings, kafka, store.result(), look_at_process(), certificates)
+        there = None if other is None else other.result()._replace(source=case)
+    findings = [*judge(case), *(() if there is None else judge(there))]
+    return Examination(case, tuple(findings), there)
 
 
 def judge(case: Case, checks: Sequence[Check] = CHECKS) -> Iterable[Finding]:
     """Yield what the checks say, in their order."""
     for check in checks:
-        for result in _results(check, case):
-            yield Finding(check.name, result.verdict, result.saw, result.fix, check.now)
+        if check.at not in _JUDGED[case.side]:
+            continue
+        two = case.side and check.at != "none"
+        cluster = case.settings.kafka.bootstrap_servers if two else ""
+        for each in _results(check, case):
+            yield Finding(check.name, each.verdict, each.saw, each.fix, check.now, cluster)
 
 
 def refused(problems: Iterable[str]) -> list[Finding]:
@@ -120,14 +146,27 @@ def _results(check: Check, case: Case) -> list[CheckResult]:
         return [unknown(f"the check itself failed ({type(error).__name__}: {error}); report it")]
 
 
-def _look_at_kafka(settings: Settings, pause_s: float) -> ClusterState:
-    outputs = tuple(output_topics(settings))
-    ids = () if settings.elsewhere else tuple(group.tried_ids(settings))
+def _look_there(settings: Settings, pause_s: float) -> Case:
+    """Return the case on the cluster of the outputs, as yet without that of the input."""
+    own, ids = settings_there(settings), tuple(group.tried_ids(settings, there=True))
+    lane = target_names(settings.app, (settings.input.topics[0], 0))
+    kafka, certificates = _look(own, ids, lane.group, pause_s)
+    return Case(own, kafka, None, look_at_process(), certificates)
+
+
+def _look(
+    settings: Settings, ids: tuple[str, ...], name: str, pause_s: float
+) -> tuple[ClusterState, tuple[Certificate, ...]]:
+    """Look at one cluster, whose group has that name, and at certificates."""
     ages_of = partial(positions.ages_ms, settings)
-    try:
-        return run_in_subprocess(partial(look_at_kafka, settings, outputs, ids, ages_of, pause_s))
-    except CrashedError as error:
-        return ClusterState(problem=f"{error}; run it again")
+    look = partial(look_at_kafka, settings, output_topics(settings), ids, name, ages_of, pause_s)
+    with ThreadPoolExecutor(1) as pool:
+        shown = pool.submit(server_certificates, settings)
+        try:
+            state = run_in_subprocess(look)
+        except CrashedError as error:
+            state = ClusterState(problem=f"{error}; run it again")
+        return state, (*own_certificates(settings), *shown.result())
 
 
 def _look_at_claims(settings: Settings) -> StoreHealth | None:

@@ -35,6 +35,7 @@ class Finding(msgspec.Struct, frozen=True):
     saw      what was looked at and found, one phrase
     fix      what to do, one sentence; empty where nothing is to be done
     now      whether the check speaks of this moment, and not of what can happen one day
+    cluster  the bootstrap addresses of the cluster it speaks of, where there are two; else empty
     """
 
     check: str
@@ -42,6 +43,7 @@ class Finding(msgspec.Struct, frozen=True):
     saw: str
     fix: str = ""
     now: bool = False
+    cluster: str = ""
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from hapax.operations.doctor.acls import kafka_rights
+from hapax.kafka.produce.target_lane import target_prefixes
+from hapax.operations.doctor.acls import kafka_rights, target_rights
 from hapax.operations.doctor.check import check, fail, ok, unknown, warn
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ UNUSED: Final = {"DEAD", "UNKNOWN", "UNKOWN"}  # the second spelling is the clie
 )
 def _rights(case: Case) -> Iterator[CheckResult]:
     missing = False
-    for right in kafka_rights(case.settings):
+    for right in _rights_of(case.settings, there=case.side == "outputs"):
         if right.optional:
             continue
         allowed, why = _allowed(case, right)
@@ -51,6 +52,7 @@ def _rights(case: Case) -> Iterator[CheckResult]:
     "the consumer group",
     "WARN: it has no members and there are unread records, or it keeps rebalancing.",
     now=True,
+    at="input",
 )
 def _state(case: Case) -> Iterator[CheckResult]:
     group = case.kafka.group
@@ -83,6 +85,7 @@ def _state(case: Case) -> Iterator[CheckResult]:
     "FAIL: one of another program, another protocol, one static name twice. WARN: more than "
     "partitions.",
     now=True,
+    at="input",
 )
 def _members(case: Case) -> Iterator[CheckResult]:
     group = case.kafka.group
@@ -150,7 +153,8 @@ def _allowed(case: Case, right: Right) -> tuple[tuple[str, ...], str]:
             return (), ""
         told = topic.operations if topic is not None else None
         return told or (), "" if told is not None else "the topic is not known"
-    if right.resource == "GROUP" and right.name == case.settings.app:
+    lanes = target_prefixes(case.settings.app).group  # the group that was looked at is one of them
+    if right.resource == "GROUP" and right.name in {case.settings.app, lanes}:
         why = _why(case)
         if case.kafka.group is None and "AUTHORIZATION" in why:
             return (), ""
@@ -162,16 +166,20 @@ def _allowed(case: Case, right: Right) -> tuple[tuple[str, ...], str]:
     return (() if case.kafka.ids[name] else (right.operation,)), ""
 
 
+def _rights_of(settings: Settings, *, there: bool) -> tuple[Right, ...]:
+    return target_rights(settings) if there else kafka_rights(settings)
+
+
 def tried_id(right: Right) -> str:
     """Return the transactional id by which a right is tried out: any that begins with a prefix."""
     return right.name if right.pattern == "LITERAL" else f"{right.name}doctor"
 
 
-def tried_ids(settings: Settings) -> list[str]:
-    """Return the transactional ids to try out."""
+def tried_ids(settings: Settings, *, there: bool) -> list[str]:
+    """Return the transactional ids to try out. ``there``: on another cluster of the outputs."""
     return [
         tried_id(right)
-        for right in kafka_rights(settings)
+        for right in _rights_of(settings, there=there)
         if right.resource == "TRANSACTIONAL_ID" and not right.optional
     ]
 

@@ -55,6 +55,7 @@ def ages_ms(settings: Settings, topic: str, topic_settings: Mapping[str, str]) -
     "Kafka's id of the cluster against the one stored with the group's offsets",
     "FAIL: they were committed on another cluster.",
     now=True,
+    at="input",
 )
 def _cluster_of_offsets(case: Case) -> Iterator[CheckResult]:
     here = case.kafka.cluster_id
@@ -79,6 +80,30 @@ def _cluster_of_offsets(case: Case) -> Iterator[CheckResult]:
         yield ok(f"the group's offsets were committed on the cluster that answers, {here}")
     else:
         yield ok(f"cluster {here} answers; no offset says that it belongs to another")
+
+
+@check(
+    "outputs-cluster",
+    "Kafka's id of the cluster of the outputs against that of the input's",
+    "FAIL: `HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS` leads to the cluster that is read.",
+    at="outputs",
+    now=True,
+)
+def _outputs_cluster(case: Case) -> Iterator[CheckResult]:
+    here = case.kafka.cluster_id
+    if case.source is None:
+        yield ok("outputs go to the cluster that is read")
+    elif here is None or case.source.kafka.cluster_id is None:
+        yield unknown("one of the clusters does not return its id")
+    elif here == case.source.kafka.cluster_id:
+        servers = case.settings.kafka.bootstrap_servers
+        yield fail(
+            f"{case.prefix}BOOTSTRAP_SERVERS={servers}: its brokers are those of cluster {here}, "
+            "which is read: the service refuses to start",
+            "remove it, and outputs go there in one transaction with the group's offsets",
+        )
+    else:
+        yield ok(f"outputs go to cluster {here}")
 
 
 @check(
@@ -107,6 +132,7 @@ def _cluster_of_claims(case: Case) -> Iterator[CheckResult]:
     "committed offsets against the beginnings and ends of the logs",
     "FAIL: one is not in its log.",
     now=True,
+    at="input",
 )
 def _positions(case: Case) -> Iterator[CheckResult]:
     if "committed offsets" in case.kafka.untold:
@@ -145,6 +171,7 @@ def _positions(case: Case) -> Iterator[CheckResult]:
     "the next record of every partition with unread ones",
     "FAIL: its set is damaged, of an unknown codec, or too large unpacked: the partition is "
     "blocked; the fix names the command that passes it.",
+    at="input",
 )
 def _undecodable(case: Case) -> Iterator[CheckResult]:
     for (topic, partition), one in sorted(case.kafka.undecodable.items()):

@@ -42,6 +42,7 @@ def most(kept: int) -> int:
     "the age of the next unread record against `retention.ms`",
     "FAIL: nine tenths of it. WARN: half of it.",
     now=True,
+    at="input",
 )
 def _retention(case: Case) -> Iterator[CheckResult]:
     for name, topic in case.inputs.items():
@@ -69,7 +70,7 @@ def _retention(case: Case) -> Iterator[CheckResult]:
             yield ok(f"{name}: unread records are far younger than {ground}")
 
 
-@check("retention-bytes", "`retention.bytes` of the input", "WARN: set.")
+@check("retention-bytes", "`retention.bytes` of the input", "WARN: set.", at="input")
 def _bytes(case: Case) -> Iterator[CheckResult]:
     for name, topic in case.inputs.items():
         most_bytes = number(topic.settings.get("retention.bytes"))
@@ -89,6 +90,7 @@ def _bytes(case: Case) -> Iterator[CheckResult]:
     "claim-ttl",
     "`HAPAX_DEDUP__TTL` against the retention of the input, and against unread records",
     "FAIL: unread records are older. WARN: shorter than the retention.",
+    at="input",
 )
 def _claims(case: Case) -> Iterator[CheckResult]:
     if not case.settings.dedup.enabled:
@@ -116,7 +118,12 @@ def _claims(case: Case) -> Iterator[CheckResult]:
             yield ok(f"{name}: {ours} outlives its records")
 
 
-@check("dead-letter-retention", "how long dead letters are kept", "WARN: less than a week.")
+@check(
+    "dead-letter-retention",
+    "how long dead letters are kept",
+    "WARN: less than a week.",
+    at="outputs",
+)
 def _dead_letters(case: Case) -> Iterator[CheckResult]:
     name = case.settings.dead_letter.topic
     if name is None:

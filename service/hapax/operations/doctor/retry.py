@@ -23,6 +23,7 @@ SPARE_MS: Final = 2 * DAY_MS
     "against the longest delay",
     "FAIL: too few partitions, compacted, or records are deleted before they are due. WARN: soon "
     "after.",
+    at="input",
 )
 def _retry_topic(case: Case) -> Iterator[CheckResult]:
     name = case.settings.retry_topic

@@ -78,9 +78,9 @@ def _compaction(case: Case) -> Iterator[CheckResult]:
         policy = topic.settings.get("cleanup.policy")
         if policy is None:
             yield _not_reported(case, name)
-        elif "compact" in policy and name not in (
-            case.settings.output.topic,
-            case.settings.retry_topic,  # a check of its own
+        elif "compact" in policy and (
+            name in case.inputs
+            or name == case.settings.dead_letter.topic  # the retry topic has a check of its own
         ):
             lost = "records that are overwritten before they are read have no effect"
             if case.settings.dedup.enabled:
@@ -89,7 +89,7 @@ def _compaction(case: Case) -> Iterator[CheckResult]:
                     " Compacted topics in docs/guarantees.md, which a min.compaction.lag.ms longer"
                     " than any outage rules out"
                 )
-            if name not in case.settings.input.topics:
+            if name not in case.inputs:
                 lost = "of dead letters with one key only the last is kept"
             yield warn(
                 f"{name}: cleanup.policy={policy}: {lost}",
@@ -107,15 +107,13 @@ HEADERS_ADDED = 1024
     "message-size",
     "`max.message.bytes` of output and dead letters against the input's",
     "WARN: smaller.",
+    at="outputs",
 )
 def _message_size(case: Case) -> Iterator[CheckResult]:
-    told = {
-        name: number(topic.settings.get("max.message.bytes"))
-        for name, topic in {**case.inputs, **case.outputs}.items()
-    }
-    largest = max((told[name] or 0 for name in case.inputs), default=0)
-    for name in case.outputs:
-        most = told[name]
+    told = (number(topic.settings.get("max.message.bytes")) for topic in case.read.values())
+    largest = max((most or 0 for most in told), default=0)
+    for name, topic in case.outputs.items():
+        most = number(topic.settings.get("max.message.bytes"))
         if most is None or not largest:
             yield _not_reported(case, name)
         elif most < largest:

@@ -35,12 +35,6 @@ def _topics(case: Case) -> Iterator[CheckResult]:
         else:
             why = topic.problem if topic is not None and topic.problem else "it does not exist"
             yield fail(f"{setting}: topic {name}: {why}", "create the topic, or fix the name")
-    if case.settings.elsewhere:
-        servers = case.settings.output.kafka.bootstrap_servers
-        yield unknown(
-            f"outputs are on another cluster, {servers}: the start looks for its brokers and"
-            " topics; nothing else of it is examined"
-        )
 
 
 @check(
@@ -101,8 +95,8 @@ def _leaders(case: Case) -> Iterator[CheckResult]:
     "WARN: inputs differ, or the output has fewer.",
 )
 def _counts(case: Case) -> Iterator[CheckResult]:
-    counts = {name: len(topic.partitions) for name, topic in case.inputs.items()}
-    if len(set(counts.values())) > 1:
+    counts = {name: len(topic.partitions) for name, topic in case.read.items()}
+    if len(set(counts.values())) > 1 and case.side != "outputs":
         yield warn(
             "the input topics differ in their partitions: "
             + listed(f"{name} has {count}" for name, count in counts.items()),
