@@ -140,7 +140,7 @@ def test_a_route_that_was_reset_is_found_and_its_records_arrive(native: KafkaWor
     assert time.monotonic() - began_s < 5 * ROUTES_S
     intake = consumer_of(native).intake
     assert intake is not None
-    assert intake.news()[0] == [(native.topic, 0)]
+    assert set(intake.news()[0]) == {(native.topic, 0)}  # told again when the next look is quicker
 
 
 def test_without_looking_for_lost_routes_their_records_never_arrive(
