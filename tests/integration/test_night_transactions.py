@@ -108,6 +108,26 @@ def test_without_the_right_to_the_states_gaps_are_told_and_an_abort_still_works(
     assert read_back(route.bootstrap, route.target) == []
 
 
+def test_what_cannot_be_examined_is_named_and_the_rest_is_told(
+    route: PipelineUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hapax.operations.transactions.OFFSETS", "hidden-from-us")
+    desk = Desk(route, INPUT__TOPICS="elsewhere")  # as where the input is on another cluster
+    with transaction(route.bootstrap, f"{route.app}-gone") as producer:
+        producer.produce(route.target, b"hidden")
+        assert producer.flush(60) == 0
+        told = desk.ask("transactions", "list")
+        assert [gap["topic"] for gap in told["undecided"]] == [route.target]
+        missing = "it does not exist here or may not be read"
+        unseen, offsets = told["not_examined"]
+        assert unseen == f"elsewhere: {missing}"
+        assert offsets.startswith("hidden-from-us, for offsets that are held back: ")
+        shown = desk.type("transactions", "list").stdout
+        assert "Not examined: elsewhere" in shown
+        assert "Not examined: hidden-from-us" in shown
+        producer.abort_transaction(60)
+
+
 def test_a_hanging_transaction_is_seen_as_such_and_ended_by_its_partition_and_producer(
     route: PipelineUnderTest,
 ) -> None:

@@ -11,6 +11,7 @@ from hapax.core.transaction_states import (
     Holder,
     TransactionState,
     blamed,
+    decisions,
     explained,
     ours,
     state_of,
@@ -117,19 +118,32 @@ def _known(state: str, *partitions: tuple[str, int]) -> TransactionState:
 
 
 def test_a_transaction_that_its_coordinator_has_open_there_does_not_hang() -> None:
-    one = explained(HOLDER, [_known("open", ("in", 0))])
+    one = explained(HOLDER, [_known("open", ("in", 0))], {})
     assert (one.hanging, one.transactional_id) == (False, EXPECTED.transactional_id)
 
 
 def test_a_producer_that_has_another_partition_open_hangs_in_this_one() -> None:
-    assert explained(HOLDER, [_known("open", ("in", 1))]).hanging is True
+    assert explained(HOLDER, [_known("open", ("in", 1))], {}).hanging is True
 
 
 def test_a_lost_marker_of_a_commit_is_told_as_one() -> None:
-    one = explained(HOLDER, [_known("committed")])
+    one = explained(HOLDER, [_known("committed")], {})
     assert (one.hanging, one.decided) == (True, "committed")
 
 
-def test_without_the_coordinators_log_nothing_is_said_to_hang() -> None:
-    assert explained(HOLDER, None).hanging is None
-    assert explained(HOLDER, []).hanging is True
+def test_what_was_decided_here_outlives_a_new_registration_and_other_transactions() -> None:
+    decided = decisions(_known("committing", ("in", 0))) | decisions(_known("aborting", ("in", 1)))
+    assert explained(HOLDER, [_known("empty")], decided).decided == "committed"
+    assert explained(HOLDER, [_known("aborted")], decided).decided == "committed"
+    assert explained(HOLDER, [_known("empty")], {}).decided is None
+    assert decisions(_known("committed", ("in", 0))) == {}
+
+
+def test_an_id_that_was_forgotten_is_still_known_by_what_it_decided() -> None:
+    one = explained(HOLDER, [], decisions(_known("aborting", ("in", 0))))
+    assert (one.hanging, one.transactional_id, one.decided) == (True, "app-0", "aborted")
+
+
+def test_a_producer_that_no_coordinator_knows_hangs() -> None:
+    one = explained(HOLDER, [], {})
+    assert (one.hanging, one.transactional_id, one.decided) == (True, None, None)

@@ -24,6 +24,7 @@ from hapax.commands.transactions_screen import (
     figures,
     gap_figures,
     marker_question,
+    must_choose,
     question,
     row,
     show_gaps,
@@ -57,7 +58,9 @@ def list_(as_json: JsonFlag = False) -> None:
     user needs the right to read it. Without it, the partitions
     with undecided records and the live members are shown. alive: the group has a
     member of that name. OVERDUE: open for twice its timeout; a hanging
-    transaction, if no coordinator ends it.
+    transaction, if no coordinator ends it. HANGING: none will; the
+    line says what to type. In __consumer_offsets, which needs the right to
+    read it, those of this pipeline hold its committed offsets back.
 
     Examples:
       hapax transactions list
@@ -82,6 +85,8 @@ def list_(as_json: JsonFlag = False) -> None:
     show_gaps(found.gaps)
     if found.untold:
         typer.echo(f"Producers in these partitions are not known: {printable(found.untold)}")
+    for what in found.unseen:
+        typer.echo(f"Not examined: {printable(what)}")
 
 
 @app.command()
@@ -104,7 +109,8 @@ def abort(
     outcome: Annotated[
         AbortOutcome | None,
         typer.Option(
-            help="How to end the hanging transaction. Default: abort, unless it was committed."
+            help="How to end the hanging transaction. Default: abort, if no id of it is known or"
+            " it was aborted."
         ),
     ] = None,
     yes: YesFlag = False,
@@ -116,13 +122,15 @@ def abort(
     that lives under this name loses its producer, builds a new one and takes its
     batch again: nothing is lost or doubled. Twice within 30 s it assumes a second process of its
     name and exits. A hanging transaction, of which its coordinator knows
-    nothing, is named by partition and producer, and ended there by a marker.
+    nothing, is named by partition and producer, and ended there by a marker:
+    with the outcome that the list shows, or what was committed is lost.
 
     Examples:
       hapax transactions abort orders-clean-orders-clean-0
       hapax transactions abort orders-clean/replay --yes
       hapax transactions abort billing-7 --foreign
       hapax transactions abort --partition orders/3 --producer-id 4711
+      hapax transactions abort --partition __consumer_offsets/7 --producer-id 4711 --outcome commit
     """
     with refusals(as_json=as_json):
         if producer_id is not None or partition:
@@ -166,13 +174,8 @@ def _end_hanging(
         one = asked.hanging((target.topic, target.partition), producer_id)
         line.close()
         commit = outcome is AbortOutcome.COMMIT
-        if one.decided == "committed" and outcome is None:
-            raise HapaxError(
-                f"the coordinator of {one.transactional_id} reports that its last transaction "
-                "was committed; its commit marker in this partition may have been lost: "
-                "--outcome commit makes"
-                " its records visible, --outcome abort drops them permanently"
-            )
+        if outcome is None and one.transactional_id and one.decided != "aborted":
+            raise HapaxError(must_choose(one))
         confirm(marker_question(one, partition, commit=commit), yes=yes)
         gaps = asked.end_hanging(one, commit=commit)
     if as_json:

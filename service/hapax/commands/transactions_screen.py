@@ -43,6 +43,18 @@ def marker_question(one: Holder, partition: str, *, commit: bool) -> str:
     )
 
 
+def must_choose(one: Holder) -> str:
+    """Say why the outcome has to be given for a transaction of a known id."""
+    told = f"what the coordinator of {one.transactional_id} decided is no longer in its log"
+    if one.decided:
+        told = (
+            f"the coordinator of {one.transactional_id} reports that its last transaction here was"
+            f" {one.decided}; its marker in this partition may have been lost"
+        )
+    what = "offsets count" if one.of_offsets else "records visible"
+    return f"{told}: --outcome commit makes its {what}, --outcome abort drops them permanently"
+
+
 def row(one: TransactionState, found: Open, now_ms: int) -> tuple[str, ...]:
     """Return the cells of ``COLUMNS``."""
     alive = "?" if found.live is None else found.live.get(one.transactional_id, "")
@@ -72,21 +84,32 @@ def show_gaps(gaps: list[Gap]) -> None:
         who = ", ".join(gap.blamed) or (
             "an unknown producer: another program, or a hanging transaction"
         )
-        typer.echo(
-            printable(
-                f"{gap.topic}/{gap.partition}: {gap.high - gap.stable:,} undecided from"
-                f" {gap.stable:,} on, by {who}"
-            )
-        )
+        what = f"{gap.high - gap.stable:,} undecided from {gap.stable:,} on, by {who}"
+        if gap.of_offsets:
+            what = f"offsets of {who} are held back: the group cannot read them and waits"
+        typer.echo(printable(f"{gap.topic}/{gap.partition}: {what}"))
         for one in gap.holders or ():
             known = one.transactional_id or "unknown transactional id"
-            hangs = "HANGING, no coordinator knows of it: abort it with --partition, --producer-id"
             typer.echo(
                 printable(
                     f"  producer {one.producer_id}, epoch {one.epoch}, from {one.start:,} on, last"
-                    f" written {_since(one)} ago: {hangs if one.hanging else known}"
+                    f" written {_since(one)} ago: {_hangs(one) if one.hanging else known}"
                 )
             )
+
+
+def _hangs(one: Holder) -> str:
+    was = f", it was {one.decided}" if one.decided else ""
+    return f"HANGING, no coordinator knows of it{was}; end it: {way_out(one)}"
+
+
+def way_out(one: Holder) -> str:
+    """Return what to type to end a hanging transaction as it was decided."""
+    outcome = {"committed": " --outcome commit", "aborted": " --outcome abort"}
+    return (
+        f"hapax transactions abort --partition {one.topic}/{one.partition}"
+        f" --producer-id {one.producer_id}{outcome.get(one.decided or '', '')}"
+    )
 
 
 def figures(found: Open, now_ms: int) -> dict[str, Any]:
@@ -113,6 +136,7 @@ def figures(found: Open, now_ms: int) -> dict[str, Any]:
         "members": found.live,
         "undecided": [gap_figures(one) for one in found.gaps],
         "producers_unknown": found.untold or None,
+        "not_examined": found.unseen,
     }
 
 
@@ -124,6 +148,7 @@ def gap_figures(one: Gap) -> dict[str, Any]:
         "last_stable": one.stable,
         "high_watermark": one.high,
         "transactional_ids": one.blamed,
+        "holds_back": "offsets" if one.of_offsets else "records",
         "producers": None
         if one.holders is None
         else [
@@ -135,6 +160,7 @@ def gap_figures(one: Gap) -> dict[str, Any]:
                 "transactional_id": each.transactional_id,
                 "hanging": each.hanging,
                 "decided": each.decided,
+                "end_with": way_out(each) if each.hanging else None,
             }
             for each in one.holders
         ],

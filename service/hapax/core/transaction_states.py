@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from hapax.core.records import TopicPartition
+
+OFFSETS = "__consumer_offsets"
+"""Where groups commit: a transaction that is open there holds their offsets back."""
 
 STATES = {
     0: "empty",
@@ -31,6 +34,7 @@ STATES = {
 }
 _DECIDED = frozenset({"committed", "aborted"})
 _UNDECIDED = frozenset({"open", "committing", "aborting", "fencing"})
+_DECIDES = {"committing": "committed", "aborting": "aborted"}
 _VERSION_MAX = 1
 
 
@@ -61,6 +65,27 @@ class TransactionState(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it should have timed out long ago, by twice its timeout."""
         age_s = self.age_s(now_ms)
         return age_s is not None and age_s > 2 * self.timeout_ms / 1000
+
+
+class Decision(NamedTuple):
+    """How the transaction of an id was decided that a producer had in one partition."""
+
+    transactional_id: str
+    outcome: str
+
+
+def decisions(state: TransactionState) -> dict[tuple[int, TopicPartition], Decision]:
+    """Return what a coordinator decided by this record, by producer and partition.
+
+    The last of them is about whatever the producer still has open there: a later transaction in
+    the same partition would have ended it. It outlives the states after it: a producer that has
+    registered again is "empty", whatever became of the markers before.
+    """
+    outcome = _DECIDES.get(state.state)
+    if outcome is None:
+        return {}
+    made = Decision(state.transactional_id, outcome)
+    return {(state.producer_id, where): made for where in state.partitions}
 
 
 def state_of(key: bytes | None, value: bytes | None) -> TransactionState | str | None:
@@ -100,9 +125,9 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     transactional_id  None: not known
     hanging           whether its coordinator knows nothing of the transaction, so that nothing
                       ends it by itself (KIP-664); None: what coordinators know is not known
-    decided           how the last transaction of this producer ended, as its coordinator wrote
-                      down: committed, aborted; None: not known. A coordinator may lose markers
-                      that it still owed (docs/non-obvious.md): this is what they would be
+    decided           how the last transaction of this producer here ended, as its coordinator
+                      wrote down: committed, aborted; None: not known. A coordinator may lose
+                      markers that it still owed (docs/non-obvious.md): what they would be
     """
 
     topic: str
@@ -115,24 +140,35 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     hanging: bool | None = None
     decided: str | None = None
 
+    @property
+    def of_offsets(self) -> bool:
+        """Whether it holds offsets of a group back, and no records."""
+        return self.topic == OFFSETS
 
-def explained(one: Holder, states: Sequence[TransactionState] | None) -> Holder:
+
+def explained(
+    one: Holder,
+    states: Sequence[TransactionState],
+    decided: Mapping[tuple[int, TopicPartition], Decision],
+) -> Holder:
     """Return it with what the coordinators know of its producer.
 
     ``states`` must have been read after the producers were asked for: a coordinator writes down a
     partition before the first record of the transaction in it.
     """
-    if states is None:
-        return one
     owners = [state for state in states if state.producer_id == one.producer_id]
     known = any(
         state.undecided and (one.topic, one.partition) in state.partitions for state in owners
     )
+    # Where the log was compacted, the last state may be all that is left.
+    named = [Decision(own.transactional_id, own.state) for own in owners]
+    made = decided.get((one.producer_id, (one.topic, one.partition)))
+    told = [made, *named] if made is not None else named
     return msgspec.structs.replace(
         one,
-        transactional_id=owners[0].transactional_id if owners else None,
+        transactional_id=told[0].transactional_id if told else None,
         hanging=not known,
-        decided=next((own.state for own in owners if own.state in _DECIDED), None),
+        decided=next((each.outcome for each in told if each.outcome in _DECIDED), None),
     )
 
 

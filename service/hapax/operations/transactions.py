@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from hapax.core.errors import ConfigurationError, HapaxError, PreflightError
 from hapax.core.transaction_states import (
+    OFFSETS,
+    Decision,
     Holder,
     TransactionState,
     blamed,
+    decisions,
     explained,
     ours,
     state_of,
@@ -39,7 +42,8 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
 
     blamed   the transactional ids that are known to have a transaction open in it
     holders  the producers that have one open in it, whoever they are, the first offset first; None:
-             its leader does not report them
+             its leader does not report them. In ``__consumer_offsets``, which all groups share,
+             only those of the pipeline that hang
     """
 
     topic: str
@@ -49,6 +53,18 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
     blamed: list[str]
     holders: list[Holder] | None = None
 
+    @property
+    def of_offsets(self) -> bool:
+        """Whether a group's committed offsets are held back, and no records."""
+        return self.topic == OFFSETS
+
+
+class _Told(NamedTuple):
+    """What coordinators wrote down: the last of each id, and what they decided."""
+
+    states: dict[str, TransactionState]
+    decided: dict[tuple[int, TopicPartition], Decision]
+
 
 class Open(msgspec.Struct, kw_only=True):
     """What was found.
@@ -57,7 +73,9 @@ class Open(msgspec.Struct, kw_only=True):
     reason  why it may not
     untold  why leaders do not report the producers in their partitions; empty: they do
     live    transactional ids of the group's members, each with its host; None: not known
-    gaps    partitions of inputs, outputs and dead letters with undecided records
+    gaps    partitions of inputs, outputs and dead letters with undecided records, and those where
+            a hanging transaction of the pipeline holds back offsets
+    unseen  what was not examined, and why
     """
 
     states: list[TransactionState] | None
@@ -65,6 +83,7 @@ class Open(msgspec.Struct, kw_only=True):
     untold: str
     live: dict[str, str] | None
     gaps: list[Gap]
+    unseen: list[str]
 
 
 class Transactions:
@@ -77,42 +96,43 @@ class Transactions:
 
     def look(self) -> Open:
         """Return what is open, and who lives. Raises PreflightError without brokers."""
-        gaps = self._gaps()
+        gaps, unseen = self._gaps()
         holders, untold = self._holders(list(gaps))
+        offsets, committers, dark = self._held_offsets()
         live = members(self._settings)
         try:
-            known, reason = self._states(), ""
+            told, reason = self._states(), ""
         except PreflightError as error:
-            known, reason = None, "; ".join(error.problems)
-        states = known or {}
-        if holders:
-            # Whoever is gone by now has ended its transaction while the states were read.
-            still = {(one.producer_id, one.start) for one in self._holders(list(gaps))[0] or []}
-            holders = [one for one in holders if (one.producer_id, one.start) in still]
+            told, reason = None, "; ".join(error.problems)
+        holders, committers = self._still(gaps, holders), self._still(offsets, committers)
+        if dark or reason:
+            unseen.append(f"{OFFSETS}, for offsets that are held back: {dark or reason}")
+        found = [_gap(where, ends, holders, told) for where, ends in gaps.items()]
+        held = [_gap(where, ends, committers, told) for where, ends in offsets.items()]
         return Open(
             states=None
-            if known is None
+            if told is None
             else sorted(
-                (one for name, one in states.items() if ours(name, self._settings.app)),
+                (one for name, one in told.states.items() if ours(name, self._settings.app)),
                 key=lambda one: (not one.undecided, one.transactional_id),
             ),
             reason=reason,
             untold=untold,
             live=live,
-            gaps=[
-                Gap(
-                    topic=where[0],
-                    partition=where[1],
-                    stable=stable,
-                    high=high,
-                    blamed=blamed(where, list(states.values())),
-                    holders=None
-                    if holders is None
-                    else _of(where, holders, None if known is None else list(states.values())),
-                )
-                for where, (stable, high) in gaps.items()
-            ],
+            gaps=found + [mine for gap in held if (mine := self._hung(gap)) is not None],
+            unseen=unseen,
         )
+
+    def _hung(self, gap: Gap) -> Gap | None:
+        """Return the gap with the pipeline's hanging producers alone; None: it has none there."""
+        app = self._settings.app
+        mine = [
+            one
+            for one in gap.holders or ()
+            if one.hanging and ours(one.transactional_id or "", app)
+        ]
+        names = [one.transactional_id for one in mine if one.transactional_id]
+        return msgspec.structs.replace(gap, holders=mine, blamed=names) if mine else None
 
     def state(self, transactional_id: str, *, foreign: bool = False) -> TransactionState | None:
         """Return what its coordinator wrote down; None when that may not be read.
@@ -129,7 +149,7 @@ class Transactions:
             )
             raise ConfigurationError([problem])
         try:
-            states = self._states()
+            states = self._states().states
         except PreflightError:
             return None
         if transactional_id not in states:
@@ -151,8 +171,10 @@ class Transactions:
         found = self.look()
         gap = next((one for one in found.gaps if (one.topic, one.partition) == where), None)
         if gap is None:
+            unseen = "".join(f"; not examined: {one}" for one in found.unseen)
             raise HapaxError(
-                f"{place}: it has no open transaction, or it is not a topic of this pipeline"
+                f"{place}: it has no open transaction, or it is not a topic of this pipeline, or,"
+                f" in {OFFSETS}, no transaction of this pipeline hangs there{unseen}"
             )
         if gap.holders is None:
             raise HapaxError(f"{place}: its producers are not known: {found.untold}")
@@ -201,36 +223,67 @@ class Transactions:
             return None, str(error)
         return found, ""
 
-    def _gaps(self) -> Undecided:
-        settings = self._settings
-        topics = [*settings.input.topics, settings.output.topic]
-        if settings.dead_letter.topic:
-            topics.append(settings.dead_letter.topic)
-        places = self._client.partitions(dict.fromkeys(topics))
-        return undecided(self._client, places)
+    def _still(self, places: Undecided, holders: list[Holder] | None) -> list[Holder] | None:
+        """Leave out who is gone by now: its transaction ended while the states were read."""
+        if not holders:
+            return holders
+        still = {(one.producer_id, one.start) for one in self._holders(list(places))[0] or []}
+        return [one for one in holders if (one.producer_id, one.start) in still]
 
-    def _states(self) -> dict[str, TransactionState]:
+    def _gaps(self) -> tuple[Undecided, list[str]]:
+        """Return the pipeline's gaps, and which of its topics are not on this cluster."""
+        settings = self._settings
+        topics = dict.fromkeys([*settings.input.topics, settings.output.topic])
+        if settings.dead_letter.topic:
+            topics[settings.dead_letter.topic] = None
+        absent = self._client.absent(topics)
+        # Inputs and outputs may be on two clusters; of one without any the client says why.
+        there = [one for one in topics if one not in absent] or topics
+        unseen = [f"{one}: it does not exist here or may not be read" for one in sorted(absent)]
+        return undecided(self._client, self._client.partitions(there)), unseen
+
+    def _held_offsets(self) -> tuple[Undecided, list[Holder] | None, str]:
+        """Return where offsets of any group are undecided, by whom, and why that is not known."""
+        try:
+            places = undecided(self._client, self._client.partitions([OFFSETS]))
+        except PreflightError as error:
+            return {}, None, "; ".join(error.problems)
+        return places, *self._holders(list(places))
+
+    def _states(self) -> _Told:
         """Read the coordinators' log, which holds a few records for each id and the recent ones."""
         places = self._client.partitions([LOG])
         lows, ends = self._client.log_starts(places), self._client.high_watermarks(places)
         spans = {where: (lows[where], ends[where]) for where in places}
-        states: dict[str, TransactionState] = {}
+        told = _Told({}, {})
         found = read_ranges(self._settings, spans, self._tell, f"reading {LOG}", "read_uncommitted")
         for chunk in found:
             for seen in chunk:
                 state = state_of(seen.record.key, seen.record.value)
                 if isinstance(state, str):
-                    states.pop(state, None)
+                    told.states.pop(state, None)
                 elif state is not None:
-                    states[state.transactional_id] = state
-        return states
+                    told.states[state.transactional_id] = state
+                    told.decided.update(decisions(state))
+        return told
 
 
-def _of(
-    where: TopicPartition, holders: list[Holder], states: list[TransactionState] | None
-) -> list[Holder]:
-    here = [one for one in holders if (one.topic, one.partition) == where]
-    return sorted((explained(one, states) for one in here), key=lambda one: one.start)
+def _gap(
+    where: TopicPartition, ends: tuple[int, int], holders: list[Holder] | None, told: _Told | None
+) -> Gap:
+    known = told or _Told({}, {})
+    states = list(known.states.values())
+    here = [one for one in holders or () if (one.topic, one.partition) == where]
+    if told is not None:
+        here = [explained(one, states, told.decided) for one in here]
+    return Gap(
+        topic=where[0],
+        partition=where[1],
+        stable=ends[0],
+        high=ends[1],
+        blamed=blamed(where, states),
+        holders=None if holders is None else sorted(here, key=lambda one: one.start),
+    )
 
 
 @contextmanager

@@ -134,6 +134,8 @@ class Unpacker:
 class Wire:
     """A connection that is logged in. ``properties``: those of a librdkafka client."""
 
+    name = b"hapax"
+
     def __init__(self, properties: Mapping[str, Any], host: str, port: int) -> None:
         self._place = f"{host}:{port}"
         self._number = 0
@@ -167,8 +169,7 @@ class Wire:
     def ask(self, api: int, version: int, body: Packer, *, flexible: bool = True) -> Unpacker:
         """Send a request and return its answer, from behind the header on."""
         self._number += 1
-        name = b"hapax"
-        head = struct.pack(">hhih", api, version, self._number, len(name)) + name
+        head = struct.pack(">hhih", api, version, self._number, len(self.name)) + self.name
         request = head + (b"\0" if flexible else b"") + body.bytes
         try:
             self._socket.sendall(struct.pack(">i", len(request)) + request)
