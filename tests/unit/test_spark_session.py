@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pyspark
 import pyspark.sql
 import pytest
+from py4j.java_gateway import GatewayClient  # type: ignore[import-untyped] # without types
+from py4j.protocol import (  # type: ignore[import-untyped] # without types
+    ERROR,
+    ERROR_ON_RECEIVE,
+    Py4JNetworkError,
+)
 from pyspark import java_gateway
 
 from hapax.core.errors import PreflightError
 from hapax.engines.spark import session as spark_session
 from hapax.engines.spark.jvm_start import finish
-from hapax.engines.spark.session import SparkOptions, open_context, open_session
+from hapax.engines.spark.session import SparkOptions, is_news, open_context, open_session
 from hapax.settings import load_settings
 from hapax.settings.properties import SPARK_PROPERTIES
 from tests.kit.doubles import Told
@@ -273,3 +281,27 @@ def test_without_pyspark_the_service_says_what_to_install_before_anything_is_imp
     monkeypatch.setattr(spark_session, "find_spec", lambda _name: None)
     with pytest.raises(PreflightError, match=r"pip install 'hapax-kafka\[spark\]'"):
         spark_session.require_pyspark()
+
+
+def test_a_call_that_meets_the_end_of_the_jvm_raises_and_logs_no_traceback(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = GatewayClient()
+
+    def gone(_command: str) -> None:
+        raise Py4JNetworkError("gone", when=ERROR_ON_RECEIVE)
+
+    connection = SimpleNamespace(send_command=gone, close=bool)
+    monkeypatch.setattr(client, "_get_connection", lambda: connection)
+    root = logging.getLogger()
+    root.removeFilter(is_news)  # of a context that was opened before
+    assert client.send_command("c") == ERROR
+    assert "Exception while sending command." in caplog.text, "py4j says it otherwise by now"
+    caplog.clear()
+    root.addFilter(is_news)
+    try:
+        assert client.send_command("c") == ERROR
+        root.error("other")
+    finally:
+        root.removeFilter(is_news)
+    assert [each.msg for each in caplog.records] == ["other"]

@@ -150,6 +150,7 @@ def _context(
     server: Any = getattr(context, "_accumulatorServer", None)
     if server is not None:
         server.handle_error = _ignore
+    logging.getLogger().addFilter(is_news)
     if events is not None:
         watch_executors(context, events)
     return context
@@ -164,6 +165,11 @@ def _on_stderr(options: SparkOptions) -> Tell:
         sys.stderr.flush()
 
     return tell
+
+
+def is_news(line: logging.LogRecord) -> bool:
+    """Leave out what py4j logs with a traceback when the JVM ends: the call raises it, too."""
+    return line.msg != "Exception while sending command."
 
 
 def _ignore(*_arguments: object) -> None:
