@@ -23,7 +23,7 @@ def test_our_own_claim_lets_the_record_through_again() -> None:
     pipeline = filled()
     batch = taken(pipeline)
     assert pipeline.claims is not None
-    pipeline.claims.claim([b"0\0a"], batch.records[:1], {})
+    pipeline.claims.claim([b"header:id\0a"], batch.records[:1], {})
     assert run(pipeline, batch).duplicates == 1
     pipeline.judge()
 
@@ -178,6 +178,23 @@ def test_of_two_records_of_one_id_the_first_counts_when_the_claim_of_the_second_
     assert (first.duplicates, second.duplicates) == (0, 1)
     assert pipeline.outputs() == [b"A/FIRST", b"B", b"C"]
     assert (first.claims_taken_over, second.claims_taken_over) == (0, 0)
+    pipeline.judge()
+
+
+def test_what_a_frozen_process_has_claimed_for_a_later_record_belongs_to_the_first() -> None:
+    """It asked for the second first, and gives its claim to the first when it thaws."""
+    pipeline = opened(Pipeline())
+    pipeline.write(b"a/first")
+    before = taken(pipeline)
+    pipeline.write(b"a/second")
+    after = taken(pipeline)
+    assert pipeline.claims is not None
+    pipeline.claims.claim([b"header:id\0a"], after.records, {})
+    first = run(pipeline, before)
+    pipeline.claims.claim([b"header:id\0a"], before.records, {}, [after.coordinates(0)])
+    second = run(pipeline, after)
+    assert (first.duplicates, second.duplicates) == (0, 1)
+    assert pipeline.outputs() == [b"A/FIRST"]
     pipeline.judge()
 
 

@@ -48,8 +48,10 @@ class _UnderWay(NamedTuple):
 class Claiming:
     """Claims the ids of batches. ``claims`` None: no id is claimed and no record a duplicate.
 
-    Of two records of one id the first is the one that counts, also when the claim of the second
-    reaches the store first: both may be on their way at once, on connections of their own.
+    Of two records of one id in a partition the first is the one that counts, also when the claim
+    of the second reaches the store first: both may be on their way at once, on connections of their
+    own. Whoever has the partition decides so, whatever becomes of the process that has asked: one
+    that freezes in between and moves the claim later finds it where it would put it.
     """
 
     def __init__(self, claims: Claims | None, owners: ClaimOwners, *, pass_on_outage: bool) -> None:
@@ -110,7 +112,7 @@ class Claiming:
         if given:
             places = ((index, batch.coordinates(index)) for index in asking.wanted)
             twins |= {index: given[at] for index, at in places if at in given}
-        if ahead and twins:
+        if twins:
             twins = self._taken_back(claims, batch, found, ahead, twins)
         taken_over: set[int] = set()
         for _ in range(TAKEOVERS_MAX):
@@ -144,26 +146,32 @@ class Claiming:
         ahead: Sequence[_UnderWay],
         twins: dict[int, Coordinates],
     ) -> dict[int, Coordinates]:
-        """Take the claims whose owners are in ``ahead``; return the twins that are left.
+        """Take the claims of records behind this batch in the partition; return the other twins.
 
-        None of those owners has had an effect: their batches are judged after this one, and what
-        they were answered is corrected there, but not what they are answered when asked again.
+        None of those owners has had an effect: a partition is read in order, by one process. Where
+        they are in ``ahead``, what they were answered is corrected when their batch is judged.
         """
-        holders = {
-            index: one
-            for index, owner in twins.items()
-            for one in ahead
-            if _holds(one.batch, owner)
+        later = {
+            index: twins[index]
+            for index in sorted(twins)
+            if _behind(batch, batch.coordinates(index), twins[index])
         }
-        if not holders:
+        if not later:
             return twins
-        later = {index: twins[index] for index in sorted(holders)}
         again = list(later)
         chosen = _chosen(batch, found, again)
         others = _placed(again, claims.claim(*chosen, list(later.values())))
         for index in later.keys() - others.keys():
-            holders[index].given[later[index]] = batch.coordinates(index)
+            for one in ahead:
+                if _holds(one.batch, later[index]):
+                    one.given[later[index]] = batch.coordinates(index)
         return {index: twins[index] for index in twins.keys() - later.keys()} | others
+
+
+def _behind(batch: Batch, at: Coordinates, owner: Coordinates) -> bool:
+    """Whether an owner comes behind a record in its partition, and is not in the same batch."""
+    same = (owner.topic, owner.partition) == (at.topic, at.partition)
+    return same and owner.offset > at.offset and not _holds(batch, owner)
 
 
 def _holds(batch: Batch, at: Coordinates) -> bool:
