@@ -50,8 +50,8 @@ class Claiming:
 
     Of two records of one id in a partition the first is the one that counts, also when the claim
     of the second reaches the store first: both may be on their way at once, on connections of their
-    own. Whoever has the partition decides so, whatever becomes of the process that has asked: one
-    that freezes in between and moves the claim later finds it where it would put it.
+    own. The process that has the partition decides so, also where another one has asked: that may
+    freeze in between and move the claim later, and then finds it where it would put it.
     """
 
     def __init__(self, claims: Claims | None, owners: ClaimOwners, *, pass_on_outage: bool) -> None:
@@ -146,7 +146,7 @@ class Claiming:
         ahead: Sequence[_UnderWay],
         twins: dict[int, Coordinates],
     ) -> dict[int, Coordinates]:
-        """Take the claims of records behind this batch in the partition; return the other twins.
+        """Take the claims of records after this batch in the partition; return the other twins.
 
         None of those owners has had an effect: a partition is read in order, by one process. Where
         they are in ``ahead``, what they were answered is corrected when their batch is judged.
@@ -154,7 +154,7 @@ class Claiming:
         later = {
             index: twins[index]
             for index in sorted(twins)
-            if _behind(batch, batch.coordinates(index), twins[index])
+            if _after(batch, batch.coordinates(index), twins[index])
         }
         if not later:
             return twins
@@ -168,8 +168,8 @@ class Claiming:
         return {index: twins[index] for index in twins.keys() - later.keys()} | others
 
 
-def _behind(batch: Batch, at: Coordinates, owner: Coordinates) -> bool:
-    """Whether an owner comes behind a record in its partition, and is not in the same batch."""
+def _after(batch: Batch, at: Coordinates, owner: Coordinates) -> bool:
+    """Whether an owner comes after a record in its partition, and is not in the same batch."""
     same = (owner.topic, owner.partition) == (at.topic, at.partition)
     return same and owner.offset > at.offset and not _holds(batch, owner)
 
