@@ -72,7 +72,79 @@ def came_back_in_between() -> Iterator[Schedule]:
                 yield Schedule(0, options, strikes)
 
 
+HELD_AT = 22
+"""Step at which the process of ``held_while_away`` ends the transaction that is in doubt."""
+
+
+def held_while_away() -> Iterator[Schedule]:
+    """Away from the brokers while the window is full: the partition leaves and comes back unseen.
+
+    The window holds it back for what is inside, which is of before; dropping that must release it.
+    1 of 30,000 random schedules met it (seed 146626).
+    """
+    items = (Item(0.0007, 0, (b"4/2", b"2/2", b"two10/2")),)
+    options = Options(
+        partitions=3,
+        workers=1,
+        group="classic",
+        claims=False,
+        batch_max=5,
+        latency_s=0.001,
+        transaction_timeout_s=0.5,
+        session_s=0.9,
+        shutdown_s=0.1,
+        items=items,
+        strikes=4,
+        window=1,
+    )
+    for step in range(HELD_AT - 4, HELD_AT + 5):
+        for away_s in (1.28, 1.5):
+            strikes = {
+                f"w0.1#{step - 12}": Strike("brokers", 0.11, 0.51),
+                f"w0.1#{step}": Strike("doubt", 0.04, 0.05),
+                f"w0.1#{step + 3}": Strike("brokers", 0.3, away_s),
+                f"w0.1#{step + 6}": Strike("brokers", 0.92, 1.73),
+            }
+            yield Schedule(146626, options, strikes)
+
+
+CLAIMED_AT = 14
+"""Step at which the first process of ``claimed_for_the_second`` asks for its claims."""
+
+
+def claimed_for_the_second() -> Iterator[Schedule]:
+    """Frozen between asking claims of two batches and giving one to the earlier of two records.
+
+    Another member has the partition when it thaws: neither of the two may be dropped for the other.
+    1 of 30,000 random schedules met it (seed 9466267).
+    """
+    items = (
+        Item(0.0, 0, (b"2/0", b"filter9/1", b"filter5/2", b"2/1")),
+        Item(0.0, 2, (b"filter12/0", b"two13/2", b"18/0", b"11/2")),
+    )
+    options = Options(
+        partitions=3,
+        workers=2,
+        group="consumer",
+        static=False,
+        batch_max=3,
+        latency_s=0.05,
+        transaction_timeout_s=0.5,
+        session_s=0.9,
+        shutdown_s=0.1,
+        items=items,
+        strikes=1,
+    )
+    for step in range(CLAIMED_AT - 4, CLAIMED_AT + 5):
+        for frozen_s in (1.3, 1.4, 1.48, 1.55):
+            yield Schedule(
+                9466267, options, {f"w1.2#{step}": Strike("freeze", 0.5392479923079003, frozen_s)}
+            )
+
+
 DIRECTED = {
+    "held while away": held_while_away,
+    "claimed for the second": claimed_for_the_second,
     "stopped in doubt": stopped_in_doubt,
     "came back in between": came_back_in_between,
 }

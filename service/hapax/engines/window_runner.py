@@ -120,7 +120,8 @@ class WindowRunner(BatchRunner):
         gone = self._window.forget(partitions)
         if gone:
             self._calls.drop(gone)
-        self._held.difference_update(partitions)  # the source delivers what comes back
+        # The source delivers what comes back, but not what was held after it had come back unseen.
+        self._release(self._held.intersection(partitions))
 
     def run(
         self,

@@ -128,6 +128,10 @@ class KafkaTargetSource(KafkaSource):
         self.lanes.keep()
         return super().take(records_max, wait_s)
 
+    def hold(self, where: Where, *, held: bool) -> None:
+        """Deliver nothing from one partition, or again; one that is not placed stays held."""
+        super().hold(where, held=held or where in self._unplaced)
+
     def mark_processed(self, progress: Mapping[Where, int]) -> None:
         """Take note that everything below these offsets has had its effect."""
         super().mark_processed(progress)
