@@ -89,7 +89,10 @@ unit: setup  ## tests without a broker, and the contract suites
 sanitize: setup  ## tests of the native path with address and undefined-behaviour sanitizers
 	@.ci/part 'tests: hapax_fast with sanitizers' .ci/sanitize
 
+# Archives of classes halve the start of each broker and of each Spark; made once, in a minute.
+CLASSES = $(BIN)/python -m hapax sandbox fetch --spark
 integration: setup  ## tests on a real broker
+	@$(CLASSES)
 	@.ci/part 'tests: $(REAL)' \
 	    $(BIN)/pytest -n $(LANES) --dist loadfile -m 'not long' --durations 15 $(REAL)
 
@@ -144,6 +147,7 @@ CLUSTER_RUN = $(FAULT) run cluster --seconds 110 --rate 1000 --shared --folder $
 MIXED_RUN  = $(FAULT) run chaos --engine mixed --seconds 45 --shared --folder $(PROOF)
 PROVE      = --quick --folder $(PROOF)
 fault: setup  ## faults on real brokers, controls that must fail, and the report of both
+	@$(CLASSES)
 	@mkdir -p $(PROOF); failed=; \
 	.ci/part 'faults on real brokers, test by test' \
 	    $(BIN)/pytest -n $(LANES) --dist worksteal -m long --durations 25 \

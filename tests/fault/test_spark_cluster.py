@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hapax.sandbox import Sandbox
-from hapax.sandbox.spark_cluster import EXECUTOR_MEMORY
+from hapax.sandbox.spark_cluster import executor_properties
 from tests.kit.at_work import QUICK, await_told, numbers, values
 from tests.kit.pipeline_chaos import run
 from tests.kit.pipeline_under_test import PipelineUnderTest
@@ -28,10 +28,13 @@ if TYPE_CHECKING:
     from tests.kit.pipeline_chaos import Harm
     from tests.kit.proof import Proof
 
-MEMORY = {"spark.executor.memory": EXECUTOR_MEMORY, "spark.driver.memory": "512m"}
 DISK_BYTES = 64 << 20
 """What executors of one application need for logs and shipped code is a fraction of it."""
 COMES_S, DONE_S = 240.0, 240.0
+
+
+def properties() -> dict[str, str]:
+    return {**executor_properties(), "spark.driver.memory": "512m"}
 
 
 def killed(*daemons: SparkDaemon, most: int) -> int:
@@ -61,7 +64,7 @@ def test_an_executor_whose_disk_is_full_leaves_its_ranges_to_the_other(
             partitions=4,
             kind=SparkProcess,
             SPARK__MASTER=sandbox.spark.url,
-            SPARK__PROPERTIES=json.dumps(MEMORY),
+            SPARK__PROPERTIES=json.dumps(properties()),
             SPARK__EXECUTOR_TIMEOUT="240s",
             TRANSFORM="tests.kit.orders:slow",
             **QUICK,
@@ -128,7 +131,7 @@ def test_windows_without_doubles_come_out_once_through_kills_of_a_cluster(
             strikes=strikes[: rounds(4, 5)],
             rng=random.Random(7),
             batch_max=1000,
-            properties=MEMORY,
+            properties=properties(),
             master=spark.url,
         )
     assert outcome.lost == []

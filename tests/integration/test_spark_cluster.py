@@ -19,10 +19,10 @@ import pytest
 
 from hapax.core.errors import ExitCode
 from hapax.sandbox import Sandbox, SandboxError
-from hapax.sandbox.spark_cluster import EXECUTOR_MEMORY
+from hapax.sandbox.spark_cluster import executor_properties
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import at_length
-from tests.kit.spark_process import SPARK, SparkProcess, executors, runs_tasks, send
+from tests.kit.spark_process import SparkProcess, executors, runs_tasks, send, spark_variables
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
 
@@ -137,7 +137,7 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def properties(**more: str) -> str:
-    ours = {"spark.executor.memory": EXECUTOR_MEMORY, "spark.driver.memory": "512m"}
+    ours = {**executor_properties(), "spark.driver.memory": "512m"}
     return json.dumps({**ours, **more})
 
 
@@ -223,7 +223,7 @@ def test_a_backfill_and_its_audit_run_the_shipped_function(
     route_of: Callable[..., PipelineUnderTest], servers: Sandbox
 ) -> None:
     route = route_of(STOP_AFTER__AT_END=None, SPARK__EXECUTOR_TIMEOUT="2m")
-    environment = {**SPARK, **route.environment(), "HAPAX_INSTANCE": "b-0"}
+    environment = {**spark_variables(), **route.environment(), "HAPAX_INSTANCE": "b-0"}
 
     def typed(command: str) -> str:
         words = ["--engine", "spark", "--master", servers.spark.url, "--json"]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import psutil  # type: ignore[import-untyped] # it carries no types
 
+from hapax.sandbox.spark_cluster import java_options
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.waiting import await_
 
@@ -30,17 +31,20 @@ SPARK = {
     "HAPAX_ENGINE": "spark",
     "HAPAX_SPARK__MASTER": "local[2]",
     "HAPAX_SPARK__PROPERTIES": '{"spark.driver.memory": "512m"}',
-    # Half the processor time of a start: a JVM that lives for seconds needs no optimised code.
-    "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 GONE_S = 15.0
+
+
+def spark_variables() -> dict[str, str]:
+    """Return the variables of a driver on this machine, whose JVM starts quickly."""
+    return {**SPARK, "JAVA_TOOL_OPTIONS": " ".join(java_options())}
 
 
 class SparkProcess(WorkerProcess):
     """``python -m hapax run`` with the Spark engine, and all that it starts."""
 
     def __init__(self, environment: Mapping[str, str], instance: str, log: Path) -> None:
-        super().__init__({**SPARK, **environment}, instance, log)
+        super().__init__({**spark_variables(), **environment}, instance, log)
         self._sessions: list[int] = []
 
     def start(

@@ -8,8 +8,8 @@ import pytest
 
 from hapax.engines.spark.connector import connector_jars
 from hapax.engines.spark.session import SparkOptions, open_session
+from hapax.sandbox.spark_cluster import java_options
 from hapax.spark import register
-from tests.kit.spark_process import SPARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ QUERY_TIMEOUT_S = 120
 def opened_session() -> Iterator[SparkSession]:
     """Give a session on two cores that knows Kafka and the sink; stop it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAVA_TOOL_OPTIONS", SPARK["JAVA_TOOL_OPTIONS"])
+        patch.setenv("JAVA_TOOL_OPTIONS", " ".join(java_options()))
         session = open_session(SparkOptions("test", "local[2]", jars=connector_jars()))
     register(session)
     session.conf.set("spark.sql.shuffle.partitions", "2")

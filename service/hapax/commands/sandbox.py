@@ -168,18 +168,23 @@ def fetch(
         bool, typer.Option("--monitoring", help="Also install Prometheus.")
     ] = False,
     registry: _WithRegistry = False,
+    spark: Annotated[
+        bool, typer.Option("--spark", help="Also archive the classes of PySpark (160 MB).")
+    ] = False,
 ) -> None:
     """Get what the sandbox needs, and start nothing.
 
-    Kafka's files go to the user's cache, once; on Debian, root also gets Java and Redis. Run it
-    while an image is built, or before a journey.
+    Kafka's files go to the user's cache, once, with an archive of its classes: a broker starts in
+    half the time. On Debian, root also gets Java and Redis. Run it while an image is built, or
+    before a journey.
 
     Examples:
       hapax sandbox fetch
       hapax sandbox fetch --kafka 3.9
       hapax sandbox fetch --registry
+      hapax sandbox fetch --spark
     """
-    from hapax.sandbox import jars, machine
+    from hapax.sandbox import archiving, jars, machine
 
     with _refusals():
         typer.echo(f"Java: {machine.java()}")
@@ -188,6 +193,9 @@ def fetch(
             typer.echo(f"Prometheus: {machine.prometheus()}")
         for lock in (jars.kafka(kafka), *([jars.registry()] if registry else [])):
             typer.echo(f"{lock.title}: {jars.fetched(lock)}")
+        archiving.archive_kafka(kafka)
+        if spark:
+            typer.echo(f"Classes of Spark: {archiving.archive_spark()}")
 
 
 def _may_write(file: Path) -> bool:

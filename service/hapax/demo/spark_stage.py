@@ -11,6 +11,7 @@ from hapax.demo.application import Application
 from hapax.demo.child import Child, DemoError
 from hapax.demo.processes import PROC
 from hapax.demo.stage import APP, Stage
+from hapax.sandbox.spark_cluster import java_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,8 +25,6 @@ SPARK = {
     "HAPAX_SPARK__MASTER": "local[2]",
     "HAPAX_SPARK__PROPERTIES": json.dumps({"spark.driver.memory": "512m"}),
 }
-_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Half the processor time of a start: a JVM that lives for seconds needs no optimised code."""
 
 
 class SparkStage(Stage):
@@ -47,7 +46,7 @@ class SparkStage(Stage):
         self.worker.name = "worker"
         environment = {
             **self.exports(),
-            "JAVA_TOOL_OPTIONS": os.environ.get("JAVA_TOOL_OPTIONS", _JAVA_OPTIONS),
+            "JAVA_TOOL_OPTIONS": os.environ.get("JAVA_TOOL_OPTIONS", " ".join(java_options())),
         }
         run = ["-m", "hapax", "run"]
         self.application = Application("Spark", run, environment, folder, watchdog)

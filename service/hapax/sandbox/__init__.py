@@ -17,6 +17,8 @@ processes      what both are made of: a server process that can be killed, pause
 watchdog       ends the servers of a process that was killed
 ports          loopback ports that no other process is given
 jars           what Kafka and the registry run on: fetched once, checked, kept in the user's cache
+class_archive  classes that a JVM maps instead of reading them: where they are
+archiving      how they are made, once
 connector      Spark's Kafka connector, the same way
 machine        Java, Redis and more on this machine, or an error that says how to install them
 progress       what is shown during a long wait

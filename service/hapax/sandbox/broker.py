@@ -6,7 +6,7 @@ from subprocess import DEVNULL, PIPE, STDOUT, run
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from hapax.sandbox import jars, machine, metadata
+from hapax.sandbox import class_archive, jars, machine, metadata
 from hapax.sandbox.guard import PROTOCOLS
 from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.ports import LOOPBACK
@@ -32,6 +32,7 @@ class Extra(NamedTuple):
 
     port  of the plain listener of the first broker, the others follow it; 0: free ones
     kafka  version of Kafka; None: as SANDBOX_KAFKA says (jars.chosen)
+    options  of the brokers' JVM, in addition to those of every sandbox
     """
 
     proxied: bool = False
@@ -39,11 +40,12 @@ class Extra(NamedTuple):
     guard: Guard | None = None
     properties: Mapping[str, str] = MappingProxyType({})
     kafka: str | None = None
+    options: tuple[str, ...] = ()
 
     @property
     def java_options(self) -> tuple[str, ...]:
         """Options of the brokers' JVM."""
-        return self.guard.java_options if self.guard else ()
+        return (*self.options, *(self.guard.java_options if self.guard else ()))
 
 
 class Broker(Server):
@@ -137,9 +139,10 @@ def java(
     main: str, *words: str | Path, options: Sequence[str] = (), kafka: str | None = None
 ) -> list[str | Path]:
     """Return the command that runs a class of Kafka; its log goes to standard error."""
-    classes = f"{jars.fetched(jars.kafka(kafka))}/*"
+    folder = jars.fetched(jars.kafka(kafka))
+    archive = class_archive.options(class_archive.of_jars(folder))
     ours = ("-Dorg.slf4j.simpleLogger.showDateTime=true", "-Djava.awt.headless=true")
-    return [machine.java(), *_JVM, *ours, *options, "-cp", classes, main, *words]
+    return [machine.java(), *_JVM, *archive, *ours, *options, "-cp", f"{folder}/*", main, *words]
 
 
 # Everything here makes tests quick or the broker small; nothing here changes what is promised.

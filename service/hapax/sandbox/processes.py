@@ -68,11 +68,11 @@ class Server:
         self._signal(signal.SIGKILL)
         self._reap()
 
-    def terminate(self) -> None:
-        """Ask it to end (SIGTERM); return when it is gone."""
+    def terminate(self) -> bool:
+        """Ask it to end (SIGTERM); return when it is gone, and whether it went by itself."""
         self._signal(signal.SIGCONT)
         self._signal(signal.SIGTERM)
-        self._reap()
+        return self._reap()
 
     def pause(self) -> None:
         """Freeze it (SIGSTOP): its connections stay open and nothing answers."""
@@ -107,12 +107,13 @@ class Server:
         if self._process is not None:
             self._process.send_signal(number)
 
-    def _reap(self) -> None:
+    def _reap(self) -> bool:
         if self._process is None:
-            return
+            return True
         try:
             self._process.wait(_STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait(_STOP_TIMEOUT_S)
         self._watchdog.forget(self._process.pid)
+        return self._process.returncode != -signal.SIGKILL

@@ -1,0 +1,140 @@
+"""Archives of classes are made once, by ``hapax sandbox fetch``: a JVM writes one as it ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hapax.sandbox import class_archive, jars, machine
+from hapax.sandbox.broker import Extra
+from hapax.sandbox.kafka_cluster import KafkaCluster
+from hapax.sandbox.machine import SandboxError
+from hapax.sandbox.ports import Ports
+from hapax.sandbox.progress import say
+from hapax.sandbox.watchdog import ChildWatchdog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SPARK_TIMEOUT_S = 600.0
+_SPARK_KEPT = 4
+# What most pipelines load: tasks in Python, a shuffle, a stream.
+_SPARK_WORK = """\
+from pyspark.sql import SparkSession
+
+session = SparkSession.builder.config("spark.ui.enabled", "false").getOrCreate()
+session.sparkContext.parallelize(range(4), 2).map(lambda number: number + 1).collect()
+rows = session.range(100).selectExpr("id % 7 AS place", "id AS number")
+rows.groupBy("place").sum("number").collect()
+stream = session.readStream.format("rate").option("rowsPerSecond", 100).load()
+query = stream.writeStream.foreachBatch(lambda batch, _: batch.collect()).trigger(once=True).start()
+query.awaitTermination(60)
+session.stop()
+"""
+
+
+def archive_kafka(version: str | None = None) -> Path:
+    """Return the archive of Kafka's classes, of a version as in ``jars.chosen``; make it, once.
+
+    Raises SandboxError: the broker that loads them does not start, or does not end in time.
+    """
+    lock = jars.kafka(version)
+    archive = class_archive.of_jars(jars.fetched(lock))
+    with machine.alone("classes"):
+        if not archive.is_file():
+            say(f"Archiving the classes of {lock.title}, once: 50 MB, to {archive}")
+            with _made(archive) as recording:
+                _run_kafka(version, recording)
+    return archive
+
+
+def archive_spark() -> Path:
+    """Return the archive of the installed PySpark's classes; make it, once.
+
+    Raises SandboxError: PySpark is not installed, or its run failed.
+    """
+    archive = class_archive.of_spark()
+    with machine.alone("classes"):
+        if not archive.is_file():
+            say(f"Archiving the classes of Spark, once: 160 MB, to {archive}")
+            with _made(archive) as recording:
+                _run_spark(recording)
+            _forget_old(archive.parent)
+    return archive
+
+
+@contextmanager
+def _made(archive: Path) -> Iterator[tuple[str, ...]]:
+    """Give the options of the JVM that writes an archive, which must have ended in the block.
+
+    The archive appears whole or not at all: one that was cut off ends each JVM that maps it.
+    """
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="classes-", dir=archive.parent) as folder:
+        unfinished = Path(folder, archive.name)
+        yield (f"-XX:ArchiveClassesAtExit={unfinished}", *class_archive.QUIET)
+        if not unfinished.is_file():
+            raise SandboxError(f"This Java does not archive classes: {machine.java()}")
+        unfinished.replace(archive)
+
+
+def _run_kafka(version: str | None, recording: tuple[str, ...]) -> None:
+    """Run a broker until it has a topic, and end it."""
+    with (
+        tempfile.TemporaryDirectory(prefix="hapax-sandbox-") as folder,
+        closing(ChildWatchdog()) as watchdog,
+        closing(Ports()) as ports,
+    ):
+        extra = Extra(kafka=version, options=recording)
+        cluster = KafkaCluster(1, Path(folder), ports, watchdog, extra)
+        (broker,) = cluster.brokers
+        try:
+            cluster.start()
+            cluster.await_ready()
+            cluster.create_topic("classes")
+        finally:
+            in_time = broker.terminate()
+    if not in_time:
+        raise SandboxError("The broker whose classes are archived did not end. Try it once more.")
+
+
+def _run_spark(recording: tuple[str, ...]) -> None:
+    """Run a script as ``spark-submit`` does, which ends when its JVM has ended."""
+    home = machine.spark_home()
+    java_options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *recording)
+    with tempfile.TemporaryDirectory(prefix="hapax-sandbox-") as folder:
+        script = Path(folder, "work.py")
+        script.write_text(_SPARK_WORK, encoding="ascii")
+        environment = {
+            **os.environ,
+            "SPARK_HOME": str(home),
+            "JAVA_HOME": str(machine.java().resolve().parents[1]),
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_SUBMIT_OPTS": " ".join(java_options),
+        }
+        done = subprocess.run(
+            [home / "bin" / "spark-submit", "--master", "local[2]", script],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            cwd=folder,
+            env=environment,
+            timeout=_SPARK_TIMEOUT_S,
+            check=False,
+        )
+    if done.returncode:
+        raise SandboxError(f"Spark's classes could not be archived:\n{done.stdout[-2000:]}")
+
+
+def _forget_old(folder: Path) -> None:
+    """Keep the newest: each environment with a PySpark of its own has made one."""
+    newest_first = sorted(folder.glob("*.jsa"), key=lambda one: one.stat().st_mtime, reverse=True)
+    for old in newest_first[_SPARK_KEPT:]:
+        old.unlink(missing_ok=True)
