@@ -13,9 +13,9 @@ from hapax.sandbox import Sandbox, SandboxError
 from tests.kit.proxy import FaultProxy, ProxiedBroker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Iterator
 
-pytest_plugins = ["tests.kit.proof"]
+pytest_plugins = ["tests.kit.failures", "tests.kit.proof"]
 
 # How long an example takes says nothing on a machine that does other work, too.
 hypothesis.settings.register_profile("tests", deadline=None)
@@ -34,18 +34,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("real")
         if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_S))
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter,
-) -> Generator[None, object, object]:
-    """Name what failed once more at the very end: of a long output people see that first."""
-    result = yield
-    reports = [*terminalreporter.getreports("failed"), *terminalreporter.getreports("error")]
-    for report in reports:
-        terminalreporter.write_line(f"failed: {report.nodeid} ({report.when})")
-    return result
 
 
 @pytest.fixture(autouse=True)

@@ -32,7 +32,7 @@ def _mark_of(process: psutil.Process) -> str | None:
         return None
 
 
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(560)
 @pytest.mark.long
 def test_spark_is_killed_and_hands_over_to_a_worker_and_back_and_nothing_is_lost_or_doubled(
     unique: Callable[[str], str], tmp_path: Path
@@ -44,7 +44,7 @@ def test_spark_is_killed_and_hands_over_to_a_worker_and_back_and_nothing_is_lost
         env={**os.environ, MARK: mark, "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=500,
         check=False,
     )
     assert done.returncode == 0, done.stderr + done.stdout
@@ -85,7 +85,7 @@ def test_spark_is_killed_and_hands_over_to_a_worker_and_back_and_nothing_is_lost
     assert list(tmp_path.glob("hapax-*")) == []
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(860)
 @pytest.mark.long
 def test_executors_a_worker_and_the_master_of_a_cluster_are_killed_and_nothing_is_lost_or_doubled(
     unique: Callable[[str], str], tmp_path: Path
@@ -97,7 +97,7 @@ def test_executors_a_worker_and_the_master_of_a_cluster_are_killed_and_nothing_i
         env={**os.environ, MARK: mark, "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=450,
+        timeout=800,
         check=False,
     )
     assert done.returncode == 0, done.stderr + done.stdout

@@ -16,6 +16,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from hapax.sandbox import Sandbox, SandboxError
+from hapax.sandbox.archiving import archive_kafka
 from hapax.sandbox.ports import Ports
 from hapax.settings.env_file import read_env_file
 from tests.kit.topics import (
@@ -290,3 +291,11 @@ def test_a_port_that_is_taken_is_named() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(SandboxError, match=f"Port {port} .*in use"):
             ports.reserve(port)
+
+
+def test_a_broker_maps_the_archive_of_its_classes(tmp_path: Path) -> None:
+    archive = archive_kafka()
+    with Sandbox(redis=False, data_dir=tmp_path) as sandbox:
+        [broker] = sandbox.kafka.brokers
+        maps = Path(f"/proc/{broker.pid}/maps").read_text()
+    assert str(archive) in maps

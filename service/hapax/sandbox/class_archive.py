@@ -20,7 +20,7 @@ QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
 def of_jars(folder: Path) -> Path:
-    """Return where the archive of a folder of jars is, or would be: beside them."""
+    """Return where the archive of a folder of jars is, or would be: among them."""
     return folder / f"classes-{_java_identity()}.jsa"
 
 
