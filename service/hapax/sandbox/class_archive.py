@@ -15,7 +15,7 @@ from hapax.sandbox import machine
 if TYPE_CHECKING:
     from pathlib import Path
 
-# A JVM that cannot use its archive would tell so on standard output, at each start.
+# A JVM that cannot use its archive would report that on standard output, at each start.
 QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
