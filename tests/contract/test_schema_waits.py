@@ -13,6 +13,7 @@ from hapax.core.records import Record
 from hapax.sandbox.tls import Authority
 from hapax.schemas.codec import Decoder, check_output
 from hapax.schemas.lookup import Lookup
+from hapax.schemas.registry import Registry, Schema
 from tests.kit.avro_orders import ORDER
 from tests.kit.schema_registry import RegistryDouble
 from tests.kit.waiting import await_
@@ -83,6 +84,26 @@ def test_a_reference_that_is_answered_with_no_schema_is_an_outage_and_ends_by_it
         await_(lambda: len(registry.asked) > asked + 1, 10, str)  # asked in the background
     await_(lambda: not waiting.missing(f"id:{holder}"), 10, str)
     assert [one.name for one in waiting.get(f"id:{holder}").references] == ["Order"]
+
+
+def test_an_answer_that_breaks_its_reader_is_an_outage_that_is_named_and_ends_by_itself(
+    registry: RegistryDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.add("orders-value", ORDER)
+    times: list[int] = []
+
+    def broken(_registry: Registry, number: int) -> Schema:
+        times.append(number)
+        raise RuntimeError("odd")
+
+    with monkeypatch.context() as odd:
+        odd.setattr(Registry, "by_id", broken)
+        waiting = lookup(registry)
+        with pytest.raises(SchemasUnavailableError, match=r"id:1 .*RuntimeError\('odd'\)"):
+            waiting.get("id:1")
+        await_(lambda: len(times) > 2, 10, str)  # asked in the background, more than once
+    await_(lambda: not waiting.missing("id:1"), 10, str)
+    assert waiting.get("id:1").id == 1
 
 
 @pytest.mark.parametrize("nothing", NOTHING)

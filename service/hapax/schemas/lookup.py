@@ -182,6 +182,12 @@ class Lookup:
             if kept is None or error.refused:
                 raise
             found = kept
+        except UnknownSchemaError:
+            raise
+        except Exception as error:
+            # The thread that asks in the background must live, or what it looks for stays held.
+            problem = f"the answer about {key} could not be taken: {error!r}"
+            raise SchemasUnavailableError(problem) from error
         else:
             if self._cache is not None:
                 self._cache.write(key, found)
