@@ -81,7 +81,9 @@ MATRIX: dict[str, Row] = {
     "C1": Row("clock of worker or coordinator jumps by an hour", "timeouts are monotonic"),
     "F1": Row("disk of a broker full", "waits"),
     "F2": Row("disk of the worker full", "goes on, or leaves"),
-    "F3": Row("publisher killed, disk of its spool full, brokers killed", "each record once"),
+    "F3": Row(
+        "publisher and worker killed, disk of the spool full, brokers killed", "each record once"
+    ),
     "G1": Row("members join and leave all the time", "progress, order, no unfenced commit"),
     "G2": Row("max.poll.interval exceeded", "abort; no commit after the loss"),
     "G3": Row("scaled up and down by SIGTERM", "drained; no wait for a timeout"),
