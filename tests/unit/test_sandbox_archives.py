@@ -90,6 +90,16 @@ def test_a_java_that_writes_none_is_named(
     assert not archive.exists()
 
 
+@KINDS
+def test_a_folder_that_cannot_be_written_is_named(
+    make: Callable[[], Path], run: str, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archiving, run, writing([]))
+    archive.parent.touch()
+    with pytest.raises(SandboxError, match="archives cannot be written"):
+        make()
+
+
 def test_archives_of_environments_that_are_gone_do_not_pile_up(
     archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

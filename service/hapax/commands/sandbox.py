@@ -172,7 +172,7 @@ def fetch(
         bool, typer.Option("--spark", help="Also archive the classes of PySpark (160 MB).")
     ] = False,
 ) -> None:
-    """Get what the sandbox needs, and start nothing.
+    """Get what the sandbox needs, and leave nothing running.
 
     Kafka's files go to the user's cache, once, with an archive of its classes: a broker starts in
     half the time. On Debian, root also gets Java and Redis. Run it while an image is built, or
@@ -193,7 +193,10 @@ def fetch(
             typer.echo(f"Prometheus: {machine.prometheus()}")
         for lock in (jars.kafka(kafka), *([jars.registry()] if registry else [])):
             typer.echo(f"{lock.title}: {jars.fetched(lock)}")
-        archiving.archive_kafka(kafka)
+        try:
+            archiving.archive_kafka(kafka)
+        except machine.SandboxError as error:
+            typer.echo(f"Brokers start slower, without an archive of classes: {error}", err=True)
         if spark:
             typer.echo(f"Classes of Spark: {archiving.archive_spark()}")
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,10 +20,10 @@ from hapax.sandbox.progress import say
 from hapax.sandbox.watchdog import ChildWatchdog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _SPARK_TIMEOUT_S = 600.0
-_SPARK_KEPT = 4
+_KEPT = 4
 # What most pipelines load: tasks in Python, a shuffle, a stream.
 _SPARK_WORK = """\
 from pyspark.sql import SparkSession
@@ -45,11 +46,7 @@ def archive_kafka(version: str | None = None) -> Path:
     """
     lock = jars.kafka(version)
     archive = class_archive.of_jars(jars.fetched(lock))
-    with machine.alone("classes"):
-        if not archive.is_file():
-            say(f"Archiving the classes of {lock.title}, once: 50 MB, to {archive}")
-            with _made(archive) as recording:
-                _run_kafka(version, recording)
+    _make(archive, f"the classes of {lock.title}, once: 50 MB", partial(_run_kafka, version))
     return archive
 
 
@@ -59,28 +56,37 @@ def archive_spark() -> Path:
     Raises SandboxError: PySpark is not installed, or its run failed.
     """
     archive = class_archive.of_spark()
-    with machine.alone("classes"):
-        if not archive.is_file():
-            say(f"Archiving the classes of Spark, once: 160 MB, to {archive}")
-            with _made(archive) as recording:
-                _run_spark(recording)
-            _forget_old(archive.parent)
+    _make(archive, "the classes of Spark, once: 160 MB", _run_spark)
     return archive
 
 
-@contextmanager
-def _made(archive: Path) -> Iterator[tuple[str, ...]]:
-    """Give the options of the JVM that writes an archive, which must have ended in the block.
+def _make(archive: Path, what: str, run: Callable[[tuple[str, ...]], None]) -> None:
+    """Make an archive unless it exists. ``run`` is given the options of the JVM that writes it.
 
-    The archive appears whole or not at all: one that was cut off ends each JVM that maps it.
+    It appears whole or not at all: one that was cut off ends each JVM that maps it.
     """
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="classes-", dir=archive.parent) as folder:
-        unfinished = Path(folder, archive.name)
-        yield (f"-XX:ArchiveClassesAtExit={unfinished}", *class_archive.QUIET)
-        if not unfinished.is_file():
-            raise SandboxError(f"This Java does not archive classes: {machine.java()}")
-        unfinished.replace(archive)
+    if archive.is_file():
+        return
+    with _writing(archive.parent), machine.alone("classes"):
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        if archive.is_file():  # another process was before this one
+            return
+        say(f"Archiving {what}, to {archive}")
+        with tempfile.TemporaryDirectory(prefix="classes-", dir=archive.parent) as folder:
+            unfinished = Path(folder, archive.name)
+            run((f"-XX:ArchiveClassesAtExit={unfinished}", *class_archive.QUIET))
+            if not unfinished.is_file():
+                raise SandboxError(f"This Java does not archive classes: {machine.java()}")
+            unfinished.replace(archive)
+        _forget_old(archive.parent)
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SandboxError(f"{folder} cannot be written ({error.strerror})") from error
 
 
 def _run_kafka(version: str | None, recording: tuple[str, ...]) -> None:
@@ -134,7 +140,7 @@ def _run_spark(recording: tuple[str, ...]) -> None:
 
 
 def _forget_old(folder: Path) -> None:
-    """Keep the newest: each environment with a PySpark of its own has made one."""
+    """Keep the newest: each Java, and each environment with a PySpark of its own, has made one."""
     newest_first = sorted(folder.glob("*.jsa"), key=lambda one: one.stat().st_mtime, reverse=True)
-    for old in newest_first[_SPARK_KEPT:]:
+    for old in newest_first[_KEPT:]:
         old.unlink(missing_ok=True)
