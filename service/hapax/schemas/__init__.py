@@ -5,6 +5,7 @@ cache       schemas that were fetched, on disk
 lookup      schemas by key: memory, disk, registry; what is missing is fetched in the background
 wire        how a value names its schema: before it, or in a header
 avro, protobuf, json_schema   one format each, by the library that knows it
+typed       data of the types that functions name
 codec       values to data, data to values
 data        business code with data: the form of a transform around its function
 """

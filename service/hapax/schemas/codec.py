@@ -6,20 +6,15 @@ and Poison for all that lies in the record: bytes that cannot be decoded, data t
 
 from __future__ import annotations
 
-from datetime import date, datetime, time
-from decimal import Decimal
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from uuid import UUID
-
-import msgspec
 
 from hapax.core.errors import ConfigurationError, HapaxError, Poison, SchemasUnavailableError
 from hapax.core.formats import WITH_REGISTRY
 from hapax.core.headers import VALUE_SCHEMA
-from hapax.schemas import avro, json_schema, protobuf
+from hapax.schemas import avro, json_schema, protobuf, typed
 from hapax.schemas.registry import Schema, UnknownSchemaError, tls
 from hapax.schemas.wire import BY_GUID, ID_BYTES, prefix_of, split
 
@@ -31,13 +26,12 @@ if TYPE_CHECKING:
     from hapax.schemas.lookup import Lookup
 
     Reader = Callable[[bytes, bytes], Any]
+    Short = Callable[[bytes], Any]
     Writer = tuple[Callable[[Any], bytes], Headers]
 
 KINDS: Final[dict[str, str]] = {"avro": "AVRO", "protobuf": "PROTOBUF", "json-schema": "JSON"}
 _LIBRARIES: Final = {"avro": "fastavro", "protobuf": "google.protobuf", "json-schema": "jsonschema"}
 _NAMES: Final = {"avro": avro.name_of, "json-schema": json_schema.name_of}
-_BUILTIN: Final = (bytes, bytearray, datetime, date, time, Decimal, UUID)
-"""What Avro knows as well as msgspec: left as it is."""
 
 
 def require(formats: FormatOptions) -> None:
@@ -57,43 +51,59 @@ def _installed(library: str) -> bool:
 
 
 class Decoder:
-    """Decodes values. ``kind``: the type of the data, as the function's annotation has it."""
+    """Decodes values. ``kind``: the type of the data, as the function's annotation has it.
+
+    decode  returns the data of a record; None of one without a value. Raises as the module says
+    """
 
     def __init__(self, formats: FormatOptions, lookup: Lookup, kind: Any) -> None:
         self._format = formats.input
         self._lookup = lookup
         self._kind = kind
         # The JSON form of Protobuf has numbers of 64 bits as text.
-        self._shape = _shape(kind, strict=formats.input != "protobuf")
+        self._shape = typed.shape(kind, strict=formats.input != "protobuf")
         self._resolved_to = None if formats.reader is None else text_of(formats.reader, "INPUT")
         self._readers: dict[str | int, Reader] = {}
-        self._by_prefix: dict[bytes, tuple[Reader, str | int]] = {}
-        self._json = _json_reader(kind)
+        # What stands before nearly all values, and what reads the rest of them.
+        self._short: dict[bytes, Short] = {}
+        self._head_bytes = ID_BYTES + (formats.input == "protobuf")
+        self._json = typed.json_reader(kind)
+        self.decode: Callable[[Record], Any] = {"bytes": _nothing, "json": self._of_json}.get(
+            formats.input, self._of_schema
+        )
 
-    def decode(self, record: Record) -> Any:
-        """Return the data of a record; None of a record without a value."""
-        value = record.value
-        if value is None or self._format == "bytes":
+    def _of_json(self, record: Record) -> Any:
+        if record.value is None:
             return None
-        if self._format == "json":
-            return self._checked(self._json, value, "it is no JSON of the type that is expected")
+        problem = "it is no JSON of the type that is expected"
+        return self._checked(self._json, record.value, problem)
+
+    def _of_schema(self, record: Record) -> Any:
+        value = record.value
+        if value is None:
+            return None
         for name, _told in record.headers:
             if name == VALUE_SCHEMA:
-                known = None
-                break
-        else:
-            known = self._by_prefix.get(value[:ID_BYTES])
-        if known is not None:  # the short way of nearly all records
-            (read, schema), rest, content = known, b"", value[ID_BYTES:]
-        else:
-            schema, rest, content = split(value, record.headers)
-            read = self._readers.get(schema) or self._reader(schema)
+                return self._of_any_schema(value, record.headers)
+        read = self._short.get(value[: self._head_bytes])
+        if read is None:
+            return self._of_any_schema(value, record.headers)
+        try:
+            return read(value[self._head_bytes :])
+        except HapaxError:
+            raise
+        except Exception as error:
+            raise _undecodable(value, record.headers, error) from error
+
+    def _of_any_schema(self, value: bytes, headers: Headers) -> Any:
+        schema, rest, content = split(value, headers)
+        read = self._readers.get(schema) or self._reader(schema)
         try:
             return read(rest, content)
         except HapaxError:
             raise
         except Exception as error:
-            raise _poison(f"it cannot be decoded by schema {schema}", error) from error
+            raise _undecodable(value, headers, error) from error
 
     def _reader(self, schema: str | int) -> Reader:
         if protobuf.is_message(self._kind):
@@ -105,14 +115,23 @@ class Decoder:
         made: Reader = self._checked(self._made, found, f"schema {schema} cannot be used")
         self._readers[schema] = made
         if isinstance(schema, int):
-            self._by_prefix[prefix_of(schema)] = made, schema
+            self._keep_short(schema, found, made)
         return made
+
+    def _keep_short(self, schema: int, found: Schema, read: Reader) -> None:
+        head = prefix_of(schema)
+        if self._format == "protobuf":
+            head += protobuf.FIRST_BYTES
+            direct = protobuf.first_reader(found, self._kind)
+            self._short[head] = direct or partial(read, protobuf.FIRST_BYTES)
+        else:
+            self._short[head] = partial(read, b"")
 
     def _made(self, schema: Schema) -> Reader:
         shape = self._shape
         if self._format == "protobuf":
             message = protobuf.reader(schema, self._kind)
-            if shape is _as_it_is:
+            if shape is typed.as_it_is:
                 return message
             return lambda rest, content: shape(message(rest, content))
         read = (
@@ -120,7 +139,7 @@ class Decoder:
             if self._format == "avro"
             else json_schema.reader(schema)
         )
-        if shape is _as_it_is:
+        if shape is typed.as_it_is:
             return lambda _rest, content: read(content)
         return lambda _rest, content: shape(read(content))
 
@@ -147,7 +166,10 @@ class Encoder:
         if data is None:
             return None, ()
         topic = topic or self._topic
-        write, headers = self._writers.get(topic) or self._writer(topic)
+        try:
+            write, headers = self._writers[topic]
+        except KeyError:
+            write, headers = self._writer(topic)
         try:
             return write(data), headers
         except HapaxError:
@@ -179,7 +201,7 @@ class Encoder:
 
     def _writer(self, topic: str) -> Writer:
         if self._formats.output == "json":
-            made: Writer = (_json_bytes, ())
+            made: Writer = (typed.json_bytes, ())
         else:
             made = self.made(topic, self._lookup.get(self.key(topic)))
         self._writers[topic] = made
@@ -196,11 +218,22 @@ class Encoder:
         if formats.output == "protobuf":
             if mark:
                 raise Poison("HAPAX_REGISTRY__PLACEMENT=header is for avro and json-schema")
-            return protobuf.writer(schema, prefix, partial(_plain_json_first, _as_it_is)), ()
+            return protobuf.writer(
+                schema, prefix, partial(typed.plain_json_first, typed.as_it_is)
+            ), ()
         headers = ((VALUE_SCHEMA, mark),) if mark else ()
         if formats.output == "avro":
-            return partial(_plain_first, avro.writer(schema, prefix)), headers
-        return partial(_plain_json_first, json_schema.writer(schema, prefix)), headers
+            return partial(typed.plain_first, avro.writer(schema, prefix)), headers
+        return partial(typed.plain_json_first, json_schema.writer(schema, prefix)), headers
+
+
+def _nothing(_record: Record) -> None:
+    """Decode nothing: values are bytes."""
+
+
+def _undecodable(value: bytes, headers: Headers, error: Exception) -> Poison:
+    schema, _rest, _content = split(value, headers)
+    return _poison(f"it cannot be decoded by schema {schema}", error)
 
 
 def text_of(path: str, side: str) -> str:
@@ -224,47 +257,6 @@ def _named(schema: Schema, *, in_header: bool) -> tuple[bytes, bytes]:
     if schema.id is None:
         raise Poison("the schema registry gives no id of this schema")
     return prefix_of(schema.id), b""
-
-
-def _plain_first(write: Callable[[Any], bytes], data: Any) -> bytes:
-    return write(data if type(data) is dict else _plain(data))
-
-
-def _plain_json_first(write: Callable[[Any], Any], data: Any) -> Any:
-    return write(data if type(data) is dict else _plain(data, json=True))
-
-
-def _plain(data: Any, *, json: bool = False) -> Any:
-    """Return data of a library's type as dicts, lists and values."""
-    if hasattr(data, "model_dump"):
-        return data.model_dump(mode="json" if json else "python")
-    return msgspec.to_builtins(data, builtin_types=() if json else _BUILTIN)
-
-
-def _json_bytes(data: Any) -> bytes:
-    return msgspec.json.encode(
-        data.model_dump(mode="json") if hasattr(data, "model_dump") else data
-    )
-
-
-def _json_reader(kind: Any) -> Callable[[bytes], Any]:
-    if hasattr(kind, "model_validate_json"):
-        checked: Callable[[bytes], Any] = kind.model_validate_json
-        return checked
-    return msgspec.json.Decoder(Any if protobuf.is_message(kind) else kind).decode
-
-
-def _shape(kind: Any, *, strict: bool) -> Callable[[Any], Any]:
-    if kind in {Any, dict, object} or protobuf.is_message(kind):
-        return _as_it_is
-    if hasattr(kind, "model_validate"):
-        checked: Callable[[Any], Any] = kind.model_validate
-        return checked
-    return partial(msgspec.convert, type=kind, builtin_types=_BUILTIN, strict=strict)
-
-
-def _as_it_is(data: Any) -> Any:
-    return data
 
 
 def _poison(problem: str, error: Exception) -> Poison:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 _FIRST = (0,)
-_FIRST_BYTES = b"\0"
+FIRST_BYTES = b"\0"
 """The path to the first message, and its short form."""
 
 
@@ -97,13 +97,18 @@ def reader(schema: Schema, kind: Any) -> Callable[[bytes, bytes], Any]:
     return _generated(messages, kind) if is_message(kind) else decode
 
 
+def first_reader(schema: Schema, kind: Any) -> Callable[[bytes], Any] | None:
+    """Return what decodes content of the first message as ``kind``; None: it is no such class."""
+    if is_message(kind) and Messages(schema).name_at(_FIRST) in {None, kind.DESCRIPTOR.full_name}:
+        made: Callable[[bytes], Any] = kind.FromString
+        return made
+    return None
+
+
 def _generated(messages: Messages, kind: Any) -> Callable[[bytes, bytes], Any]:
     made, ours = kind.FromString, kind.DESCRIPTOR.full_name
-    first = messages.name_at(_FIRST) in {None, ours}
 
     def decode(rest: bytes, content: bytes) -> Any:
-        if first and not rest and content[:1] == _FIRST_BYTES:
-            return made(content[1:])
         path, size = path_of(rest or content)
         name = messages.name_at(path)
         if name is not None and name != ours:
@@ -125,13 +130,14 @@ def writer(schema: Schema, prefix: bytes, as_dict: Callable[[Any], Any]) -> Call
     heads: dict[type, bytes] = {}
 
     def encode(data: Any) -> bytes:
-        head = heads.get(type(data))
-        if head is None:
+        try:
+            head = heads[type(data)]
+        except KeyError:
             if not isinstance(data, Message):
-                message = ParseDict(as_dict(data), messages.at(_FIRST)())
-                made: bytes = message.SerializeToString()
-                return prefix + _FIRST_BYTES + made
-            head = heads[type(data)] = prefix + path_bytes(_checked_path(messages, data))
+                data = ParseDict(as_dict(data), messages.at(_FIRST)())
+                head = prefix + FIRST_BYTES
+            else:
+                head = heads[type(data)] = prefix + path_bytes(_checked_path(messages, data))
         content: bytes = data.SerializeToString()
         return head + content
 

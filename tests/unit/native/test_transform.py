@@ -328,9 +328,13 @@ def test_references_to_what_all_batches_share_do_not_grow(stage: Stage) -> None:
                 PLANNER.plan(native, native.ids, results, {})
                 [stage.path.module.preview(native, results, index) for index in range(len(results))]
 
+    def grown() -> list[int]:
+        before = [sys.getrefcount(each) for each in shared]
+        for _ in range(20):
+            round_trip()
+        return [sys.getrefcount(each) - count for each, count in zip(shared, before, strict=True)]
+
     round_trip()
-    before = [sys.getrefcount(each) for each in shared]
-    for _ in range(20):
-        round_trip()
-    grown = [sys.getrefcount(each) - count for each, count in zip(shared, before, strict=True)]
-    assert max(grown) < 40, grown
+    # Other threads of this process take references to None as well: a leak grows each time.
+    times = [grown() for _ in range(3)]
+    assert max(map(min, zip(*times, strict=True))) < 40, times
