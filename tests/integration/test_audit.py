@@ -80,6 +80,9 @@ def test_output_of_workers_that_were_killed_is_clean(
             )
             worker.kill()
             worker.start()
+        # The audit takes as long as the machine is busy: at the full pace there were ever more
+        # records to audit, and the machine was ever busier.
+        flow.feed_beside(50)
         live = audited(spark, flow.environment())
         judgement = flow.finish()
         audit = audited(spark, flow.environment())
