@@ -25,7 +25,7 @@ QUICK = {
     "GROUP__MEMBERSHIP": "dynamic",
     "GROUP__PROTOCOL": "consumer",
 }
-EVENTS_PER_S = 1000
+EVENTS_PER_S = 500
 
 
 class Pair(NamedTuple):

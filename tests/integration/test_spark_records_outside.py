@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from hapax.sandbox import Sandbox
 
-EVENTS_PER_S = 600
+EVENTS_PER_S = 300
 
 
 @pytest.fixture(scope="module")
