@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
 from hapax.sandbox import Sandbox
-from hapax.sandbox.spark_cluster import executor_properties
+from hapax.sandbox.spark_cluster import driver_properties
 from tests.fault.checking.judge import Topics
 from tests.fault.cluster import Cluster
 from tests.fault.feeding.feed import Feeder
@@ -122,7 +122,7 @@ class Stage:
     def _properties(self, instance: str) -> str:
         """Return Spark's properties of a driver; the first one's executors come by the door."""
         door = self.door.properties if instance == PROXIED else {}
-        return json.dumps({**executor_properties(), "spark.driver.memory": "512m", **door})
+        return json.dumps(driver_properties() | door)
 
     @property
     def guests(self) -> list[Member]:

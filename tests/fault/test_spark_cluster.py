@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hapax.sandbox import Sandbox
-from hapax.sandbox.spark_cluster import executor_properties
+from hapax.sandbox.spark_cluster import driver_properties
 from tests.kit.at_work import QUICK, await_told, numbers, values
 from tests.kit.pipeline_chaos import run
 from tests.kit.pipeline_under_test import PipelineUnderTest
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 DISK_BYTES = 64 << 20
 """What executors of one application need for logs and shipped code is a fraction of it."""
 COMES_S, DONE_S = 240.0, 240.0
-
-
-def properties() -> dict[str, str]:
-    return {**executor_properties(), "spark.driver.memory": "512m"}
 
 
 def killed(*daemons: SparkDaemon, most: int) -> int:
@@ -64,7 +60,7 @@ def test_an_executor_whose_disk_is_full_leaves_its_ranges_to_the_other(
             partitions=4,
             kind=SparkProcess,
             SPARK__MASTER=sandbox.spark.url,
-            SPARK__PROPERTIES=json.dumps(properties()),
+            SPARK__PROPERTIES=json.dumps(driver_properties()),
             SPARK__EXECUTOR_TIMEOUT="240s",
             TRANSFORM="tests.kit.orders:slow",
             **QUICK,
@@ -131,7 +127,7 @@ def test_windows_without_doubles_come_out_once_through_kills_of_a_cluster(
             strikes=strikes[: rounds(4, 5)],
             rng=random.Random(7),
             batch_max=1000,
-            properties=properties(),
+            properties=driver_properties(),
             master=spark.url,
         )
     assert outcome.lost == []

@@ -19,7 +19,7 @@ import pytest
 
 from hapax.core.errors import ExitCode
 from hapax.sandbox import Sandbox, SandboxError
-from hapax.sandbox.spark_cluster import executor_properties
+from hapax.sandbox.spark_cluster import driver_properties
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import at_length
 from tests.kit.spark_process import SparkProcess, executors, runs_tasks, send, spark_variables
@@ -137,8 +137,7 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def properties(**more: str) -> str:
-    ours = {**executor_properties(), "spark.driver.memory": "512m"}
-    return json.dumps({**ours, **more})
+    return json.dumps(driver_properties() | more)
 
 
 def package(folder: Path) -> None:

@@ -23,7 +23,7 @@ class FailureLines:
         if report.failed:
             terminal = self._config.pluginmanager.get_plugin("terminalreporter")
             if isinstance(terminal, pytest.TerminalReporter):
-                terminal.write_line(f"\nfailed: {report.nodeid} ({report.when})")
+                terminal.write_line(f"\n{_line(report)}")
                 terminal.write_line(reason(report))
 
 
@@ -32,6 +32,10 @@ def reason(report: pytest.TestReport) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
     text = report.longreprtext if crash is None else f"{crash.path}:{crash.lineno}: {crash.message}"
     return "\n".join(text.splitlines()[-_REASON_LINES:])[-_REASON_LENGTH:]
+
+
+def _line(report: pytest.TestReport | pytest.CollectReport) -> str:
+    return f"failed: {report.nodeid} ({report.when})"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -48,5 +52,5 @@ def pytest_terminal_summary(
     result = yield
     reports = [*terminalreporter.getreports("failed"), *terminalreporter.getreports("error")]
     for report in reports:
-        terminalreporter.write_line(f"failed: {report.nodeid} ({report.when})")
+        terminalreporter.write_line(_line(report))
     return result

@@ -37,7 +37,7 @@ GONE_S = 15.0
 
 def spark_variables() -> dict[str, str]:
     """Return the variables of a driver on this machine, whose JVM starts quickly."""
-    return {**SPARK, "JAVA_TOOL_OPTIONS": " ".join(java_options())}
+    return {**SPARK, "JAVA_TOOL_OPTIONS": java_options()}
 
 
 class SparkProcess(WorkerProcess):

@@ -24,7 +24,7 @@ QUERY_TIMEOUT_S = 120
 def opened_session() -> Iterator[SparkSession]:
     """Give a session on two cores that knows Kafka and the sink; stop it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAVA_TOOL_OPTIONS", " ".join(java_options()))
+        patch.setenv("JAVA_TOOL_OPTIONS", java_options())
         session = open_session(SparkOptions("test", "local[2]", jars=connector_jars()))
     register(session)
     session.conf.set("spark.sql.shuffle.partitions", "2")

@@ -19,7 +19,7 @@ from tests.kit import topics
 from tests.kit.managed_process import clean_environment
 from tests.kit.naive_pipeline import PIPELINES
 from tests.kit.pipeline_process import environment
-from tests.kit.spark_process import SPARK, SparkProcess, executors, spark_variables
+from tests.kit.spark_process import SPARK, SparkProcess, executors
 from tests.kit.waiting import WORDS_MAX, await_
 
 if TYPE_CHECKING:
@@ -102,8 +102,7 @@ class NaiveProcess(SparkProcess):
             {name: text for name, text in one.items() if name.startswith("HAPAX_")}
             for one in values
         ]
-        environment = {**clean_environment(), **spark_variables(), PIPELINES: json.dumps(pipelines)}
-        super().__init__(environment, "naive", log)
+        super().__init__({**clean_environment(), PIPELINES: json.dumps(pipelines)}, "naive", log)
 
     def keep_up(self) -> None:
         """Start it, and again when it was killed."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hapax.demo.child import DemoError
 from hapax.demo.processes import of_session, send
 from hapax.demo.spark_stage import SPARK, SparkStage
-from hapax.sandbox.spark_cluster import executor_properties
+from hapax.sandbox.spark_cluster import driver_properties
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,10 +36,9 @@ class ClusterStage(SparkStage):
 
     def exports(self) -> dict[str, str]:
         """Return the variables of a driver of this cluster."""
-        properties = {**executor_properties(), "spark.driver.memory": "512m"}
         cluster = {
             "HAPAX_SPARK__MASTER": self.sandbox.spark.url,
-            "HAPAX_SPARK__PROPERTIES": json.dumps(properties),
+            "HAPAX_SPARK__PROPERTIES": json.dumps(driver_properties()),
             "HAPAX_SPARK__EXECUTOR_TIMEOUT": f"{self.patience_s:.0f}s",
         }
         return {**super().exports(), **SPARK, **cluster}

@@ -46,7 +46,7 @@ class SparkStage(Stage):
         self.worker.name = "worker"
         environment = {
             **self.exports(),
-            "JAVA_TOOL_OPTIONS": os.environ.get("JAVA_TOOL_OPTIONS", " ".join(java_options())),
+            "JAVA_TOOL_OPTIONS": os.environ.get("JAVA_TOOL_OPTIONS", java_options()),
         }
         run = ["-m", "hapax", "run"]
         self.application = Application("Spark", run, environment, folder, watchdog)

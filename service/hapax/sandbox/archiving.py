@@ -17,6 +17,7 @@ from hapax.sandbox.kafka_cluster import KafkaCluster
 from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.ports import Ports
 from hapax.sandbox.progress import say
+from hapax.sandbox.spark_cluster import java_options
 from hapax.sandbox.watchdog import ChildWatchdog
 
 if TYPE_CHECKING:
@@ -112,7 +113,6 @@ def _run_kafka(version: str | None, recording: tuple[str, ...]) -> None:
 def _run_spark(recording: tuple[str, ...]) -> None:
     """Run a script as ``spark-submit`` does, which ends when its JVM has ended."""
     home = machine.spark_home()
-    java_options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *recording)
     with tempfile.TemporaryDirectory(prefix="hapax-sandbox-") as folder:
         script = Path(folder, "work.py")
         script.write_text(_SPARK_WORK, encoding="ascii")
@@ -121,7 +121,7 @@ def _run_spark(recording: tuple[str, ...]) -> None:
             "SPARK_HOME": str(home),
             "JAVA_HOME": str(machine.java().resolve().parents[1]),
             "PYSPARK_PYTHON": sys.executable,
-            "SPARK_SUBMIT_OPTS": " ".join(java_options),
+            "SPARK_SUBMIT_OPTS": " ".join((java_options(), *recording)),
         }
         done = subprocess.run(
             [home / "bin" / "spark-submit", "--master", "local[2]", script],

@@ -26,9 +26,9 @@ _WORKER_TIMEOUT_S = 10
 _ANSWER_TIMEOUT_S = 2.0
 
 
-def java_options() -> tuple[str, ...]:
+def java_options() -> str:
     """Return the options of Spark's JVMs in a sandbox: they start quickly rather than run fast."""
-    return (*_SHORT_LIVED, *class_archive.options(class_archive.of_spark()))
+    return " ".join((*_SHORT_LIVED, *class_archive.options(class_archive.of_spark())))
 
 
 def executor_properties() -> dict[str, str]:
@@ -38,8 +38,13 @@ def executor_properties() -> dict[str, str]:
     """
     return {
         "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": " ".join(java_options()),
+        "spark.executor.extraJavaOptions": java_options(),
     }
+
+
+def driver_properties() -> dict[str, str]:
+    """Return those, and the memory of a driver on the same machine."""
+    return {**executor_properties(), "spark.driver.memory": "512m"}
 
 
 class SparkDaemon(Server):
@@ -57,7 +62,7 @@ class SparkDaemon(Server):
             # An executor that a test kills is no reason to give the application up.
             "-Dspark.deploy.maxExecutorRetries=-1",
             "-Dspark.ui.killEnabled=false",
-            *java_options(),
+            java_options(),
         ]
         environment = {
             "SPARK_HOME": home,

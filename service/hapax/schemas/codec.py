@@ -82,28 +82,23 @@ class Decoder:
         value = record.value
         if value is None:
             return None
+        read, content = None, b""
         for name, _told in record.headers:
             if name == VALUE_SCHEMA:
-                return self._of_any_schema(value, record.headers)
-        read = self._short.get(value[: self._head_bytes])
+                break
+        else:
+            read = self._short.get(value[: self._head_bytes])
+            content = value[self._head_bytes :]
         if read is None:
-            return self._of_any_schema(value, record.headers)
+            schema, rest, content = split(value, record.headers)
+            read = partial(self._readers.get(schema) or self._reader(schema), rest)
         try:
-            return read(value[self._head_bytes :])
+            return read(content)
         except HapaxError:
             raise
         except Exception as error:
-            raise _undecodable(value, record.headers, error) from error
-
-    def _of_any_schema(self, value: bytes, headers: Headers) -> Any:
-        schema, rest, content = split(value, headers)
-        read = self._readers.get(schema) or self._reader(schema)
-        try:
-            return read(rest, content)
-        except HapaxError:
-            raise
-        except Exception as error:
-            raise _undecodable(value, headers, error) from error
+            schema, _rest, _content = split(value, record.headers)
+            raise _poison(f"it cannot be decoded by schema {schema}", error) from error
 
     def _reader(self, schema: str | int) -> Reader:
         if protobuf.is_message(self._kind):
@@ -115,17 +110,14 @@ class Decoder:
         made: Reader = self._checked(self._made, found, f"schema {schema} cannot be used")
         self._readers[schema] = made
         if isinstance(schema, int):
-            self._keep_short(schema, found, made)
+            self._keep_short(schema, made)
         return made
 
-    def _keep_short(self, schema: int, found: Schema, read: Reader) -> None:
-        head = prefix_of(schema)
-        if self._format == "protobuf":
-            head += protobuf.FIRST_BYTES
-            direct = protobuf.first_reader(found, self._kind)
-            self._short[head] = direct or partial(read, protobuf.FIRST_BYTES)
-        else:
-            self._short[head] = partial(read, b"")
+    def _keep_short(self, schema: int, read: Reader) -> None:
+        path = protobuf.FIRST_BYTES if self._format == "protobuf" else b""
+        generated = bool(path) and protobuf.is_message(self._kind)
+        short = self._kind.FromString if generated else partial(read, path)
+        self._short[prefix_of(schema) + path] = short
 
     def _made(self, schema: Schema) -> Reader:
         shape = self._shape
@@ -229,11 +221,6 @@ class Encoder:
 
 def _nothing(_record: Record) -> None:
     """Decode nothing: values are bytes."""
-
-
-def _undecodable(value: bytes, headers: Headers, error: Exception) -> Poison:
-    schema, _rest, _content = split(value, headers)
-    return _poison(f"it cannot be decoded by schema {schema}", error)
 
 
 def text_of(path: str, side: str) -> str:

@@ -97,14 +97,6 @@ def reader(schema: Schema, kind: Any) -> Callable[[bytes, bytes], Any]:
     return _generated(messages, kind) if is_message(kind) else decode
 
 
-def first_reader(schema: Schema, kind: Any) -> Callable[[bytes], Any] | None:
-    """Return what decodes content of the first message as ``kind``; None: it is no such class."""
-    if is_message(kind) and Messages(schema).name_at(_FIRST) in {None, kind.DESCRIPTOR.full_name}:
-        made: Callable[[bytes], Any] = kind.FromString
-        return made
-    return None
-
-
 def _generated(messages: Messages, kind: Any) -> Callable[[bytes, bytes], Any]:
     made, ours = kind.FromString, kind.DESCRIPTOR.full_name
 
