@@ -46,16 +46,6 @@ def test_directed_schedules_meet_their_moment_and_break_nothing(name: str) -> No
     assert met
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a batch is aborted again and again by a message that is refused (INVALID_RECORD)"
-    " and cut in halves: a record that waits in the retry topic comes out behind a later one of its"
-    " key (in/0/1 behind 2); found on 2026-11-26, 1 of 30,000 schedules, cause not known yet",
-)
-def test_a_key_keeps_its_order_where_refused_messages_cut_a_batch_while_one_waits() -> None:
-    assert not play(3601219).found
-
-
 def test_a_seed_is_one_schedule() -> None:
     for seed in range(60):
         first: list[str] = []

@@ -104,6 +104,24 @@ def failing(*offsets: int) -> tuple[set[int], Callable[[Record], Output]]:
     return wanted, function
 
 
+def test_a_failure_known_from_a_larger_batch_waits_for_its_turn_in_the_smaller_one() -> None:
+    pipeline = Pipeline([given(0), given(1), given(2)], failing(0)[1])
+    pipeline.run(pipeline.take(2))
+    policy = Retrying(topic=TOPIC)
+    calls = LineCalls(
+        Transformer(pipeline.function, 1, policy),
+        policy,
+        pipeline.line,
+        now_ms=lambda: pipeline.now_ms,
+    )
+    failed = Failure("ValueError", "boom", 1)
+    (result,) = calls.apply_all([given(2)], Interrupt(), {}, {0: failed})
+    assert isinstance(result, Put)
+    assert calls.apply_all([given(2)], Interrupt(), {0: failed}) == [failed]  # refused: no call
+    other = given(2, b"other")
+    assert calls.apply_all([other], Interrupt(), {}, {0: failed}) == [failed]
+
+
 def test_a_record_waits_behind_the_first_of_its_key_without_a_call_and_others_do_not() -> None:
     seen: list[int] = []
     _, fails = failing(0)

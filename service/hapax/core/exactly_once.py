@@ -200,8 +200,11 @@ class ExactlyOnce:
         if not isinstance(batch.records, RecordPath):  # which names them itself
             _name(batch, found)
         fates = _refused(batch, found, rejected) | dict.fromkeys(twins)
-        if self._kept:
-            fates = {**self._known(batch), **fates}
+        known = self._known(batch) if self._kept else {}
+        if self._line is not None:
+            return self._line.apply_all(batch.records, self._interrupt, fates, known)
+        if known:
+            fates = {**known, **fates}
         return self._transformer.apply_all(batch.records, self._interrupt, fates)
 
     def _known(self, batch: Batch) -> dict[int, Result | None]:

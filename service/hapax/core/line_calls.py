@@ -7,6 +7,7 @@ and which waits after others. Calls that overlap have their turns in a window: l
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -17,7 +18,7 @@ from hapax.core.retry_later import NOT_OURS, STAY, Put, Stay, put_behind
 from hapax.core.transform import Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Sequence
+    from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 
     from hapax.core.headers import Retried
     from hapax.core.interrupt import Interrupt
@@ -50,9 +51,12 @@ class LineCalls(LaterCalls):
         records: Sequence[Record],
         interrupt: Interrupt,
         fates: dict[int, Result | None],
+        known: Mapping[int, Result | None] = MappingProxyType({}),
     ) -> list[Result | None]:
         """Return the results of the records, as the port says.
 
+        ``known``: by index the results of calls before an abort. They count only for a record whose
+        turn it is: the batch is smaller now, and what ended before it then may wait now.
         Raises BatchAbortedError when what waits of a partition is not known.
         """
         results: list[Result | None] = []
@@ -65,6 +69,8 @@ class LineCalls(LaterCalls):
                 result = self._unturned(record, fates, index)
             elif index in fates:
                 result = fates[index]
+            elif index in known:
+                result = known[index]
             elif interrupt.due and called:
                 break
             else:
@@ -77,11 +83,9 @@ class LineCalls(LaterCalls):
     def _unturned(
         self, record: Record, fates: dict[int, Result | None], index: int
     ) -> Result | None:
-        """Return what becomes of a record whose line waits; what is no output needs no turn."""
+        """Return what becomes of a record whose line waits; what is never called needs no turn."""
         if index in fates:
-            fate = fates[index]
-            if fate is None or isinstance(fate, Failure):
-                return fate
+            return fates[index]
         if record.topic == self._topic.name:
             return STAY
         return put_behind(record, self._now_ms())
