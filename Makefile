@@ -141,21 +141,17 @@ simulate: setup  ## COUNT schedules of the real core and loop; SEED=7 COUNT=1 pl
 # (--shared); make fault-long plays the campaign with the machine for itself. The runs on Spark are
 # apart: together with the campaign, on two cores, they cannot process what is fed and look stalled.
 FAULT      = $(BIN)/python -m tests.fault
-CAMPAIGN   = $(FAULT) run ci --rate 2000 --shared --folder $(PROOF)
+CAMPAIGN   = $(FAULT) run ci --rate 1000 --shared --folder $(PROOF)
 SPARK_RUN  = $(FAULT) run spark --seconds 80 --shared --folder $(PROOF)
 CLUSTER_RUN = $(FAULT) run cluster --seconds 110 --rate 1000 --shared --folder $(PROOF)
 MIXED_RUN  = $(FAULT) run chaos --engine mixed --seconds 45 --shared --folder $(PROOF)
 PROVE      = --quick --folder $(PROOF)
-LONG       = $(BIN)/pytest --dist worksteal -m long --durations 25 $(REAL) tests/deploy tests/fault
-# Three of these at once want more than two cores can give within the limits of their waits.
-SPARK_TESTS = spark or audit
+# Two at a time: three of these want more than two cores can give within the limits of their waits.
+LONG       = $(BIN)/pytest -n 2 --dist worksteal -m long --durations 25 $(REAL) tests/deploy tests/fault
 fault: setup  ## faults on real brokers, controls that must fail, and the report of both
 	@$(CLASSES)
 	@mkdir -p $(PROOF); failed=; \
-	.ci/part 'faults on real brokers, test by test' \
-	    $(LONG) -n $(LANES) -k 'not ($(SPARK_TESTS))' || failed="$$failed long-tests"; \
-	.ci/part 'the same, of Spark' \
-	    $(LONG) -n 2 -k '$(SPARK_TESTS)' || failed="$$failed long-tests-of-spark"; \
+	.ci/part 'faults on real brokers, test by test' $(LONG) || failed="$$failed long-tests"; \
 	.ci/part 'Spark' $(SPARK_RUN) || failed="$$failed spark"; \
 	.ci/part 'a Spark cluster' $(CLUSTER_RUN) || failed="$$failed cluster"; \
 	.ci/part 'both engines' $(MIXED_RUN) || failed="$$failed mixed"; \

@@ -28,6 +28,7 @@ from tests.fault.striking.crash import POINTS
 from tests.fault.striking.strikes_requests import INVALID_PRODUCER_EPOCH
 from tests.fault.watching.monitor import Progress
 from tests.kit.managed_process import WorkerProcess
+from tests.kit.proof import at_length
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -207,7 +208,8 @@ def test_events_are_counted_once_although_the_log_is_read_while_it_grows(tmp_pat
 @pytest.mark.real
 @pytest.mark.long  # make fault plays it beside other tests, and the whole catalogue in plain form
 @pytest.mark.timeout(800)
-@pytest.mark.parametrize("form", ["coroutine", "list"])
+@pytest.mark.rounds
+@pytest.mark.parametrize("form", [pytest.param("coroutine", marks=at_length), "list"])
 def test_a_short_campaign_strikes_with_each_kind_and_finds_nothing(form: str) -> None:
     plan: Plan = plans.smoke(Wish(seed=3, calls=form))
     steps = list(plan.steps(random.Random(0)))

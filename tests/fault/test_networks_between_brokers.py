@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 from confluent_kafka import Producer
@@ -12,6 +12,7 @@ from tests.fault.cluster import Cluster
 from tests.kit.at_work import QUICK, at_work, numbers, partitions_known, values
 from tests.kit.faults import ALWAYS, Rule
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.proof import at_length
 from tests.kit.proxy import FaultProxy
 from tests.kit.waiting import await_
 
@@ -75,7 +76,8 @@ def write_to_leaders(route: PipelineUnderTest) -> list[bytes]:
 
 
 @pytest.mark.row("N1")
-@pytest.mark.parametrize("deaf", ["one", "all"])
+@pytest.mark.rounds
+@pytest.mark.parametrize("deaf", [pytest.param("one", marks=at_length), "all"])
 def test_while_brokers_cannot_hear_each_other_nothing_is_lost_and_afterwards_all_goes_on(
     apart: tuple[Sandbox, FaultProxy], route: PipelineUnderTest, proof: Proof, deaf: str
 ) -> None:
@@ -105,7 +107,8 @@ def test_while_brokers_cannot_hear_each_other_nothing_is_lost_and_afterwards_all
 
 
 @pytest.mark.row("N1")
-@pytest.mark.parametrize("action", get_args(Late))
+@pytest.mark.rounds
+@pytest.mark.parametrize("action", ["delay", pytest.param("reset_after", marks=at_length)])
 def test_markers_that_come_late_or_twice_delay_readers_and_nothing_else(
     apart: tuple[Sandbox, FaultProxy], route: PipelineUnderTest, proof: Proof, action: Late
 ) -> None:

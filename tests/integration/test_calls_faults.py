@@ -12,7 +12,7 @@ from tests.kit.at_work import at_work, await_told
 from tests.kit.calls import MODULE, PAUSE_MAX_S, Stamps
 from tests.kit.faults import Rule
 from tests.kit.flow import Flow
-from tests.kit.proof import rounds
+from tests.kit.proof import at_length, rounds
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
 
@@ -161,7 +161,7 @@ def test_after_an_abort_without_a_crash_no_record_is_called_again(
 @pytest.mark.long
 @pytest.mark.rounds
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("form", ["coroutine", "list"])
+@pytest.mark.parametrize("form", ["coroutine", pytest.param("list", marks=at_length)])
 def test_in_a_thousand_aborted_batches_each_record_is_called_exactly_once(
     route: PipelineUnderTest, proxied_broker: ProxiedBroker, stamps: Stamps, form: str
 ) -> None:

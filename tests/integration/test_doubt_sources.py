@@ -18,7 +18,7 @@ from tests.fault.cluster import Cluster
 from tests.kit.doubt_sources import CLIENT, Row, Table, Trial, Verdict
 from tests.kit.fast import needs_fast
 from tests.kit.faults import Rule
-from tests.kit.proof import rounds
+from tests.kit.proof import at_length, rounds
 from tests.kit.proxy import FaultProxy
 from tests.kit.topics import produce
 from tests.kit.waiting import await_
@@ -370,6 +370,8 @@ def test_nothing_that_is_lost_is_missed_when_a_broker_dies_between_requests(
 
 
 @pytest.mark.long
+@pytest.mark.rounds
+@at_length
 def test_nothing_that_is_lost_is_missed_when_leaders_move(
     replicated: Replicated, table: Table
 ) -> None:
@@ -388,6 +390,8 @@ def test_nothing_that_is_lost_is_missed_when_leaders_move(
 
 
 @pytest.mark.long
+@pytest.mark.rounds
+@at_length
 def test_brokers_that_restart_between_transactions_are_doubted_by_no_count(
     replicated: Replicated, table: Table
 ) -> None:

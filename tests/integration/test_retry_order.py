@@ -19,6 +19,7 @@ from tests.kit.configs import configure
 from tests.kit.later import assigned
 from tests.kit.night import Desk
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.proof import at_length
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
 
@@ -122,16 +123,22 @@ def _commits(worker: WorkerProcess, more_than: int) -> bool:
     return len(worker.lines("transaction_committed")) > more_than
 
 
+@pytest.mark.rounds
 @pytest.mark.parametrize(
     "form",
-    [form if form == "plain" else pytest.param(form, marks=pytest.mark.long) for form in FORMS],
+    [
+        "plain",
+        pytest.param("threads", marks=[pytest.mark.long, at_length]),
+        pytest.param("coroutine", marks=[pytest.mark.long, at_length]),
+        pytest.param("list", marks=pytest.mark.long),
+    ],
 )
 def test_outputs_of_a_key_stand_in_input_order_through_kills(
     route: PipelineUnderTest, form: str
 ) -> None:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")  # noqa: T201 - shown when the test fails
-    chance, count, written = random.Random(seed), 400, 0
+    chance, count, written, starts = random.Random(seed), 400, 0, 0
     live: list[Audit] = []
     worker = route.worker(**FORMS[form])
     await_(lambda: bool(worker.lines("service_ready")), 30, worker.text)
@@ -149,9 +156,12 @@ def test_outputs_of_a_key_stand_in_input_order_through_kills(
         time.sleep(chance.uniform(0.5, 2.0))
         live.append(accounted(route, compare=Compare.COUNTS))
         worker.kill()
+        starts = len(worker.lines("service_ready"))
         worker.start()
     await_(lambda: len(route.outputs()) >= count, 90, route._logs)
     await_(lambda: route.lag() == 0, 30, route._logs)
+    # All may have been done before the last kill: then it is still starting.
+    await_(lambda: len(worker.lines("service_ready")) > starts, 30, worker.text)
     assert worker.terminate() == 0
     assert by_key(route) == expected(count)
     assert route.dead() == []

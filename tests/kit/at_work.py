@@ -92,7 +92,13 @@ def values(route: PipelineUnderTest) -> list[bytes]:
 
 def admin(route: PipelineUnderTest) -> AdminClient:
     """Return a client for what the owner of the topics does."""
-    return AdminClient({"bootstrap.servers": route.bootstrap, "log_level": 0})
+    return AdminClient(
+        {
+            "bootstrap.servers": route.bootstrap,
+            "metadata.recovery.strategy": "none",
+            "log_level": 0,
+        }
+    )
 
 
 @patient

@@ -205,6 +205,7 @@ def _producer(bootstrap_servers: str, more: dict[str, Any] | None = None) -> Pro
             "enable.idempotence": True,
             "linger.ms": 0,
             "retry.backoff.ms": 5,
+            "metadata.recovery.strategy": "none",
             "log_level": 0,
             **(more or {}),
         }
@@ -229,6 +230,7 @@ def _consumer(
             "isolation.level": isolation,
             "fetch.queue.backoff.ms": 10,
             "auto.offset.reset": "error",
+            "metadata.recovery.strategy": "none",
             "log_level": 0,
             **(more or {}),
         }

@@ -21,6 +21,7 @@ def admin(bootstrap_servers: str) -> AdminClient:
             "log_level": 0,
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 200,
+            "metadata.recovery.strategy": "none",
         }
     )
 

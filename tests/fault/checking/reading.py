@@ -159,6 +159,7 @@ def _consumer(bootstrap: str, isolation: str) -> Consumer:
             "enable.partition.eof": True,
             "isolation.level": isolation,
             "auto.offset.reset": "error",
+            "metadata.recovery.strategy": "none",
             "fetch.wait.max.ms": 10,  # the end is told with an answer only
             "queued.min.messages": 100_000,
             "queued.max.messages.kbytes": 128 * 1024,

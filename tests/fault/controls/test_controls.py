@@ -12,6 +12,7 @@ from tests.fault.controls.trials import Trial, play, undisturbed
 from tests.fault.mutants.__main__ import MUTANTS
 from tests.fault.mutants.plans import MUTANTS as TRIALS
 from tests.fault.results import VIOLATIONS
+from tests.kit.proof import at_length
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +34,13 @@ def test_what_trials_must_show_are_classes_that_the_checker_knows() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("trial", EACH.values(), ids=lambda trial: trial.words[-1])
+@pytest.mark.rounds
+@pytest.mark.parametrize(
+    "trial",
+    # The others are not struck in CI either.
+    [each if each.quick else pytest.param(each, marks=at_length) for each in EACH.values()],
+    ids=lambda trial: trial.words[-1],
+)
 def test_a_control_is_right_while_nothing_happens(
     trial: Trial, sandbox: Sandbox, proxied_broker: ProxiedBroker, tmp_path: Path
 ) -> None:

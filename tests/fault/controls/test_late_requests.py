@@ -15,6 +15,7 @@ from tests.fault.controls import recipes
 from tests.fault.controls.plans import DUPLICATE, LOST
 from tests.fault.controls.trials import TRIES, Trial, play
 from tests.fault.mutants import plans as mutants
+from tests.kit.proof import at_length
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,13 +25,18 @@ if TYPE_CHECKING:
     from tests.kit.proof import Proof
     from tests.kit.proxy import ProxiedBroker
 
-pytestmark = [pytest.mark.long, pytest.mark.row("S-K1")]
+pytestmark = [pytest.mark.long, pytest.mark.rounds, pytest.mark.row("S-K1")]
 LATE: dict[recipes.Recipe, tuple[str, ...]] = {
     recipes.late_commit: DUPLICATE,
     recipes.late_abort: LOST,
     recipes.late_offsets: DUPLICATE,
 }
 """What comes of each where it is accepted."""
+EACH = [
+    strike if strike is recipes.late_commit else pytest.param(strike, marks=at_length)
+    for strike in LATE
+]
+"""make fault has the others among its controls, its mutants and the campaign."""
 ACCEPTED, INVALID_PRODUCER_EPOCH = 0, 47
 
 
@@ -91,7 +97,7 @@ def found(run: Run) -> dict[str, int]:
     return {name: count for name, count in run.judgement.violations.items() if count}
 
 
-@pytest.mark.parametrize("strike", LATE, ids=lambda strike: strike.__name__)
+@pytest.mark.parametrize("strike", EACH, ids=lambda strike: strike.__name__)
 def test_textbook_transactions_lose_or_double_records_by_a_late_request(
     ring: Ring, strike: recipes.Recipe
 ) -> None:
@@ -99,7 +105,7 @@ def test_textbook_transactions_lose_or_double_records_by_a_late_request(
     assert set(found(run)) & set(LATE[strike]), run.judgement
 
 
-@pytest.mark.parametrize("strike", LATE, ids=lambda strike: strike.__name__)
+@pytest.mark.parametrize("strike", EACH, ids=lambda strike: strike.__name__)
 def test_the_service_is_exactly_once_because_the_broker_refuses_the_late_request(
     ring: Ring, strike: recipes.Recipe
 ) -> None:
@@ -107,7 +113,7 @@ def test_the_service_is_exactly_once_because_the_broker_refuses_the_late_request
     assert not found(run), run.judgement
 
 
-@pytest.mark.parametrize("strike", LATE, ids=lambda strike: strike.__name__)
+@pytest.mark.parametrize("strike", EACH, ids=lambda strike: strike.__name__)
 def test_without_its_fence_the_service_loses_or_doubles_them_too(
     ring: Ring, strike: recipes.Recipe
 ) -> None:

@@ -26,6 +26,7 @@ COMMON: dict[str, Any] = {
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 500,
     "retry.backoff.ms": 20,
+    "metadata.recovery.strategy": "none",
     "socket.timeout.ms": 10_000,
     "log_level": 0,
 }

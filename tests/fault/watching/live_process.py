@@ -155,6 +155,7 @@ def _consumer(bootstrap: str) -> Consumer:
             "reconnect.backoff.ms": 20,
             "reconnect.backoff.max.ms": 500,
             "socket.timeout.ms": 5000,
+            "metadata.recovery.strategy": "none",
             "fetch.wait.max.ms": 100,
             "fetch.queue.backoff.ms": 10,
             "topic.metadata.refresh.interval.ms": 5000,

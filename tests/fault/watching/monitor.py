@@ -104,6 +104,7 @@ class Offsets(threading.Thread):
                 "bootstrap.servers": bootstrap,
                 "group.id": group,
                 "enable.auto.commit": False,
+                "metadata.recovery.strategy": "none",
                 "log_level": 0,
             }
         )
