@@ -69,7 +69,7 @@ def test_output_of_workers_that_were_killed_is_clean(
         TRANSACTION__TIMEOUT="4s",
     )
     try:
-        flow.feed_beside(1000)
+        flow.feed_beside(200)
         worker = flow.worker("w-0")
         for _kill in range(2):
             settled = len(worker.lines("transaction_committed"))

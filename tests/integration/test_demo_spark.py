@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import psutil  # type: ignore[import-untyped]  # it carries no types
 import pytest
 
+from tests.kit.proof import at_length
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -87,6 +89,8 @@ def test_spark_is_killed_and_hands_over_to_a_worker_and_back_and_nothing_is_lost
 
 @pytest.mark.timeout(860)
 @pytest.mark.long
+@pytest.mark.rounds
+@at_length
 def test_executors_a_worker_and_the_master_of_a_cluster_are_killed_and_nothing_is_lost_or_doubled(
     unique: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hapax.sandbox.ports import Ports
+from tests.kit.proof import at_length
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,15 +73,17 @@ def test_every_example_is_listed_and_has_all_its_files() -> None:
         }  # fmt: skip
 
 
-def with_long_ones(word: str) -> list[Any]:
+def with_long_ones(word: str, *marks: pytest.MarkDecorator) -> list[Any]:
     """Return all examples as parameters; those with the word in their names take a while."""
+    long = [pytest.mark.long, *marks]
     return [
-        pytest.param(example, id=example.name, marks=[pytest.mark.long] * (word in example.name))
+        pytest.param(example, id=example.name, marks=long if word in example.name else [])
         for example in EXAMPLES
     ]
 
 
-@pytest.mark.parametrize("example", with_long_ones("stateful"))
+@pytest.mark.rounds
+@pytest.mark.parametrize("example", with_long_ones("stateful", at_length))
 def test_the_tests_of_an_example_pass(example: Path, environ: dict[str, str]) -> None:
     assert commands(example)[0] == "python -m pytest"
     inherited = {name: text for name, text in environ.items() if not name.startswith("HAPAX_")}

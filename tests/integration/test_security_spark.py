@@ -11,6 +11,7 @@ from hapax.settings import load_settings
 from tests.kit import topics
 from tests.kit.pipeline_process import environment, pipeline_process
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.proof import at_length
 from tests.kit.secured import INSTANCE, SCRAM_PASSWORD, needed, way
 from tests.kit.spark_process import SPARK, SparkProcess
 from tests.kit.waiting import await_
@@ -47,13 +48,14 @@ def test_spark_on_records_does_its_work_over_tls_with_exactly_the_printed_rights
 
 
 @pytest.mark.long
+@pytest.mark.rounds
 @pytest.mark.parametrize(
     ("name", "publish", "each"),
     [
         ("certificate", "together", TEN),
-        ("SCRAM-SHA-512", "together", TEN),
+        pytest.param("SCRAM-SHA-512", "together", TEN, marks=at_length),
         ("SCRAM-SHA-512", "parallel", WIDE),
-        ("tokens", "together", TEN),
+        pytest.param("tokens", "together", TEN, marks=at_length),
         ("token file", "together", TEN),
     ],
 )

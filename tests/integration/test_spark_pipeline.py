@@ -13,7 +13,7 @@ from hapax.sandbox.ports import Ports
 from tests.kit import topics
 from tests.kit.pipeline_chaos import run
 from tests.kit.pipeline_process import environment, pipeline_process
-from tests.kit.proof import rounds
+from tests.kit.proof import at_length, rounds
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 @pytest.mark.row("SP5")
 @pytest.mark.long
 @pytest.mark.rounds
+@at_length
 def test_windows_without_doubles_come_out_once_through_kills(
     sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.kit.at_work import at_work
 from tests.kit.flow import PARTITIONS, Flow
+from tests.kit.proof import at_length
 from tests.kit.spark_process import SparkProcess, ours
 from tests.kit.waiting import await_
 
@@ -77,6 +78,8 @@ def revocations(*drivers: SparkProcess) -> int:
 
 @pytest.mark.row("SP8")
 @pytest.mark.long
+@pytest.mark.rounds
+@at_length
 def test_two_drivers_share_and_workers_that_come_and_go_take_their_part(
     pair: Pair, judged: Callable[[], None]
 ) -> None:
