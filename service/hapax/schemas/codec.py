@@ -82,13 +82,11 @@ class Decoder:
         value = record.value
         if value is None:
             return None
-        read, content = None, b""
+        size = self._head_bytes
+        read, content = self._short.get(value[:size]), value[size:]
         for name, _told in record.headers:
             if name == VALUE_SCHEMA:
-                break
-        else:
-            read = self._short.get(value[: self._head_bytes])
-            content = value[self._head_bytes :]
+                read = None
         if read is None:
             schema, rest, content = split(value, record.headers)
             read = partial(self._readers.get(schema) or self._reader(schema), rest)
