@@ -120,22 +120,34 @@ def old(url: str, app: str = "shop", **options: Any) -> RedisClaims:
 
 def live(server: Redis, app: str = "shop") -> dict[bytes, dict[bytes, bytes]]:
     """Return the buckets of an app and the claims in each, by field."""
-    found: dict[bytes, dict[bytes, bytes]] = {}
-    keys: Any = admin(server).keys(f"hapax{{{app}}}*")
-    for key in keys:
-        fields: Any = admin(server).hgetall(key)
-        found[key] = {field: value for field, value in fields.items() if value}
-    return found
+    with admin(server).pipeline() as asked:
+        keys: Any = admin(server).keys(f"hapax{{{app}}}*")
+        for key in keys:
+            asked.hgetall(key)
+        return {
+            key: {field: value for field, value in fields.items() if value}
+            for key, fields in zip(keys, asked.execute(), strict=True)
+        }
+
+
+def lives_ms(server: Redis) -> list[int]:
+    """Return how long each bucket of the app of ``live`` has to live."""
+    with admin(server).pipeline() as asked:
+        for key in live(server):
+            asked.pttl(key)
+        return asked.execute()
 
 
 def make_older(server: Redis, ms: int, app: str = "shop") -> None:
     """Let all claims have been made so much earlier."""
     base = f"hapax:{{{app}}}:claims:meta"
     units = ms // int(field(server, base, "unit"))
-    for key, claims in live(server, app).items():
-        for name, value in claims.items():
-            date = (int.from_bytes(value[:2], "big") - units) % 2**16
-            admin(server).hset(key, name, date.to_bytes(2, "big") + value[2:])
+    with admin(server).pipeline() as told:
+        for key, claims in live(server, app).items():
+            for name, value in claims.items():
+                date = (int.from_bytes(value[:2], "big") - units) % 2**16
+                told.hset(key, name, date.to_bytes(2, "big") + value[2:])
+        told.execute()
 
 
 def bare(url: str, app: str = "shop", **options: Any) -> RedisClaims:
