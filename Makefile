@@ -141,14 +141,14 @@ simulate: setup  ## COUNT schedules of the real core and loop; SEED=7 COUNT=1 pl
 # (--shared); make fault-long plays the campaign with the machine for itself. The runs on Spark are
 # apart: together with the campaign, on two cores, they cannot process what is fed and look stalled.
 FAULT      = $(BIN)/python -m tests.fault
-CAMPAIGN   = $(FAULT) run ci --rate 1000 --shared --folder $(PROOF)
+CAMPAIGN   = $(FAULT) run ci --each-row --seed $(SEED) --rate 1000 --shared --folder $(PROOF)
 SPARK_RUN  = $(FAULT) run spark --seconds 80 --shared --folder $(PROOF)
 CLUSTER_RUN = $(FAULT) run cluster --seconds 110 --rate 1000 --shared --folder $(PROOF)
 MIXED_RUN  = $(FAULT) run chaos --engine mixed --seconds 45 --shared --folder $(PROOF)
 PROVE      = --quick --folder $(PROOF)
 # Two at a time: three of these want more than two cores can give within the limits of their waits.
 LONG       = $(BIN)/pytest -n 2 --dist worksteal -m long --durations 25 $(REAL) tests/deploy tests/fault
-fault: setup  ## faults on real brokers, controls that must fail, and the report of both
+fault: setup  ## faults on real brokers, one of each row by SEED, controls that must fail, the report
 	@$(CLASSES)
 	@mkdir -p $(PROOF); failed=; \
 	.ci/part 'faults on real brokers, test by test' $(LONG) || failed="$$failed long-tests"; \
@@ -158,7 +158,7 @@ fault: setup  ## faults on real brokers, controls that must fail, and the report
 	( wrong=0; for kind in controls mutants; do \
 	    .ci/part "$$kind" $(FAULT).$$kind $(PROVE) || wrong=1; \
 	done; exit $$wrong ) >$(PROOF)/controls.log 2>&1 & controls=$$!; \
-	.ci/part 'all faults, one after another' $(CAMPAIGN) || failed="$$failed campaign"; \
+	.ci/part 'a fault of each row, one after another' $(CAMPAIGN) || failed="$$failed campaign"; \
 	wait $$controls || failed="$$failed controls"; cat $(PROOF)/controls.log; \
 	$(BIN)/python -m tests.fault.reporting --folder $(PROOF) >$(PROOF)/proof.md \
 	    || failed="$$failed report"; \
@@ -171,7 +171,7 @@ FORMS  := coroutine threads list list-coroutine
 fault-long: setup  ## what repeats: long kills, the timed campaign, random pairs for HOURS=1
 	@mkdir -p $(PROOF); failed=0; \
 	ROUNDS=full .ci/part 'faults with all their rounds' \
-	    $(BIN)/pytest -m rounds $(REAL) tests/fault || failed=1; \
+	    $(BIN)/pytest -m rounds $(REAL) tests/deploy tests/fault || failed=1; \
 	.ci/part 'all faults, with the machine for itself' \
 	    $(FAULT) run ci --seed $(SEED) --folder $(PROOF) || failed=1; \
 	for form in $(FORMS); do \

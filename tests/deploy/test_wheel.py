@@ -20,6 +20,7 @@ import pytest
 import hapax
 from deploy.release import build
 from tests.deploy.steps import ROOT
+from tests.kit.proof import at_length
 from tests.kit.topics import produce, read_back
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ def newest() -> str:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)  # libraries are installed, and perhaps fetched
-@pytest.mark.parametrize("which", ["this", "newest"])
+@pytest.mark.rounds
+@pytest.mark.parametrize("which", ["this", pytest.param("newest", marks=at_length)])
 def test_the_wheel_installs_and_runs_in_an_empty_environment(
     which: str, wheel: Path, tmp_path: Path
 ) -> None:

@@ -37,6 +37,7 @@ def main() -> int:
         wanted.calls,
         wanted.faults,
         wanted.records,
+        wanted.each_row,
     )
     plan = PLANS[wanted.plan](wish)
     if wanted.rate:
@@ -72,6 +73,9 @@ def _arguments() -> argparse.Namespace:
     one.add_argument("--only", default="", help="rows, or parts of names of faults, with commas")
     one.add_argument("--faults", type=int, default=0, help="so many at most; 0: as the plan says")
     one.add_argument("--records", type=int, default=0, help="at least so many are written")
+    one.add_argument(
+        "--each-row", action="store_true", help="one fault of each row, which one by the seed"
+    )
     one.add_argument("--rate", type=int, default=0, help="records a second; 0: as the plan says")
     one.add_argument(
         "--shared",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, replace
 from itertools import islice, zip_longest
 from typing import TYPE_CHECKING
@@ -10,7 +11,6 @@ from tests.fault.plan import CALLS, CLUSTER, MEMBERSHIPS, PAUSED, SHORT, SPARK, 
 from tests.fault.striking import strikes
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Callable, Iterator, Sequence
 
     from tests.fault.plan import Fault, Step, Steps
@@ -38,6 +38,7 @@ class Wish:
     calls    key of CALLS: the form of the transform
     faults   so many at most; 0: as the plan says
     records  at least so many are written
+    each_row one fault of each row, which one by the seed: a series of seeds strikes them all
     """
 
     seed: int = 1
@@ -49,6 +50,7 @@ class Wish:
     calls: str = ""
     faults: int = 0
     records: int = 0
+    each_row: bool = False
 
     def apply(self, plan: Plan) -> Plan:
         """Return the plan as wished."""
@@ -71,9 +73,14 @@ class Wish:
         return "" if self.membership == "static" else self.membership
 
     def _steps(self, steps: Steps) -> Steps:
-        return lambda rng: islice(
-            (step for step in steps(rng) if all(map(self._wanted, step))), self.faults or None
-        )
+        def chosen(rng: random.Random) -> Iterator[Step]:
+            wanted: Iterator[Step]
+            wanted = (step for step in steps(rng) if all(map(self._wanted, step)))
+            if self.each_row:
+                wanted = _of_each_row([*wanted], random.Random(self.seed))
+            return islice(wanted, self.faults or None)
+
+        return chosen
 
     def _wanted(self, fault: Fault) -> bool:
         words = self.only.split(",")
@@ -222,6 +229,18 @@ def mixed_up(rare: Sequence[Fault], often: Sequence[Fault]) -> list[Fault]:
         for first, group in zip_longest(rare, groups)
         for fault in (*([first] if first else []), *(group or ()))
     ]
+
+
+def _of_each_row(steps: Sequence[Step], rng: random.Random) -> Iterator[Step]:
+    """Yield so many of the steps that each row is struck, in their order."""
+    struck: set[str] = set()
+    chosen = set()
+    for at in rng.sample(range(len(steps)), len(steps)):
+        rows = {row for fault in steps[at] for row in fault.rows}
+        if not rows <= struck:
+            struck |= rows
+            chosen.add(at)
+    yield from (step for at, step in enumerate(steps) if at in chosen)
 
 
 def _once(faults: Sequence[Fault]) -> Steps:

@@ -73,6 +73,20 @@ def test_ci_strikes_with_every_fault_of_workers_exactly_once() -> None:
     assert sorted(struck) == sorted({fault.name for fault in strikes.CATALOGUE} - spark)
 
 
+def test_one_fault_of_each_row_strikes_all_rows_and_another_seed_strikes_with_others() -> None:
+    whole = [fault for (fault,) in plans.ci().steps(random.Random(1))]
+    struck: list[set[str]] = []
+    for seed in range(20):
+        some = [fault for (fault,) in plans.ci(Wish(seed, each_row=True)).steps(random.Random(1))]
+        assert {row for fault in some for row in fault.rows} == {
+            row for fault in whole for row in fault.rows
+        }
+        assert some == [fault for fault in whole if fault in some]
+        assert len(some) < len(whole) * 2 / 3
+        struck.append({fault.name for fault in some})
+    assert set.union(*struck) == {fault.name for fault in whole}
+
+
 @pytest.mark.parametrize("form", [name for name in CALLS if name])
 def test_the_same_faults_strike_members_with_calls_in_flight(form: str) -> None:
     plain, plan = plans.ci(), plans.ci(Wish(calls=form))
@@ -206,7 +220,7 @@ def test_events_are_counted_once_although_the_log_is_read_while_it_grows(tmp_pat
 
 
 @pytest.mark.real
-@pytest.mark.long  # make fault plays it beside other tests, and the whole catalogue in plain form
+@pytest.mark.long  # make fault strikes each row in plain form
 @pytest.mark.timeout(800)
 @pytest.mark.rounds
 @pytest.mark.parametrize("form", [pytest.param("coroutine", marks=at_length), "list"])

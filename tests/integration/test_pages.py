@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from hapax.sandbox.ports import Ports
+from tests.kit.proof import at_length
 
 ROOT = Path(__file__).parents[2]
 WORDS_MAX = 900
@@ -142,6 +143,8 @@ def test_the_quickstart_of_the_readme_works_as_it_is_typed(tmp_path: Path) -> No
 @pytest.mark.long
 @pytest.mark.real
 @pytest.mark.timeout(WITHIN_S * 3)
+@pytest.mark.rounds
+@at_length
 def test_the_quickstart_works_as_it_is_typed_and_in_five_minutes(tmp_path: Path) -> None:
     began_s = busy_s()
     page = section("docs/quickstart.md", "Install", "Locked libraries")
