@@ -223,7 +223,8 @@ def test_events_are_counted_once_although_the_log_is_read_while_it_grows(tmp_pat
 @pytest.mark.long  # make fault strikes each row in plain form
 @pytest.mark.timeout(800)
 @pytest.mark.rounds
-@pytest.mark.parametrize("form", [pytest.param("coroutine", marks=at_length), "list"])
+@at_length
+@pytest.mark.parametrize("form", ["coroutine", "list"])
 def test_a_short_campaign_strikes_with_each_kind_and_finds_nothing(form: str) -> None:
     plan: Plan = plans.smoke(Wish(seed=3, calls=form))
     steps = list(plan.steps(random.Random(0)))

@@ -52,7 +52,7 @@ def test_spark_on_records_does_its_work_over_tls_with_exactly_the_printed_rights
 @pytest.mark.parametrize(
     ("name", "publish", "each"),
     [
-        ("certificate", "together", TEN),
+        pytest.param("certificate", "together", TEN, marks=at_length),
         pytest.param("SCRAM-SHA-512", "together", TEN, marks=at_length),
         ("SCRAM-SHA-512", "parallel", WIDE),
         pytest.param("tokens", "together", TEN, marks=at_length),

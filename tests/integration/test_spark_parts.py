@@ -10,6 +10,7 @@ from pyspark.errors import StreamingQueryException
 from hapax.spark import HapaxSink, register
 from tests.kit import topics
 from tests.kit.dying_sinks import PART_STEPS, DyingPartsSink, LosingSink
+from tests.kit.proof import at_length
 from tests.kit.spark_queries import records, run
 
 if TYPE_CHECKING:
@@ -89,7 +90,8 @@ def test_every_row_is_published_once_in_parts_and_in_the_order_of_its_task(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("mode", ["parallel", "together"])
+@pytest.mark.rounds
+@pytest.mark.parametrize("mode", ["parallel", pytest.param("together", marks=at_length)])
 def test_a_micro_batch_in_parts_is_published_once_wherever_it_is_killed(
     spark: SparkSession, stage: Stage, mode: str
 ) -> None:

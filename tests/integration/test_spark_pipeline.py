@@ -49,6 +49,7 @@ def test_windows_without_doubles_come_out_once_through_kills(
 @pytest.mark.row("SP5")
 @pytest.mark.long
 @pytest.mark.rounds
+@at_length
 def test_windows_in_parts_come_out_once_through_kills(
     sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -57,6 +57,7 @@ def test_state_is_recovered_and_each_result_comes_out_once_through_kills(
 
 @pytest.mark.long
 @pytest.mark.rounds
+@at_length
 def test_sparks_own_sink_doubles_results_of_each_shape_when_it_is_killed_while_it_writes(
     sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ from hapax.settings import load_settings
 from tests.kit.claim_stores import redis_server
 from tests.kit.pipeline_under_test import PipelineUnderTest, metric
 from tests.kit.probes import ask, free_port
+from tests.kit.proof import at_length
 from tests.kit.topics import Given, produce_aborted, produce_committed, produce_open
 from tests.kit.waiting import await_
 
@@ -203,6 +204,8 @@ def test_the_page_shows_a_worker_as_it_is(route: PipelineUnderTest, port: int) -
 
 
 @pytest.mark.long
+@pytest.mark.rounds
+@at_length
 def test_brokers_that_die_one_after_another_end_neither_the_survey_nor_the_worker(
     cluster: Sandbox, tmp_path: Path, port: int
 ) -> None:

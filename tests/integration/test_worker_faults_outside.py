@@ -11,6 +11,7 @@ import pytest
 from tests.fault.cluster import Cluster
 from tests.kit.at_work import at_work, await_told
 from tests.kit.flow import Flow
+from tests.kit.proof import at_length
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ def test_a_claim_store_that_dies_and_comes_back_with_its_data_costs_nothing(flow
 
 @pytest.mark.row("B1")
 @pytest.mark.long
+@pytest.mark.rounds
+@at_length
 def test_brokers_killed_one_after_another_lose_and_double_nothing(cluster_flow: Flow) -> None:
     flow = cluster_flow
     flow.feed_beside(600)
