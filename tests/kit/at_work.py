@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka.admin import AdminClient
-
+from hapax.sandbox import metadata
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given
 from tests.kit.waiting import WORDS_MAX, await_, patient
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import PartitionMetadata
+    from confluent_kafka.admin import AdminClient, PartitionMetadata
 
     from tests.kit.managed_process import WorkerProcess
     from tests.kit.pipeline_under_test import PipelineUnderTest
@@ -92,13 +91,7 @@ def values(route: PipelineUnderTest) -> list[bytes]:
 
 def admin(route: PipelineUnderTest) -> AdminClient:
     """Return a client for what the owner of the topics does."""
-    return AdminClient(
-        {
-            "bootstrap.servers": route.bootstrap,
-            "metadata.recovery.strategy": "none",
-            "log_level": 0,
-        }
-    )
+    return metadata.admin(route.bootstrap)
 
 
 @patient

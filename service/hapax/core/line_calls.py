@@ -65,10 +65,10 @@ class LineCalls(LaterCalls):
         for index, record in enumerate(records):
             self._require(record.partition)
             of, line = self._line.spot(record)
-            if turns.waits(record.partition, line, of.offset):
-                result = self._unturned(record, fates, index)
-            elif index in fates:
+            if index in fates:  # what is never called needs no turn
                 result = fates[index]
+            elif turns.waits(record.partition, line, of.offset):
+                result = self._unturned(record)
             elif index in known:
                 result = known[index]
             elif interrupt.due and called:
@@ -80,12 +80,8 @@ class LineCalls(LaterCalls):
             turns.note(line, of.offset, ended=not isinstance(result, Put | Stay))
         return results
 
-    def _unturned(
-        self, record: Record, fates: dict[int, Result | None], index: int
-    ) -> Result | None:
-        """Return what becomes of a record whose line waits; what is never called needs no turn."""
-        if index in fates:
-            return fates[index]
+    def _unturned(self, record: Record) -> Result | None:
+        """Return what becomes of a record whose line waits."""
         if record.topic == self._topic.name:
             return STAY
         return put_behind(record, self._now_ms())
