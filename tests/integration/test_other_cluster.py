@@ -191,15 +191,17 @@ def test_an_input_topic_that_is_struck_while_it_is_mirrored_stops_with_6(
         delete_topic(mirror, mirror.source)
         mirror.sandbox.create_topic(mirror.source, 3)
         mirror.write(*given(60))
-        words = f"{mirror.source}/", "was deleted"
+        words, most = (f"{mirror.source}/", "was deleted"), 10
     else:
         worker.freeze()
+        # A fetch that was under way is answered with the first of these, whatever is deleted later.
         mirror.write(*given(30))
-        mirror.sandbox.delete_records(mirror.source, 0, 15)
+        mirror.write(*given(30))
+        mirror.sandbox.delete_records(mirror.source, 0, 25)
         worker.thaw()
-        words = "the next record is 10", "the log now holds 15 to 20"
+        words, most = (f"{mirror.source}/0: the next record is ", "now holds 25 to 30"), 20
     await_exit(worker, 6, *words)
-    assert len([record for record in mirror.outputs() if record.partition == 0]) == 10
+    assert 10 <= len([record for record in mirror.outputs() if record.partition == 0]) <= most
 
 
 def test_records_that_have_been_on_the_other_cluster_are_not_sent_back(
