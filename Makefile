@@ -143,7 +143,7 @@ simulate: setup  ## COUNT schedules of the real core and loop; SEED=7 COUNT=1 pl
 FAULT      = $(BIN)/python -m tests.fault
 CAMPAIGN   = $(FAULT) run ci --each-row --seed $(SEED) --rate 1000 --shared --folder $(PROOF)
 SPARK_RUN  = $(FAULT) run spark --seconds 80 --shared --folder $(PROOF)
-CLUSTER_RUN = $(FAULT) run cluster --seconds 110 --rate 1000 --shared --folder $(PROOF)
+CLUSTER_RUN = $(FAULT) run cluster --each-row --seed $(SEED) --rate 1000 --shared --folder $(PROOF)
 MIXED_RUN  = $(FAULT) run chaos --engine mixed --seconds 45 --shared --folder $(PROOF)
 PROVE      = --quick --folder $(PROOF)
 # Two at a time: three of these want more than two cores can give within the limits of their waits.

@@ -134,10 +134,10 @@ def mixed(wish: Wish = Wish()) -> Plan:
 
 
 def cluster(wish: Wish = Wish()) -> Plan:
-    """Return faults of a Spark cluster around one driver, again and again."""
+    """Return faults of a Spark cluster around one driver, again and again or one of each row."""
     plan = Plan(
         "cluster",
-        _over_and_over(strikes.CLUSTER),
+        _once(strikes.CLUSTER) if wish.each_row else _over_and_over(strikes.CLUSTER),
         ("spark",),
         engine="spark",
         seconds=300,

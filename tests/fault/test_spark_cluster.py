@@ -15,7 +15,7 @@ from hapax.sandbox.spark_cluster import driver_properties
 from tests.kit.at_work import QUICK, await_told, numbers, values
 from tests.kit.pipeline_chaos import run
 from tests.kit.pipeline_under_test import PipelineUnderTest
-from tests.kit.proof import rounds
+from tests.kit.proof import at_length
 from tests.kit.small_disk import fill, small_disk
 from tests.kit.spark_process import SparkProcess, executors, send
 from tests.kit.waiting import await_, reaches
@@ -93,6 +93,7 @@ def test_an_executor_whose_disk_is_full_leaves_its_ranges_to_the_other(
 @pytest.mark.row("SP28", "SP29", "SP30", "SP31")
 @pytest.mark.long
 @pytest.mark.rounds
+@at_length
 def test_windows_without_doubles_come_out_once_through_kills_of_a_cluster(
     unique: Callable[[str], str], tmp_path: Path, proof: Proof
 ) -> None:
@@ -123,8 +124,8 @@ def test_windows_without_doubles_come_out_once_through_kills_of_a_cluster(
             sandbox,
             unique("windows"),
             tmp_path,
-            records=rounds(5000, 8000),
-            strikes=strikes[: rounds(4, 5)],
+            records=8000,
+            strikes=strikes,
             rng=random.Random(7),
             batch_max=1000,
             properties=driver_properties(),
