@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import psutil  # type: ignore[import-untyped] # psutil has no types
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.long, pytest.mark.real]
 
 _INTEGERS = {"type": "object", "additionalProperties": False}
+DEAD_S = 600.0
 JSON_ORDER = {**_INTEGERS, "title": "Order", "properties": {"id": {"type": "integer"}}}
 JSON_TOTAL = {
     **_INTEGERS,
@@ -187,6 +189,34 @@ def test_a_registry_killed_under_load_skips_nothing_and_knows_its_ids_when_it_is
     assert worker.terminate() == 0
     with SchemaRegistryClient({"url": servers.registry.url}) as another:
         assert added(another, route, ORDER) == known
+
+
+@at_length
+@pytest.mark.rounds
+@pytest.mark.timeout(1500)
+def test_a_registry_that_is_dead_for_ten_minutes_under_load_skips_nothing_and_condemns_nothing(
+    servers: Sandbox, route: PipelineUnderTest, client: SchemaRegistryClient
+) -> None:
+    """Longer than a member of the group may go without a poll."""
+    known, new = added(client, route, ORDER), added(client, route, WIDER)
+    worker = route.worker()
+    route.write(Given(avro(known, ORDER, {"id": 0}), partition=1))
+    route.await_outputs(1)
+    servers.registry.kill()
+    route.write(Given(avro(new, WIDER, {"id": 1}), partition=0))
+    written, back_s = 2, time.monotonic() + DEAD_S
+    while time.monotonic() < back_s:
+        more = range(written, written + 1000)
+        route.write(*(Given(avro(known, ORDER, {"id": i}), partition=i % 2) for i in more))
+        written += len(more)
+        route.await_outputs(written // 2)  # known ids, on the partition that need not wait
+        time.sleep(10)  # 100 records a second
+    assert totals(route) == [0, *(2 * i for i in range(3, written, 2))]
+    servers.registry.start()
+    route.await_outputs(written, 120)
+    assert totals(route) == [2 * i for i in range(written)]
+    assert route.dead() == []
+    assert worker.terminate() == 0, worker.text()
 
 
 @pytest.mark.rounds
