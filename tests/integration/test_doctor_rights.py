@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from hapax.commands.tree import app
 from hapax.operations.doctor.acls import target_rights
 from hapax.sandbox.tls import Authority
+from tests.kit.at_work import await_exit
 from tests.kit.mirrors import Mirror, given
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.secured import INSTANCE, login, needed, settings_of
@@ -29,6 +30,15 @@ if TYPE_CHECKING:
 
 PASSWORD = "ask-me-anything"  # noqa: S105 - of a user that lives for seconds
 PATIENCE_S = 60.0
+LEFT_OUT_THERE = (
+    (1, ["TOPIC_AUTHORIZATION_FAILED", "grant the right"]),
+    (3, ["HAPAX_DEAD_LETTER__TOPIC", "may not be read"]),
+    (1, ["TOPIC_AUTHORIZATION_FAILED", "grant the right"]),
+    (1, ["the progress of", "GROUP_AUTHORIZATION_FAILED", "grant the right"]),
+    (3, ["TRANSACTIONAL_ID_AUTHORIZATION_FAILED"]),
+)
+"""Of the rights on the cluster of the outputs, in the order they are printed in: how a process that
+lacks one leaves."""
 
 
 @pytest.fixture
@@ -95,18 +105,25 @@ def test_a_right_that_is_missing_is_named(
     )
 
 
+def _mirror(sandbox: Sandbox, guarded: Sandbox, folder: Path, user: str) -> Mirror:
+    """Return a mirror to the guarded cluster, by a user of its own that was granted nothing yet."""
+    folder.mkdir(exist_ok=True)
+    guarded.rights.set_password(user, PASSWORD, "SCRAM-SHA-256")
+    way = login(guarded, "SCRAM-SHA-256", USERNAME=user, PASSWORD=PASSWORD)
+    there = {f"OUTPUT__{name}": text for name, text in way.items()}
+    mirror = Mirror(sandbox, guarded, folder, partitions=3, **there)
+    mirror.create()
+    mirror.write(*given(30))
+    return mirror
+
+
 def test_between_two_clusters_the_rights_of_each_are_enough_and_what_is_missing_is_named(
     sandbox: Sandbox, guarded: Sandbox, tmp_path: Path, unique: Callable[[str], str]
 ) -> None:
     user = unique("mirror")
-    guarded.rights.set_password(user, PASSWORD, "SCRAM-SHA-256")
-    way = login(guarded, "SCRAM-SHA-256", USERNAME=user, PASSWORD=PASSWORD)
-    there = {f"OUTPUT__{name}": text for name, text in way.items()}
-    mirror = Mirror(sandbox, guarded, tmp_path, partitions=3, **there)
-    mirror.create()
-    rights = [one for one in target_rights(settings_of(mirror)) if not one.optional]
+    mirror = _mirror(sandbox, guarded, tmp_path, user)
+    rights = _target_needed(mirror)
     guarded.rights.allow(user, *rights)
-    mirror.write(*given(30))
     mirror.run_to_end(PATIENCE_S)
     mirror.close()
     assert mirror.anomalies() == []
@@ -117,6 +134,27 @@ def test_between_two_clusters_the_rights_of_each_are_enough_and_what_is_missing_
     for missing in (withdrawn, groups):  # without the group's an id in use would not be tried out
         guarded.rights.withdraw(user, *missing)
         await_(partial(_all_named, mirror, missing), PATIENCE_S, lambda: str(rights_seen(mirror)))
+
+
+def _target_needed(mirror: Mirror) -> list[Right]:
+    return [one for one in target_rights(settings_of(mirror)) if not one.optional]
+
+
+def test_without_any_one_of_the_rights_there_a_mirror_leaves_with_the_reason_and_wrote_nothing(
+    sandbox: Sandbox, guarded: Sandbox, tmp_path: Path, unique: Callable[[str], str]
+) -> None:
+    started = []
+    for number, (code, words) in enumerate(LEFT_OUT_THERE):
+        user = unique("deprived")
+        mirror = _mirror(sandbox, guarded, tmp_path / user, user)
+        rights = _target_needed(mirror)
+        assert len(rights) == len(LEFT_OUT_THERE)
+        guarded.rights.allow(user, *(one for one in rights if one != rights[number]))
+        started.append((mirror, mirror.worker(INSTANCE), code, words))
+    for mirror, worker, code, words in started:
+        await_exit(worker, code, *words)
+        mirror.close()
+        assert mirror.outputs() == []
 
 
 def _all_named(mirror: Mirror, missing: list[Right]) -> bool:

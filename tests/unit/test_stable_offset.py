@@ -18,10 +18,19 @@ HANGS = "hapax transactions list"
 
 
 class Member:
-    """A group that answers with an offset, or with an error: of the call, or of the partition."""
+    """A group that answers with an offset, or with an error: of the call, or of the partition.
 
-    def __init__(self, offset: int = 0, *, call: int = 0, partition: int = 0) -> None:
-        self.offset, self.call, self.partition = offset, call, partition
+    event  an error that only a poll tells
+    """
+
+    def __init__(
+        self, offset: int = 0, *, call: int = 0, partition: int = 0, event: int = 0
+    ) -> None:
+        self.offset, self.call, self.partition, self.event = offset, call, partition, event
+
+    def poll(self, timeout: float) -> Any:
+        assert timeout == 0
+        return SimpleNamespace(error=lambda: KafkaError(self.event)) if self.event else None
 
     def committed(self, wanted: list[TopicPartition], timeout: float) -> list[Any]:
         assert timeout > 0
@@ -61,3 +70,17 @@ def test_a_coordinator_that_moves_is_waited_for_and_blames_no_transaction(place:
 @pytest.mark.parametrize("place", ["call", "partition"])
 def test_a_missing_right_stops_the_process(place: str) -> None:
     assert "grant" in refusal(StopError, **{place: KafkaError.GROUP_AUTHORIZATION_FAILED})
+
+
+def test_a_coordinator_that_is_not_told_stops_the_process_with_the_right_that_is_missing() -> None:
+    said = refusal(
+        StopError, call=KafkaError._TIMED_OUT, event=KafkaError.GROUP_AUTHORIZATION_FAILED
+    )
+    assert "GROUP_AUTHORIZATION_FAILED" in said
+    assert HANGS not in said
+
+
+def test_other_events_of_the_client_leave_the_answer_waited_for() -> None:
+    assert HANGS in refusal(
+        BatchAbortedError, call=KafkaError._TIMED_OUT, event=KafkaError._ALL_BROKERS_DOWN
+    )

@@ -34,10 +34,21 @@ def stable_offset(member: Consumer, where: Where, what: str) -> TopicPartition:
     try:
         (answer,) = member.committed([TopicPartition(*where)], timeout=ANSWER_TIMEOUT_S)
     except KafkaException as exception:
-        raise _unknown(what, exception.args[0]) from None
+        raise _unknown(what, _refused(member) or exception.args[0]) from None
     if answer.error is not None:
         raise _unknown(what, answer.error)
     return answer
+
+
+def _refused(member: Consumer) -> KafkaError | None:
+    """Return why the group's coordinator is not told, which no answer but an event says.
+
+    librdkafka goes on asking for the coordinator of a group that it may not see, in silence
+    (rd_kafka_cgrp_handle_FindCoordinator).
+    """
+    event = member.poll(0)
+    error = None if event is None else event.error()
+    return error if error is not None and error.code() in FORBIDDEN else None
 
 
 def _unknown(what: str, error: KafkaError) -> BatchAbortedError | StopError:
