@@ -18,6 +18,7 @@ import pytest
 import hapax
 from hapax.settings.reference import markdown
 from tests.deploy.steps import ROOT, Build, Step, environment, exec_form, lineage, stages
+from tests.kit.proof import at_length
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -229,6 +230,8 @@ def test_the_base_is_left_without_an_installer(image: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.rounds
+@at_length
 @pytest.mark.timeout(1800)  # a source archive of 400 MB, unpacked, packed and unpacked
 def test_what_the_file_builds_for_spark_has_all_that_spark_needs(tmp_path: Path) -> None:
     build = Build(tmp_path)

@@ -36,6 +36,8 @@ def _mark_of(process: psutil.Process) -> str | None:
 
 @pytest.mark.timeout(560)
 @pytest.mark.long
+@pytest.mark.rounds
+@at_length
 def test_spark_is_killed_and_hands_over_to_a_worker_and_back_and_nothing_is_lost_or_doubled(
     unique: Callable[[str], str], tmp_path: Path
 ) -> None:

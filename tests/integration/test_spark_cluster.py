@@ -386,6 +386,8 @@ def test_an_executor_that_dies_before_it_has_answered_does_not_end_the_start(
 # -- deaths -------------------------------------------------------------------------------
 
 
+@pytest.mark.rounds
+@at_length
 def test_records_are_done_once_when_executors_a_daemon_and_the_master_are_killed(
     route_of: Callable[..., PipelineUnderTest], servers: Sandbox, code: Path
 ) -> None:

@@ -106,6 +106,8 @@ def test_two_drivers_share_and_workers_that_come_and_go_take_their_part(
 
 @pytest.mark.row("SP8", "SP10")
 @pytest.mark.long
+@pytest.mark.rounds
+@at_length
 def test_one_of_two_twins_leaves_with_exit_4_and_the_other_goes_on(
     pair: Pair, judged: Callable[[], None]
 ) -> None:

@@ -27,14 +27,8 @@ TRIES = 5
 @pytest.mark.row("SP2", "SP5")
 @pytest.mark.long
 @pytest.mark.rounds
-@pytest.mark.parametrize(
-    "shape",
-    [
-        each if each.name == "join" else pytest.param(each, marks=at_length)  # two minutes each
-        for each in SHAPES
-    ],
-    ids=lambda shape: shape.name,
-)
+@at_length
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_state_is_recovered_and_each_result_comes_out_once_through_kills(
     sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path, shape: Shape, proof: Proof
 ) -> None:
