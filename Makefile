@@ -145,7 +145,7 @@ CAMPAIGN   = $(FAULT) run ci --each-row --seed $(SEED) --rate 1000 --shared --fo
 SPARK_RUN  = $(FAULT) run spark --seconds 80 --shared --folder $(PROOF)
 CLUSTER_RUN = $(FAULT) run cluster --each-row --seed $(SEED) --rate 1000 --shared --folder $(PROOF)
 MIXED_RUN  = $(FAULT) run chaos --engine mixed --seconds 45 --shared --folder $(PROOF)
-PROVE      = --quick --folder $(PROOF)
+PROVE      = --quick --one-in 3 --seed $(SEED) --folder $(PROOF)
 # Two at a time: three of these want more than two cores can give within the limits of their waits.
 LONG       = $(BIN)/pytest -n 2 --dist worksteal -m long --durations 25 $(REAL) tests/deploy tests/fault
 fault: setup  ## faults on real brokers, one of each row by SEED, controls that must fail, the report
@@ -177,6 +177,9 @@ fault-long: setup  ## what repeats: long kills, the timed campaign, random pairs
 	for form in $(FORMS); do \
 	    .ci/part "all faults, calls in flight: $$form" $(FAULT) run ci --calls $$form \
 	        --rate 2000 --seed $(SEED) --folder $(PROOF) || failed=1; \
+	done; \
+	for kind in controls mutants; do \
+	    .ci/part "all $$kind" $(FAULT).$$kind --all --folder $(PROOF) || failed=1; \
 	done; \
 	.ci/part '100,000 schedules' \
 	    $(BIN)/python -m tests.simulation --seed $(SEED) --count 100000 --jobs 2 || failed=1; \

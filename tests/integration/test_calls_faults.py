@@ -12,7 +12,7 @@ from tests.kit.at_work import at_work, await_told
 from tests.kit.calls import MODULE, PAUSE_MAX_S, Stamps
 from tests.kit.faults import Rule
 from tests.kit.flow import Flow
-from tests.kit.proof import at_length, rounds
+from tests.kit.proof import at_length
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
 
@@ -160,14 +160,14 @@ def test_after_an_abort_without_a_crash_no_record_is_called_again(
 
 @pytest.mark.long
 @pytest.mark.rounds
+@at_length
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("form", ["coroutine", pytest.param("list", marks=at_length)])
+@pytest.mark.parametrize("form", ["coroutine", "list"])
 def test_in_a_thousand_aborted_batches_each_record_is_called_exactly_once(
     route: PipelineUnderTest, proxied_broker: ProxiedBroker, stamps: Stamps, form: str
 ) -> None:
-    """A thousand with all rounds, 20 minutes each."""
-    batches = rounds(few=40, full=1000)
-    assert _aborted(route, proxied_broker, stamps, form, batches=batches) >= batches
+    """Each form takes 20 minutes; the same without a broker takes seconds (tests/unit)."""
+    assert _aborted(route, proxied_broker, stamps, form, batches=1000) >= 1000
 
 
 def _aborted(

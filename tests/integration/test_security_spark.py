@@ -56,7 +56,7 @@ def test_spark_on_records_does_its_work_over_tls_with_exactly_the_printed_rights
         pytest.param("SCRAM-SHA-512", "together", TEN, marks=at_length),
         ("SCRAM-SHA-512", "parallel", WIDE),
         pytest.param("tokens", "together", TEN, marks=at_length),
-        ("token file", "together", TEN),
+        pytest.param("token file", "together", TEN, marks=at_length),
     ],
 )
 def test_a_dataframe_pipeline_does_its_work_over_tls_with_exactly_the_printed_rights(

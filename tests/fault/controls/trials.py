@@ -45,7 +45,7 @@ class Trial:
     claims    whether it drops events that were written twice upstream
     late      members start when this many records are there
     settle_s  how long the members may take to reach the end
-    quick     belongs to the part that every CI run plays
+    quick     belongs to the part that CI runs choose from
     """
 
     name: str
@@ -134,8 +134,10 @@ def main(trials: Sequence[Trial], words: Sequence[str]) -> int:
     """Play the trials that the command line names, on one cluster; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--all", action="store_true", help="play every trial")
-    parser.add_argument("--quick", action="store_true", help="play those of every CI run")
+    parser.add_argument("--quick", action="store_true", help="play those that CI chooses from")
     parser.add_argument("--play", nargs="+", default=[], choices=[each.name for each in trials])
+    parser.add_argument("--one-in", type=int, default=1, help="of those, one in so many")
+    parser.add_argument("--seed", type=int, default=SEED, help="says which of them with --one-in")
     parser.add_argument("--undisturbed", action="store_true", help="without any fault: all clean")
     parser.add_argument("--folder", type=Path, help="where to keep what came of them")
     asked = parser.parse_args(words)
@@ -145,9 +147,15 @@ def main(trials: Sequence[Trial], words: Sequence[str]) -> int:
         for trial in trials
         if asked.all or (asked.quick and trial.quick) or trial.name in asked.play
     ]
+    chosen = share(chosen, asked.one_in, asked.seed)
     if asked.undisturbed:
         chosen = [undisturbed(trial) for trial in chosen]
     return play_all(chosen, asked.folder)
+
+
+def share(trials: Sequence[Trial], one_in: int, seed: int) -> list[Trial]:
+    """Return one in so many of them; each that many seeds in a row play all."""
+    return list(trials[seed % one_in :: one_in])
 
 
 def play_all(trials: Sequence[Trial], folder: Path | None) -> int:
