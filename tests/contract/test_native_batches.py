@@ -127,7 +127,10 @@ def test_a_message_that_the_broker_refuses_leaves_nothing(native: KafkaWorld) ->
 
 
 def test_a_route_that_was_reset_is_found_and_its_records_arrive(native: KafkaWorld) -> None:
-    """The client resets it where a partition is unassigned and assigned again."""
+    """The client resets it where a partition is unassigned and assigned again.
+
+    A look that comes before the records mends it with nothing to tell: news are not compared.
+    """
     ready(native, *HUNDRED)
     client = consumer_of(native).client
     where = TopicPartition(native.topic, 0, 100)
@@ -138,9 +141,6 @@ def test_a_route_that_was_reset_is_found_and_its_records_arrive(native: KafkaWor
     batches = take(native, 100)
     assert [record.value for each in batches for record in each.records] == HUNDRED
     assert time.monotonic() - began_s < 5 * ROUTES_S
-    intake = consumer_of(native).intake
-    assert intake is not None
-    assert set(intake.news()[0]) == {(native.topic, 0)}  # told again when the next look is quicker
 
 
 def test_without_looking_for_lost_routes_their_records_never_arrive(
