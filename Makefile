@@ -140,7 +140,7 @@ simulate: setup  ## COUNT schedules of the real core and loop; SEED=7 COUNT=1 pl
 # several run side by side, and so do the campaign and the controls. Their times say nothing then
 # (--shared); make fault-long plays the campaign with the machine for itself. The runs on Spark are
 # apart: together with the campaign, on two cores, they cannot process what is fed and look stalled.
-# What is to strike every row has time for it on a slow machine, too: it ends behind its last fault.
+# What is to strike every row has time for it on a slow machine, too: it ends after its last fault.
 FAULT      = $(BIN)/python -m tests.fault
 EACH_ROW   = --each-row --seed $(SEED) --rate 1000 --seconds 1500 --shared --folder $(PROOF)
 CAMPAIGN   = $(FAULT) run ci $(EACH_ROW)
