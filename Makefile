@@ -22,7 +22,8 @@ LANES     ?= 4
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup environment sandbox demo test unit sanitize lint format integration simulate fault fault-long fault-cluster matrix proof \
+.NOTPARALLEL:
+.PHONY: help setup environment sandbox demo test unit checks sanitize lint format integration simulate fault fault-long fault-cluster matrix proof \
         api-server image sbom scan release generate site bench guard lock upgrade clean
 
 help:  ## this list
@@ -68,8 +69,10 @@ sandbox: $(SMALL)  ## fetch what a real Kafka and a real Redis on this machine n
 demo: $(SMALL)  ## the whole promise on a real broker, in a minute
 	$(BIN)/python -m hapax demo
 
+test: unit checks  ## everything that must be green before a commit
+
 # Types and rules need one core for minutes, and tests on brokers mostly wait: they share the time.
-test: unit  ## everything that must be green before a commit
+checks: setup
 	@mkdir -p build/ci; $(MAKE) --no-print-directory lint >build/ci/lint.log 2>&1 & lint=$$!; \
 	failed=; $(MAKE) --no-print-directory integration || failed="$$failed integration"; \
 	wait $$lint || failed="$$failed lint"; cat build/ci/lint.log; \
