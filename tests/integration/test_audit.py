@@ -16,6 +16,7 @@ from tests.kit.audited import Pipeline, audited
 from tests.kit.flow import Flow
 from tests.kit.naive import AtLeastOnce, PlainTransactions, Route, SetNxThenProcess, WithoutRewind
 from tests.kit.orders import told
+from tests.kit.proof import at_length
 from tests.kit.topics import (
     Given,
     ends,
@@ -239,8 +240,13 @@ def test_loops_that_double_or_lose_are_caught(
     assert [one.outputs[0].hidden for one in found] == [0, 0, 4, 4]
 
 
+@pytest.mark.rounds
 @pytest.mark.parametrize(
-    "options", [[], ["--engine", "spark", "--master", "local[2]"]], ids=["local", "spark"]
+    "options",
+    [
+        pytest.param([], id="local"),
+        pytest.param(["--engine", "spark", "--master", "local[2]"], id="spark", marks=at_length),
+    ],
 )
 def test_the_command_tells_a_broken_pipeline_by_its_exit_code(
     pipeline: Callable[..., Pipeline], options: list[str]

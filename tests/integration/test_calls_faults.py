@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tests.kit.pipeline_under_test import PipelineUnderTest
     from tests.kit.proxy import ProxiedBroker
 
+LISTS = ("list", "coroutine of a list")
 FORMS = {
     "coroutine": {"TRANSFORM": f"{MODULE}:coroutine", "CALL__CONCURRENCY": "32"},
     "threads": {"TRANSFORM": f"{MODULE}:function", "CALL__CONCURRENCY": "8"},
@@ -68,7 +69,10 @@ def numbers(route: PipelineUnderTest) -> list[int]:
     return sorted(int(each.value or b"") for each in route.outputs())
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.rounds
+@pytest.mark.parametrize(
+    "form", ["coroutine", "threads", *(pytest.param(form, marks=at_length) for form in LISTS)]
+)
 def test_workers_killed_with_calls_in_flight_lose_and_double_nothing(
     flowing: Callable[[str], Flow], form: str
 ) -> None:

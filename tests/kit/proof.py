@@ -1,12 +1,14 @@
 """What a test of a row leaves behind for the report: which rows, what came of it, how often.
 
-And how often it repeats its fault: a few times in CI, all of them in make fault-long.
+And how often it repeats its fault: a few times in CI, all of them in make fault-long; and which of
+the long tests a run plays, where it does not play all.
 """
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 import pytest
 
@@ -25,6 +27,30 @@ at_length = pytest.mark.skipif(
     os.environ.get("ROUNDS") != "full", reason="takes minutes: in make fault-long"
 )
 """Marks a test that CI leaves out, in addition to ``rounds``; a shorter one shows the same."""
+
+
+def is_played(test: str, one_in: int, seed: int) -> bool:
+    """Return whether a run plays this test; so many seeds in a row play each test once.
+
+    All parameters of a test are played together: they share what it starts.
+    """
+    return crc32(test.partition("[")[0].encode()) % one_in == seed % one_in
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With ONE_IN=2 leave out half of the long tests that stand for no row, by SEED."""
+    one_in, seed = (int(os.environ.get(name) or 1) for name in ("ONE_IN", "SEED"))
+    left_out = [
+        item
+        for item in items
+        if item.get_closest_marker("long")
+        and not item.get_closest_marker("row")
+        and not is_played(item.nodeid, one_in, seed)
+    ]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 class Proof:
