@@ -176,7 +176,7 @@ SHARES := worker:0.6 mixed:0.2 spark:0.2
 FORMS  := coroutine threads list list-coroutine
 fault-long: setup  ## what repeats: long kills, the timed campaign, random pairs for HOURS=1
 	@mkdir -p $(PROOF); failed=0; \
-	ROUNDS=full .ci/part 'faults with all their rounds' \
+	ROUNDS=full PART_TIMEOUT=10h .ci/part 'faults with all their rounds' \
 	    $(BIN)/pytest -m 'rounds or long' $(REAL) tests/deploy tests/fault || failed=1; \
 	.ci/part 'all faults, with the machine for itself' \
 	    $(FAULT) run ci --seed $(SEED) --folder $(PROOF) || failed=1; \
